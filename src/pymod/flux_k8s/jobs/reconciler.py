@@ -423,7 +423,7 @@ class Reconciler:
         self._jobs.note_change(job.info.jobid)
 
     def _next_step(self, job: Job) -> Step:
-        self._staging.note_lost(job.info)
+        self._staging.update(job.info)
         return next_step(job.info, self._flux.now(), self._settings.config)
 
     def _wait(self, job: Job, step: Wait) -> Optional[float]:

@@ -326,7 +326,12 @@ class Staging:
         exclude = constraints.conjunction(self._machine.constraint(), where)
         return Proposal(resources, exclude)
 
-    def note_lost(self, info: WorkflowInfo) -> None:
+    def update(self, info: WorkflowInfo) -> None:
+        """A job may have changed, or a Rabbit."""
+        self.queue.update(info)
+        self._note_lost(info)
+
+    def _note_lost(self, info: WorkflowInfo) -> None:
         """Note whether a Rabbit broke that has the data of a job without nodes."""
         view = info.view
         if not info.is_staged or view is None or (view.desired or 0) > State.DataIn:

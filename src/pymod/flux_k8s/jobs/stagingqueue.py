@@ -17,12 +17,16 @@ and few of those of one user that were passed over are at once.
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Optional
+import math
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import Callable, Iterable, NamedTuple, Optional
 
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Timer
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.slots import slotted
 
 PAUSE = 1.0
 """Seconds until a job that could not be staged is tried again, and from a change until
@@ -53,6 +57,49 @@ class UserBound(StorageUnavailable):
     """Other jobs of the user have what one user may have."""
 
 
+class Turn(NamedTuple):
+    """The place of a job in the queue."""
+
+    urgency: int  # negative: what is more urgent comes first
+    jobid: int
+
+
+@slotted
+@dataclass
+class _User:
+    """The jobs of one user that wait.
+
+    Attributes:
+        jobs: how many there are.
+        line: those that are to be tried, or hold up the ones after them, in order.
+        retried: when one that was passed over was tried again.
+    """
+
+    jobs: int = 0
+    line: list[Turn] = field(default_factory=list)
+    retried: float = -math.inf
+
+
+@slotted
+@dataclass
+class _Waiting:
+    """A job that waits.
+
+    Attributes:
+        passed: it was passed over, and holds up those of its user (True) or not
+            (False); None: it is to be tried.
+        kept: the Rabbits that are kept for it.
+        tried: when it could not be staged, and why.
+    """
+
+    info: WorkflowInfo
+    user: _User
+    turn: Turn
+    passed: Optional[bool] = None
+    kept: frozenset[str] = frozenset()
+    tried: Optional[tuple[float, str]] = None
+
+
 class StagingQueue:
     """The jobs that wait for storage ahead.
 
@@ -63,13 +110,8 @@ class StagingQueue:
     def __init__(self, flux: Flux, ask: Callable[[int], None]) -> None:
         self._flux = flux
         self._ask = ask
-        self._waiting: dict[int, WorkflowInfo] = {}
-        self._passed: dict[int, bool] = {}  # whether it holds up those of its user
-        self._first: Optional[WorkflowInfo] = None  # if known
-        self._first_of: dict[Optional[int], WorkflowInfo] = {}  # of users held up
-        self._kept: dict[int, frozenset[str]] = {}
-        self._tried: dict[int, tuple[float, str]] = {}
-        self._retried: dict[Optional[int], float] = {}  # by user
+        self._jobs: dict[int, _Waiting] = {}
+        self._users: dict[Optional[int], _User] = {}
         self._timer: Optional[Timer] = None
 
     def wake(self) -> None:
@@ -79,20 +121,39 @@ class StagingQueue:
 
     def _try_again(self) -> None:
         self._timer = None
-        self._passed = {jobid: False for jobid, up in self._passed.items() if not up}
-        self.go_on()
+        for job in self._jobs.values():
+            if job.passed:
+                job.passed = None
+        self._go_on()
 
     def forget(self, info: WorkflowInfo) -> None:
         """The job is over."""
-        self._leave(info)
+        job = self._jobs.get(info.jobid)
+        if job is not None:
+            self._leave(job)
         self.wake()
 
-    def go_on(self) -> None:
-        """A job may have left the queue: have the first one handled."""
-        self._first = None
-        first = self._find_first()
+    def update(self, info: WorkflowInfo) -> None:
+        """A job may have left the queue, or have another place in it. If another one is
+        the first now, have that handled."""
+        job = self._jobs.get(info.jobid)
+        if job is None or (info.awaits_staging and job.turn == _turn(info)):
+            return
+        before = self._first()
+        if info.awaits_staging:
+            self._move(job, job.passed)
+        else:
+            self._leave(job)
+            if job.kept:
+                self.wake()
+        if self._first() is not before:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Have the first job handled."""
+        first = self._first()
         if first is not None:
-            self._ask(first.jobid)
+            self._ask(first.info.jobid)
 
     def take_turn(self, info: WorkflowInfo) -> None:
         """A job is to be staged, which may be in the queue already.
@@ -100,80 +161,88 @@ class StagingQueue:
         Raises:
             StorageUnavailable: it is not the job's turn.
         """
-        self._waiting[info.jobid] = info
-        self._check_pause(info)
-        before = self._before(info)
+        job = self._obtain(info)
+        self._check_pause(job)
+        before = self._before(job)
         if before is not None:
-            raise StorageUnavailable(_reason(before, info))
-        self._passed.pop(info.jobid, None)
-        self._kept.pop(info.jobid, None)
+            raise StorageUnavailable(_reason(before.info, info))
+        self._move(job, None)
+        job.kept = frozenset()
 
     def note_failed(self, info: WorkflowInfo, error: Exception) -> None:
-        """A job could not be staged: pass over it, unless none can be staged. It may
-        have left the queue meanwhile, since it is held, and does so again."""
-        self._waiting[info.jobid] = info
+        """A job could not be staged: pass over it, unless none can be staged."""
+        job = self._obtain(info)
         if isinstance(error, StorageUnavailable):
-            self._tried[info.jobid] = self._flux.now(), str(error)
+            job.tried = self._flux.now(), str(error)
         if isinstance(error, NoRoom):
             return
         if isinstance(error, Full):
-            self._kept[info.jobid] = error.rabbits
-        self._passed[info.jobid] = isinstance(error, (Full, UserBound))
-        self.go_on()
+            job.kept = error.rabbits
+        self._move(job, isinstance(error, (Full, UserBound)))
+        self._go_on()
 
-    def kept_before(self, job: WorkflowInfo) -> frozenset[str]:
-        """The Rabbits that are kept for jobs that come before ``job``."""
-        found: set[str] = set()
-        for jobid, rabbits in self._kept.items():
-            info = self._waiting[jobid]
-            if info.awaits_staging and _turn(info) < _turn(job):
-                found |= rabbits
-        return frozenset(found)
+    def kept_before(self, info: WorkflowInfo) -> frozenset[str]:
+        """The Rabbits that are kept for jobs that come before this one."""
+        turn = _turn(info)
+        kept = (job.kept for job in self._jobs.values() if job.kept and job.turn < turn)
+        return frozenset().union(*kept)
 
-    def _leave(self, info: WorkflowInfo) -> None:
-        """The job is not in the queue any more."""
-        for table in (self._waiting, self._passed, self._kept, self._tried):
-            table.pop(info.jobid, None)
-
-    def _find_first(self, job: Optional[WorkflowInfo] = None) -> Optional[WorkflowInfo]:
-        """The first job of the queue; for ``job``, that which it has to wait for, or
-        itself."""
-        for info in tuple(self._waiting.values()):
-            if not info.awaits_staging:
-                self._leave(info)
-        self._first_of.clear()
-        for info in sorted(self._waiting.values(), key=_turn):
-            if info is job:
-                return self._first_of.get(info.userid, info)
-            if self._passed.get(info.jobid):
-                self._first_of.setdefault(info.userid, info)
-            elif info.jobid not in self._passed and info.userid not in self._first_of:
-                self._first = info
-                return info
+    def _obtain(self, info: WorkflowInfo) -> _Waiting:
+        """The job in the queue. It may have left the queue while it was tried, since it
+        was held."""
+        job = self._jobs.get(info.jobid)
+        if job is None:
+            user = self._users.setdefault(info.userid, _User())
+            job = self._jobs[info.jobid] = _Waiting(info, user, _turn(info))
+            user.jobs += 1
+            insort(user.line, job.turn)
         return job
 
-    def _before(self, job: WorkflowInfo) -> Optional[WorkflowInfo]:
-        """The job that another has to wait for. Of thousands, each asks for it."""
-        held_up = self._first_of.get(job.userid)
-        for info, up in ((self._first, None), (held_up, True)):
-            if info is None or info is job or not info.awaits_staging:
-                continue
-            if self._passed.get(info.jobid) is up and _turn(info) < _turn(job):
-                return info
-        first = self._find_first(job)
-        return None if first is job else first
+    def _move(self, job: _Waiting, passed: Optional[bool]) -> None:
+        """Put a job where it belongs by its urgency, and by whether it was passed."""
+        line = job.user.line
+        if job.passed is not False:
+            del line[bisect_left(line, job.turn)]
+        job.turn, job.passed = _turn(job.info), passed
+        if passed is not False:
+            insort(line, job.turn)
 
-    def _check_pause(self, info: WorkflowInfo) -> None:
+    def _leave(self, job: _Waiting) -> None:
+        """The job is not in the queue any more."""
+        self._move(job, False)
+        del self._jobs[job.info.jobid]
+        job.user.jobs -= 1
+        if not job.user.jobs:
+            self._users = {key: u for key, u in self._users.items() if u.jobs}
+
+    def _first(self) -> Optional[_Waiting]:
+        """The first job of those that are to be tried: one of those that no other of
+        their user comes before."""
+        lines = (user.line for user in self._users.values() if user.line)
+        jobs = (self._jobs[line[0].jobid] for line in lines)
+        ready = (job for job in jobs if job.passed is None)
+        return min(ready, key=lambda job: job.turn, default=None)
+
+    def _before(self, job: _Waiting) -> Optional[_Waiting]:
+        """The job that another has to wait for."""
+        line = job.user.line
+        own = self._jobs[line[0].jobid] if line else None
+        for other in (own, self._first()):
+            if other is not None and other.turn < job.turn:
+                return other
+        return None
+
+    def _check_pause(self, job: _Waiting) -> None:
         """Refuse a job that was tried a moment ago, for the same reason."""
-        if info.jobid not in self._tried:
+        if job.tried is None:
             return
-        now, (at, reason) = self._flux.now(), self._tried[info.jobid]
+        now, (at, reason) = self._flux.now(), job.tried
         if abs(now - at) < PAUSE:
             raise StorageUnavailable(reason)
-        if info.jobid in self._passed:
-            if abs(now - self._retried.get(info.userid, 0.0)) < SPACING:
+        if job.passed is not None:
+            if abs(now - job.user.retried) < SPACING:
                 raise StorageUnavailable(reason)
-            self._retried[info.userid] = now
+            job.user.retried = now
 
 
 def _reason(before: WorkflowInfo, info: WorkflowInfo) -> str:
@@ -184,7 +253,6 @@ def _reason(before: WorkflowInfo, info: WorkflowInfo) -> str:
     return "jobs of other users get their storage before"
 
 
-def _turn(info: WorkflowInfo) -> tuple[int, int]:
-    """The place of a job in the queue."""
+def _turn(info: WorkflowInfo) -> Turn:
     assert info.request is not None
-    return -info.request.urgency, info.jobid
+    return Turn(-info.request.urgency, info.jobid)

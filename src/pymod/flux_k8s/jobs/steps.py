@@ -341,12 +341,10 @@ class Steps:
                 await self._workflows.annotate(info, {STAGE: None})
                 text = f"{f58(info.jobid)}: not staged ahead: {error}"
                 self._flux.log(syslog.LOG_INFO, text)
-            self.staging.queue.go_on()
             return
         await self._record_placement(info, placement)
         advance = Advance(State.Setup)
         await self._workflows.move(info, advance, {STAGED_FOR: nodes})
-        self.staging.queue.go_on()
 
     async def _add_nodes(self, info: WorkflowInfo) -> None:
         try:
