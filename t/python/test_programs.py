@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
+import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -15,14 +18,14 @@ programs = pytest.importorskip("flux_k8s.broker.programs")
 
 
 def python(text: str, timeout: float = 60.0) -> object:
-    return programs.run([sys.executable, "-c", text], timeout)
+    return programs.Programs().run([sys.executable, "-c", text], timeout)
 
 
 def test_a_program_gets_its_arguments_and_no_input_and_what_it_prints_is_returned() -> (
     None
 ):
     text = "import sys; print(sys.argv[1:], repr(sys.stdin.read()))"
-    found = programs.run([sys.executable, "-c", text, "a b", ";$(x)"], 60.0)
+    found = programs.Programs().run([sys.executable, "-c", text, "a b", ";$(x)"], 60.0)
     assert found == "['a b', ';$(x)'] ''\n"
 
 
@@ -60,7 +63,7 @@ def test_what_a_program_that_hangs_has_started_is_killed_with_it(
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     script = 'sleep 600 >"$0" & sleep 600'
-    found = programs.run(["/bin/sh", "-c", script, str(pipe)], 1.0)
+    found = programs.Programs().run(["/bin/sh", "-c", script, str(pipe)], 1.0)
     assert isinstance(found, OSError) and found.strerror == "it took more than 1 s"
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b""  # nobody has it open for writing
@@ -69,7 +72,7 @@ def test_what_a_program_that_hangs_has_started_is_killed_with_it(
 
 def test_a_program_that_is_missing_or_may_not_be_run_is_an_error() -> None:
     for path in ("/nonexistent/x", "/etc/hostname", "/"):
-        found = programs.run([path], 60.0)
+        found = programs.Programs().run([path], 60.0)
         assert isinstance(found, OSError) and found.strerror
 
 
@@ -84,3 +87,64 @@ def test_programs_may_run_on_threads_beside_each_other() -> None:
     for thread in threads:
         thread.join()
     assert found == ["1\n"] * 4
+
+
+def test_a_program_takes_the_signals_that_the_threads_of_the_service_block() -> None:
+    """Else a program could not end what it has started."""
+    blocked = {signal.SIGTERM, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        found = programs.Programs().run(["/bin/sh", "-c", "kill $$; sleep 60"], 30.0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert isinstance(found, OSError) and found.strerror == "it was killed by SIGTERM"
+
+
+def test_programs_that_run_at_the_end_of_the_service_are_killed_with_their_children(
+    tmp_path: pathlib.Path,
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    running = programs.Programs()
+    script = 'exec 3>"$0"; sleep 600 & sleep 600'
+    threads = [
+        threading.Thread(target=running.run, args=(["/bin/sh", "-c", script, pipe], 60))
+        for _ in range(2)
+    ]
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for thread in threads:
+        thread.start()
+    while len(running._running) < len(threads):
+        pass
+    running.close()
+    for thread in threads:
+        thread.join()
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # nobody has it open for writing
+    os.close(reader)
+
+
+def test_a_program_that_may_not_be_killed_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that runs as root by sudo, for example. Else no program would run after it,
+    or the service would end."""
+
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError
+
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def note(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", note)
+    monkeypatch.setattr(os, "killpg", refuse)
+    found = python("import time; time.sleep(600)", timeout=1.0)
+    assert isinstance(found, OSError) and found.strerror == "it took more than 1 s"
+    (program,) = started
+    assert program.poll() is None
+    program.kill()
+    program.wait()

@@ -320,7 +320,8 @@ class Flux(Clock, Protocol):
         the instance. ``done`` gets what it prints. It gets an OSError, whose
         ``strerror`` has the reason, if the program cannot be started, fails, prints
         what is not UTF-8, or more than 1 MiB, or takes longer than ``timeout`` seconds.
-        In the latter cases it is killed with the processes that it has started."""
+        In the latter cases, and at the end of the service, it is killed with the
+        processes that it has started."""
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         """Pass to ``done`` whether a job is INACTIVE or unknown (True) or active

@@ -22,7 +22,8 @@ from flux_k8s.eventloop.timers import OneShotTimer, Timers
 from flux_k8s.ports import CommitDone, Json, ProgramDone, RpcDone, RpcError
 from flux_k8s.rfc.jobid import kvs_directory
 
-from . import programs, users
+from . import users
+from .programs import Programs
 
 COMMIT_DELAY = 0.1
 """Seconds that a write to a job's KVS waits for others, to share their commit."""
@@ -133,6 +134,7 @@ class BrokerFlux:
         self._handle = handle
         self._writer = Writer(name)
         self._callbacks = callbacks
+        self._programs = Programs()
         self._group_requests: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
         self._group_thread: Optional[threading.Thread] = None
         self._puts: list[tuple[str, Optional[str]]] = []
@@ -220,7 +222,9 @@ class BrokerFlux:
         self._writer.commit([(f"{kvs_directory(jobid)}.{key}", value)], committed)
 
     def close(self, timeout: float) -> None:
-        """Write all that waits to the KVS and the log, within ``timeout`` seconds."""
+        """Write all that waits to the KVS and the log, within ``timeout`` seconds, and
+        kill the programs that run."""
+        self._programs.close()
         self.commit()
         self._writer.close(timeout)
 
@@ -311,7 +315,7 @@ class BrokerFlux:
         """A thread waits for it."""
 
         def run() -> None:
-            output = programs.run(argv, timeout)
+            output = self._programs.run(argv, timeout)
             self._callbacks.put(functools.partial(done, output))
 
         threading.Thread(target=run, daemon=True).start()

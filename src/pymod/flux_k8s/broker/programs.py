@@ -1,9 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Runs programs of the administrator, on a thread that may wait for them."""
+"""Runs programs of the administrator, on threads that may wait for them."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import selectors
@@ -18,30 +19,59 @@ MOST = 1 << 20
 CHUNK = 1 << 16
 """How many bytes are read at a time."""
 
+LAST_WAIT = 1.0
+"""Seconds within which a program has ended that was killed."""
 
-def run(argv: Sequence[str], timeout: float) -> Union[str, OSError]:
-    """What a program prints, or why it failed, as
-    :meth:`flux_k8s.ports.Flux.run_program`."""
+
+class Programs:
+    """The programs that run."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def run(self, argv: Sequence[str], timeout: float) -> Union[str, OSError]:
+        """What a program prints, or why it failed, as
+        :meth:`flux_k8s.ports.Flux.run_program`."""
+        try:
+            program = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=_unblock_signals,
+            )
+        except OSError as error:
+            return error
+        assert program.stdout is not None
+        with program.stdout:
+            self._running.add(program)
+            found = _output(program, timeout)
+            self._running.discard(program)
+        return found
+
+    def close(self) -> None:
+        """Kill all of them."""
+        for program in tuple(self._running):
+            _kill(program)
+
+
+def _unblock_signals() -> None:
+    """The threads of the service block the signals that its reactor receives."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _output(program: subprocess.Popen[bytes], timeout: float) -> Union[str, OSError]:
+    """Wait for a program. Return what it prints, or why it failed."""
     deadline = time.monotonic() + timeout
     try:
-        program = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return error
-    with program:
-        try:
-            output = _read(program, deadline)
-            status = program.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _kill(program)
-            return OSError(errno.ETIMEDOUT, f"it took more than {timeout:g} s")
-        except OverflowError:
-            _kill(program)
-            return OSError(errno.EFBIG, f"it prints more than {MOST} bytes")
+        output = _read(program, deadline)
+        status = program.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        _end_now(program)
+        return OSError(errno.ETIMEDOUT, f"it took more than {timeout:g} s")
+    except OverflowError:
+        _end_now(program)
+        return OSError(errno.EFBIG, f"it prints more than {MOST} bytes")
     if status:
         return OSError(errno.EIO, _end(status))
     try:
@@ -74,9 +104,18 @@ def _read(program: subprocess.Popen[bytes], deadline: float) -> bytes:
 
 
 def _kill(program: subprocess.Popen[bytes]) -> None:
-    """Kill a program that has not been waited for, and what it has started: that has
-    its process group."""
-    os.killpg(program.pid, signal.SIGKILL)
+    """Kill a program, and what it has started: that has its process group. One that
+    runs as another user, by sudo, may not be killed."""
+    with contextlib.suppress(OSError):
+        os.killpg(program.pid, signal.SIGKILL)
+
+
+def _end_now(program: subprocess.Popen[bytes]) -> None:
+    """Kill a program, and do not wait long for its end: that of one that may not be
+    killed, or that waits for a file system, may never come."""
+    _kill(program)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(LAST_WAIT)
 
 
 def _end(status: int) -> str:
