@@ -6,18 +6,14 @@ the module, Kubernetes, the program of the site, or another node."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Coroutine, Optional
-from unittest.mock import Mock
+from typing import Optional
 
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.control.coroutines import drive
 from flux_k8s.dws.workflowmarks import KEPT_FOR, NODES_RELEASED
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
-from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.options import Fault
 from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Faults, Request
@@ -181,72 +177,6 @@ def test_without_keep_a_node_that_dws_passes_over_in_teardown_is_drained() -> No
     system.instance.set_up("compute-03", False)
     run_until_inactive(system, jobid)
     assert set(drained(system)) == {BAD, "compute-03"}
-
-
-def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> None:
-    answers: list[Callable[[str], None]] = []
-    changes: list[None] = []
-    flux = Mock(run_program=lambda argv, timeout, done: answers.append(done))
-    config = Config.parse({"fence_command": [FENCE]})
-    settings = Mock(config=config)
-    fences = Fences(flux, settings, lambda: changes.append(None))
-
-    def ask() -> None:
-        drive(fences.ask([BAD]), lambda result: None, ())
-
-    def see(*drained: str) -> None:
-        reasons = dict.fromkeys(drained, "bad")
-        fences.nodes_changed(NodeStates((BAD,), frozenset(), reasons, {}))
-
-    see(BAD)
-    ask()
-    see()
-    answers.pop()(BAD)
-    assert fences.nodes == frozenset() and not changes
-    ask()
-    answers.pop()(BAD)
-    assert fences.nodes == {BAD} and len(changes) == 1
-
-
-async def note(asked: Coroutine[Any, Any, None], number: int) -> int:
-    """Return the number when an answer is there."""
-    await asked
-    return number
-
-
-def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
-    runs: list[tuple[str, Callable[[str], None]]] = []
-    flux = Mock(run_program=lambda argv, timeout, done: runs.append((argv[-1], done)))
-    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(flux, settings, lambda: None)
-    fences.nodes_changed(NodeStates((), frozenset(f"n{i}" for i in range(9)), {}, {}))
-    answered: list[int] = []
-    for number in range(9):
-        drive(note(fences.ask([f"n{number}"]), number), answered.append, ())
-    ((asked, done),) = runs
-    assert (asked, answered) == ("n0", [])
-    done("")
-    assert answered == [0]
-    (asked, done) = runs[-1]
-    assert (asked, len(runs)) == ("n[1-8]", 2)
-    settings.config = Config.parse({})
-    drive(note(fences.ask(["n0"]), 9), answered.append, ())
-    done("n3")
-    assert answered == [0, 9, *range(1, 9)] and not fences.nodes
-    assert len(runs) == 2
-
-
-def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None:
-    runs: list[Callable[[str], None]] = []
-    flux = Mock(run_program=lambda argv, timeout, done: runs.append(done))
-    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(flux, settings, lambda: None)
-    answered: list[int] = []
-    for number in range(2):
-        drive(note(fences.ask([BAD]), number), answered.append, ())
-    settings.config = Config.parse({})
-    runs.pop()(BAD)
-    assert answered == [0, 1] and not runs and not fences.nodes
 
 
 def test_what_an_older_program_has_answered_does_not_count() -> None:

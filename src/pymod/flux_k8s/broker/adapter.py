@@ -318,7 +318,11 @@ class BrokerFlux:
             output = self._programs.run(argv, timeout)
             self._callbacks.put(functools.partial(done, output))
 
-        threading.Thread(target=run, daemon=True).start()
+        try:
+            threading.Thread(target=run, daemon=True).start()
+        except RuntimeError as error:  # there may be no more of them
+            failure = OSError(errno.EAGAIN, str(error))
+            self._callbacks.put(functools.partial(done, failure))
 
     def _look_up_groups(self) -> None:
         while True:

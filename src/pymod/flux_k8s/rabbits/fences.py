@@ -12,10 +12,10 @@ from __future__ import annotations
 import syslog
 from collections import Counter
 from functools import partial
-from typing import Callable, Iterable, Sequence, Union
+from typing import Callable, Iterable, Iterator, Sequence
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import Answer, Call
+from flux_k8s.control.coroutines import Answer, Call, call, drive
 from flux_k8s.ports import Flux
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
@@ -23,6 +23,9 @@ from flux_k8s.text import NOTE, printable
 
 PATIENCE = 30.0
 """Seconds after which the program is killed."""
+
+LONGEST = 100_000
+"""Characters of a hostlist for the program: Linux takes no argument of 128 KiB."""
 
 
 class Fences:
@@ -63,43 +66,41 @@ class Fences:
     def _enqueue(self, hosts: Sequence[str], answer: Answer) -> None:
         self._waiting.append((hosts, answer))
         if not self._running:
-            self._run()
+            self._running = True
+            drive(self._run(), lambda result: None, ())
 
-    def _run(self) -> None:
-        """Start the program for all that wait."""
-        waiting, self._waiting = self._waiting, []
-        self._running = bool(waiting)
-        hosts = tuple(dict.fromkeys(host for each, _ in waiting for host in each))
-        program = self._settings.config.fence_command
-        returns = Counter(self._returns)
-
-        def ran(output: Union[str, OSError]) -> None:
-            found = self._read(output)
-            if program == self._settings.config.fence_command:
-                # An answer may be older than the return of a node.
-                back = self._returns - returns
-                found = found.intersection(hosts).difference(back)
-                self._note(self.nodes.difference(hosts) | found)
-            for _, answer in waiting:
-                answer(None)
-            self._run()
-
-        if waiting and program:
-            argv = [*program, hostlist.encode(hosts)]
-            self._flux.run_program(argv, PATIENCE, ran)
-        elif waiting:  # the configuration has no program any more
-            ran("")
-
-    def _read(self, output: Union[str, OSError]) -> frozenset[str]:
+    async def _run(self) -> None:
+        """Run the program for all that wait, until nobody does."""
         try:
-            if isinstance(output, OSError):
-                raise output
-            found = frozenset(hostlist.decode(",".join(output.split())))
-        except (OSError, ValueError) as error:
-            self._note_failure(error)
-            return frozenset()
-        self._failure = ""
-        return found
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                hosts = dict.fromkeys(host for each, _ in waiting for host in each)
+                for part in _parts(hosts):
+                    await self._find(part)
+                for _, answer in waiting:
+                    answer(None)
+        finally:
+            self._running = False
+
+    async def _find(self, hosts: Sequence[str]) -> None:
+        """Run the program for these nodes, unless it is configured no more."""
+        program = self._settings.config.fence_command
+        found: frozenset[str] = frozenset()
+        returns = Counter(self._returns)
+        if program:
+            try:
+                argv = [*program, hostlist.encode(hosts)]
+                output = await call(self._flux.run_program, argv, PATIENCE)
+                found = frozenset(hostlist.decode(",".join(output.split())))
+                self._failure = ""
+            except (OSError, ValueError) as error:
+                self._note_failure(error)
+            # An answer may be older than the return of a node.
+            back = self._returns - returns
+            found = found.intersection(hosts).difference(back)
+            if program != self._settings.config.fence_command:
+                return
+        self._note(self.nodes.difference(hosts) | found)
 
     def config_changed(self) -> None:
         """What another program has said does not count."""
@@ -136,3 +137,17 @@ class Fences:
         if nodes:
             names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
             self._flux.log(syslog.LOG_NOTICE, f"{names} {text}")
+
+
+def _parts(hosts: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Nodes in parts whose hostlists have at most :data:`LONGEST` characters."""
+    part: list[str] = []
+    left = LONGEST
+    for host in hosts:
+        size = len(host) + len("[],")
+        if size > left:
+            yield part
+            part, left = [], LONGEST
+        part.append(host)
+        left -= size
+    yield part

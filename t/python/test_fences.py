@@ -1,0 +1,128 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The nodes that the site's program says are fenced."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, Callable, Coroutine
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.config.table import Config
+from flux_k8s.control.coroutines import drive
+from flux_k8s.rabbits.fences import Fences
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.resourcestatus import NodeStates
+from support.unmounting import BAD, FENCE
+
+
+def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> None:
+    answers: list[Callable[[str], None]] = []
+    changes: list[None] = []
+    flux = Mock(run_program=lambda argv, timeout, done: answers.append(done))
+    config = Config.parse({"fence_command": [FENCE]})
+    settings = Mock(config=config)
+    fences = Fences(flux, settings, lambda: changes.append(None))
+
+    def ask() -> None:
+        drive(fences.ask([BAD]), lambda result: None, ())
+
+    def see(*drained: str) -> None:
+        reasons = dict.fromkeys(drained, "bad")
+        fences.nodes_changed(NodeStates((BAD,), frozenset(), reasons, {}))
+
+    see(BAD)
+    ask()
+    see()
+    answers.pop()(BAD)
+    assert fences.nodes == frozenset() and not changes
+    ask()
+    answers.pop()(BAD)
+    assert fences.nodes == {BAD} and len(changes) == 1
+
+
+async def note(asked: Coroutine[Any, Any, None], number: int) -> int:
+    """Return the number when an answer is there."""
+    await asked
+    return number
+
+
+def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
+    runs: list[tuple[str, Callable[[str], None]]] = []
+    flux = Mock(run_program=lambda argv, timeout, done: runs.append((argv[-1], done)))
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(flux, settings, lambda: None)
+    fences.nodes_changed(NodeStates((), frozenset(f"n{i}" for i in range(9)), {}, {}))
+    answered: list[int] = []
+    for number in range(9):
+        drive(note(fences.ask([f"n{number}"]), number), answered.append, ())
+    ((asked, done),) = runs
+    assert (asked, answered) == ("n0", [])
+    done("")
+    assert answered == [0]
+    (asked, done) = runs[-1]
+    assert (asked, len(runs)) == ("n[1-8]", 2)
+    settings.config = Config.parse({})
+    drive(note(fences.ask(["n0"]), 9), answered.append, ())
+    done("n3")
+    assert answered == [0, 9, *range(1, 9)] and not fences.nodes
+    assert len(runs) == 2
+
+
+def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None:
+    runs: list[Callable[[str], None]] = []
+    flux = Mock(run_program=lambda argv, timeout, done: runs.append(done))
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(flux, settings, lambda: None)
+    answered: list[int] = []
+    for number in range(2):
+        drive(note(fences.ask([BAD]), number), answered.append, ())
+    settings.config = Config.parse({})
+    runs.pop()(BAD)
+    assert answered == [0, 1] and not runs and not fences.nodes
+
+
+def test_those_who_wait_for_a_program_that_cannot_be_run_go_on_and_ask_again() -> None:
+    """Whatever is wrong with it: nobody else would ever get an answer."""
+    starts: list[None] = []
+
+    def run(argv: Any, timeout: float, done: Any) -> None:
+        starts.append(None)
+        raise RuntimeError("can't start new thread")
+
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(Mock(run_program=run), settings, lambda: None)
+    answered: list[int] = []
+    for number in range(2):
+        with pytest.raises(RuntimeError):
+            drive(note(fences.ask([BAD]), number), answered.append, ())
+    assert len(starts) == 2
+    drive(note(fences.ask(["no host name"]), 2), answered.append, ())
+    assert answered == [2]
+
+
+@given(st.integers(1, 3000), st.integers(1, 200))
+def test_of_many_nodes_the_program_gets_as_many_as_fit_into_an_argument(
+    count: int, length: int
+) -> None:
+    asked: list[str] = []
+
+    def run(argv: list[str], timeout: float, done: Callable[[Any], None]) -> None:
+        long = len(argv[-1]) >= 2**17
+        failure = OSError(errno.E2BIG, os.strerror(errno.E2BIG))
+        asked.extend(hostlist.decode(argv[-1]))
+        done(failure if long else argv[-1])
+
+    hosts = tuple(f"{number}{'n' * length}" for number in range(count))
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(Mock(run_program=run), settings, lambda: None)
+    fences.nodes_changed(NodeStates((), frozenset(hosts), {}, {}))
+    answered: list[int] = []
+    drive(note(fences.ask(hosts), 1), answered.append, ())
+    assert answered == [1] and fences.nodes == frozenset(hosts)
+    assert tuple(asked) == hosts
