@@ -10,14 +10,7 @@ from __future__ import annotations
 
 import syslog
 from collections import Counter
-from typing import (
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    NamedTuple,
-    Optional,
-)
+from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Optional
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown import Reference

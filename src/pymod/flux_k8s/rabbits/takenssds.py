@@ -24,7 +24,7 @@ class TakenSsds:
     ) -> None:
         self._free = free
         self._ssds_of_job = ssds_of_job
-        self._ssds: Mapping[str, Optional[Ssds]] = {}
+        self._sizes: Mapping[str, Optional[int]] = {}
         self._of_job: dict[int, Mapping[str, int]] = {}
         self._total = Counter[str]()
         free.follow(self._drop)
@@ -36,10 +36,11 @@ class TakenSsds:
 
         Args:
             ssds: those that jobs may have, by Rabbit. All jobs are counted again when
-                these are others than before.
+                the sizes of these are others than before.
         """
-        if ssds != self._ssds:
-            self._ssds = ssds
+        sizes = {r: None if each is None else each.size for r, each in ssds.items()}
+        if sizes != self._sizes:
+            self._sizes = sizes
             self._of_job.clear()
             self._total.clear()
         for each in self._free.jobs - self._of_job.keys():
