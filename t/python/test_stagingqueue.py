@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs import stagingqueue
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, Turn, UserBound
+from flux_k8s.ports import WORKFLOW, KubeError
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.kube.direct import Fault
+from rabbitsim.kube.direct import Request as ApiRequest
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER
 from support.service import DAY, desired
@@ -63,6 +67,29 @@ def test_the_rabbits_kept_for_a_job_that_makes_way_are_soon_given_to_others(
     else:
         set_urgency(system, first, 0)
     wait(system, 3.0)
+    assert desired(system, behind) != "Proposal"
+
+
+def test_a_job_whose_workflow_kubernetes_does_not_take_holds_up_no_other() -> None:
+    system = slow()
+    first = submit(system, 1, 10, userid=GUEST)
+    name = workflow_name(first)
+
+    def refuse(request: ApiRequest) -> Optional[Fault]:
+        refused = (request.verb, request.kind, request.name) == (
+            "patch",
+            WORKFLOW,
+            name,
+        )
+        text = "a webhook of the site refuses it"
+        return Fault(error=KubeError(422, "Invalid", text)) if refused else None
+
+    assert system.service_kube is not None
+    system.service_kube.faults = refuse
+    wait(system, 600.0)
+    behind = submit(system, 1, 10, userid=OTHER)
+    wait(system, 120.0)
+    assert desired(system, first) == "Proposal"
     assert desired(system, behind) != "Proposal"
 
 

@@ -45,7 +45,6 @@ from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
 from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux, Json
 from flux_k8s.rfc import constraints, hostlist
 
@@ -89,19 +88,14 @@ class Staging:
         (RFC 29; "" for all).
 
         Raises:
-            StorageUnavailable: it is not the job's turn, or there is no room.
+            StorageUnavailable: there is no room.
             DWSError, KubeError, RpcError: as :class:`Planner`.
         """
-        self.queue.take_turn(info)
         await self._machine.node_use.update()
         allowed: list[str] = []
         choose = partial(self._choose, info, allowed)
         keep = partial(self._keep, info)
-        try:
-            placement = await self._planner.place_ahead(info, choose, keep)
-        except FAILURES as error:
-            self.queue.note_failed(info, error)
-            raise
+        placement = await self._planner.place_ahead(info, choose, keep)
         return placement, hostlist.encode(allowed)
 
     # Where there is room

@@ -17,13 +17,15 @@ and few of those of one user that were passed over are at once.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import Callable, Iterable, NamedTuple, Optional
+from typing import Callable, Iterable, Iterator, NamedTuple, Optional
 
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux, Timer
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
@@ -154,6 +156,20 @@ class StagingQueue:
         first = self._first()
         if first is not None:
             self._ask(first.info.jobid)
+
+    @contextlib.contextmanager
+    def turn(self, info: WorkflowInfo) -> Iterator[None]:
+        """A context in which a job is staged. A failure has it passed over.
+
+        Raises:
+            StorageUnavailable: it is not the job's turn.
+        """
+        self.take_turn(info)
+        try:
+            yield
+        except FAILURES as error:
+            self.note_failed(info, error)
+            raise
 
     def take_turn(self, info: WorkflowInfo) -> None:
         """A job is to be staged, which may be in the queue already.

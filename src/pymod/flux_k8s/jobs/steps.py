@@ -331,6 +331,10 @@ class Steps:
     async def _stage(self, info: WorkflowInfo) -> None:
         """Make the storage of a job without nodes. If that is never possible, a job
         that did not ask for it gets nodes first."""
+        with self.staging.queue.turn(info):
+            await self._stage_in_turn(info)
+
+    async def _stage_in_turn(self, info: WorkflowInfo) -> None:
         try:
             placement, nodes = await self.staging.stage(info)
         except (KubeError, DWSError) as error:
