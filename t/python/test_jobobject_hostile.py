@@ -8,8 +8,10 @@ of memory, and must say what is wrong in one line.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -23,12 +25,32 @@ LIMIT = 512 * MiB
 MANY = 90_000 if SOAKING else 2_000
 FEW = 5_000 if SOAKING else 1_000
 
-PROGRAM = """
-import resource, sys
-from sssjob import ObjectError, check, effective, read, write
-limit = int(sys.argv[2])
-document = eval(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+# Forks a process for each line: a program, a document and a limit. The document is made
+# before the limit holds.
+FORKS = """
+import json, os, resource, signal, sys
+from sssjob import ObjectError, check, effective, read
+from sssjob.to_jobspec.convert import jobspecs_in
+for line in sys.stdin:
+    program, document, limit = json.loads(line)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(300)
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        document = eval(document)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        exec(program)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        text = said.read()
+    print(json.dumps([os.waitpid(child, 0)[1], text]), flush=True)
+"""
+
+CHECK = """
 try:
     root = read(document, lambda line: None)
 except ObjectError as error:
@@ -148,28 +170,40 @@ HOSTILE = {
 }
 
 
+Forks = Callable[[str, str, int], Any]
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """Runs a program with a document and a limit: its status, and what it says."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin and server.stdout
+        stdin, stdout = server.stdin, server.stdout
+
+        def ask(program: str, document: str, limit: int) -> Any:
+            stdin.write(json.dumps([program, document, limit]) + "\n")
+            stdin.flush()
+            return json.loads(stdout.readline())
+
+        yield ask
+
+
 @pytest.mark.parametrize(("document", "expected"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_document_is_refused_within_bounds(
-    document: str, expected: str
+    forks: Forks, document: str, expected: str
 ) -> None:
-    # The document itself is made before the limit holds.
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, document, str(LIMIT)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert expected.lower() in done.stdout.lower()
-    assert "\n" not in done.stdout
+    status, said = forks(CHECK, document, LIMIT)
+    assert status == 0, said
+    assert expected.lower() in said.lower()
+    assert "\n" not in said
 
 
 SUBMIT = """
-import resource, sys
-from sssjob import ObjectError
-from sssjob.to_jobspec.convert import jobspecs_in
-document = eval(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
 try:
     found = jobspecs_in(document, lambda line: None)
 except ObjectError as error:
@@ -262,14 +296,9 @@ HOSTILE_JOBS = {
     ("document", "expected"), HOSTILE_JOBS.values(), ids=HOSTILE_JOBS
 )
 def test_objects_over_a_bound_are_refused_with_the_bound(
-    document: str, expected: str
+    forks: Forks, document: str, expected: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SUBMIT, document, str(2 * LIMIT)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert expected in done.stdout
-    assert len(done.stdout) < 1000
+    status, said = forks(SUBMIT, document, 2 * LIMIT)
+    assert status == 0, said
+    assert expected in said
+    assert len(said) < 1000
