@@ -48,9 +48,10 @@ all: $(INSTALLED)
 $(BIN)/python:
 	./t/setup.sh "$(PYTHON)"
 	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet 'pip>=22'
+	$(BIN)/python -m pip install --quiet --no-compile 'pip>=25'
 
-# Python compiles what is imported, a quarter of what pip would.
+# Python compiles what is imported, a quarter of what pip would. (A pip that came with
+# Python may take twice as long as a new one.)
 $(INSTALLED): $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet --no-compile '.[test]'
 	touch $@
