@@ -12,8 +12,8 @@ write to a file.
 
 A request is one message with the three files: the folder, the number of arguments, the
 arguments and the environment, each with a zero byte behind it. The arguments are those
-of Python: ``-m MODULE`` or a file, and what follows. The answer is an int, the status
-as of :manpage:`wait(2)`.
+of Python: ``-c TEXT``, ``-m MODULE`` or a file, and what follows. The answer is an int,
+the status as of :manpage:`wait(2)`.
 """
 
 from __future__ import annotations
@@ -76,13 +76,16 @@ def run(request: bytes) -> int:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(word.split("=", 1) for word in words[int(count) :])
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv[:] = words[: int(count)]
     if sys.argv[0] == "-p":
         with open(sys.argv[1], "w") as file:
             print(os.getpid(), file=file)
         del sys.argv[:2]
     try:
-        if sys.argv[0] == "-m":
+        if sys.argv[0] == "-c":
+            exec(sys.argv.pop(1), {"__name__": "__main__"})
+        elif sys.argv[0] == "-m":
             del sys.argv[0]
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         else:

@@ -20,7 +20,7 @@ tolerant () {
 
 # usage: is_told JOBID HOSTLIST: one exception, which is not fatal, tells of nodes
 is_told () {
-    event_context "$1" exception | "$PYTHON" -c '
+    event_context "$1" exception | python -c '
 import json, sys
 told = [json.loads(line) for line in sys.stdin]
 if [c["type"] for c in told] != ["dws-node-failure"] or told[0]["severity"] < 1 \

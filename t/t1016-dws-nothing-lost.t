@@ -24,7 +24,7 @@ submit_out () {
 
 # usage: notes JOBID: of its exceptions, each as "TYPE SEVERITY NOTE"
 notes () {
-    event_context "$1" exception | "$PYTHON" -c '
+    event_context "$1" exception | python -c '
 import json, sys
 for line in sys.stdin:
     context = json.loads(line)
@@ -132,10 +132,10 @@ test_expect_success 'at epilog-timeout nodes, Rabbits and the state are named' '
 '
 test_expect_success 'the node was drained before the job let it go' '
     drained=$(flux resource eventlog -f json | grep "\"drain\"" | tail -n1 \
-        | "$PYTHON" -c "import json, sys; print(json.load(sys.stdin)[\"timestamp\"])") &&
+        | python -c "import json, sys; print(json.load(sys.stdin)[\"timestamp\"])") &&
     released=$(flux job eventlog -f json $id | grep epilog-finish | tail -n1 \
-        | "$PYTHON" -c "import json, sys; print(json.load(sys.stdin)[\"timestamp\"])") &&
-    "$PYTHON" -c "import sys; sys.exit(not $drained < $released)" &&
+        | python -c "import json, sys; print(json.load(sys.stdin)[\"timestamp\"])") &&
+    python -c "import sys; sys.exit(not $drained < $released)" &&
     is_drained compute-02 "$(flux job id --to=f58plain $id): .*epilog-timeout" &&
     restore
 '

@@ -12,7 +12,7 @@ R_key () {
 
 # usage: R_grow JOBID VERTICES: so many more cores in the graph of the job's R
 R_grow () {
-    flux kvs get --raw "$(R_key "$1")" | "$PYTHON" -c '
+    flux kvs get --raw "$(R_key "$1")" | python -c '
 import json, sys
 R = json.load(sys.stdin)
 core = {"id": "9", "metadata": {"type": "core", "id": 0, "rank": 0, "uniq_id": 0,

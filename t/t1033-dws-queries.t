@@ -33,7 +33,7 @@ guest () {
 
 # usage: field PATH...: of the JSON on stdin
 field () {
-    "$PYTHON" -c '
+    python -c '
 import json, sys
 value = json.load(sys.stdin)
 for word in sys.argv[1:]:

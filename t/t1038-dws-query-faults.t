@@ -31,7 +31,7 @@ all_end_well () {
 
 # usage: held COUNT: the module holds so many queries
 held () {
-    test "$(flux module stats dws | "$PYTHON" -c \
+    test "$(flux module stats dws | python -c \
         'import json, sys; print(json.load(sys.stdin)["queries"]["held"])')" -eq "$1"
 }
 

@@ -17,7 +17,7 @@ fluxion_conf () {
 	prune-filters = "ALL:core,ALL:ssd"
 	END
     flux R parse-config "$TRASH/conf/resource.toml" | flux ion-R encode >"$TRASH/R.json" &&
-    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 \
+    python "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 \
         "$TRASH/mapping.json" <"$TRASH/R.json" >"$TRASH/scheduling.json" \
         2>"$TRASH/warnings" || die "no graph: $(cat "$TRASH/warnings")"
 }

@@ -45,27 +45,44 @@ flux () {
         shift
         "$flux_program" "$@"
         ;;
-    1*) flux_python "$@" ;;
+    1python) flux_python "$@" ;;
+    1*) flux_command "$@" ;;
     *) command flux "$@" ;;
     esac
 }
 
-# usage: flux_python COMMAND...: as flux(1) in an instance, which looks for a command in
+# usage: flux_command COMMAND...: as flux(1) in an instance, which looks for a command in
 # the same folders
-flux_python () {
-    flux_python_rest=${FORKSERVER:+$FLUX_EXEC_PATH:}
-    while test -n "$flux_python_rest"; do
-        flux_python_file=${flux_python_rest%%:*}/flux-$1.py
-        flux_python_rest=${flux_python_rest#*:}
-        if test -e "$flux_python_file"; then
+flux_command () {
+    flux_command_rest=${FORKSERVER:+$FLUX_EXEC_PATH:}
+    while test -n "$flux_command_rest"; do
+        flux_command_file=${flux_command_rest%%:*}/flux-$1.py
+        flux_command_rest=${flux_command_rest#*:}
+        if test -e "$flux_command_file"; then
             shift
             # py-runner.py removes what flux(1) sets.
             PYTHONPATH='' "$FORKSERVER/client" "$FORKSERVER/flux" \
-                "${FLUX_EXEC_PATH##*:}/py-runner.py" "$flux_python_file" "$@"
+                "${FLUX_EXEC_PATH##*:}/py-runner.py" "$flux_command_file" "$@"
             return
         fi
     done
     command flux "$@"
+}
+
+# usage: flux_python python ARG...: as flux(1) in an instance
+flux_python () {
+    test -n "$FORKSERVER" || { command flux "$@"; return; }
+    shift
+    PYTHONPATH=$FLUX_PYTHONPATH_PREPEND "$FORKSERVER/client" "$FORKSERVER/flux" "$@"
+}
+
+# usage: python ARG...: as $PYTHON
+python () {
+    if test -n "$FORKSERVER"; then
+        "$FORKSERVER/client" "$FORKSERVER/standin" "$@"
+    else
+        "$PYTHON" "$@"
+    fi
 }
 
 # usage: ask NAME ARG...: run t/NAME.py, which needs only the standard library
@@ -275,7 +292,7 @@ instance_start () {
     export FLUX_DWS_INSIDE=1
     export FLUX_MODULE_PATH_PREPEND="$PREFIX/lib/flux/modules"
     export FLUX_EXEC_PATH_PREPEND="$PREFIX/libexec/flux/cmd"
-    site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    site=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     export FLUX_PYTHONPATH_PREPEND="$site"
     shellpath=$(flux config builtin shell_pluginpath)
     # A test ends when no job is active, so that its instance has none to cancel. An
@@ -335,7 +352,7 @@ fluxion_conf () {
 	match-format = "rv1"
 	prune-filters = "ALL:core,ALL:ssd"
 	END
-    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 "$@" \
+    python "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 "$@" \
         --from-config "$TRASH/conf/resource.toml" \
         "$TRASH/mapping.json" >"$TRASH/scheduling.json" 2>"$TRASH/warnings" ||
         die "no graph: $(cat "$TRASH/warnings")"
@@ -400,7 +417,7 @@ package_copy () {
         sed "s/^from __future__.*//" "$PREFIX/lib/flux/modules/dws.py"
     } >"$1/dws.py" &&
     # With their times, so that Python need not compile them again.
-    cp -rp "$("$PYTHON" -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
+    cp -rp "$(python -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
     cat >>"$1/flux_k8s/jobs/service.py"
 }
 
@@ -826,7 +843,7 @@ instance_kill () {
 
 # usage: python_stdin SCRIPT [ARG...]
 python_stdin () {
-    "$PYTHON" -c "$@"
+    python -c "$@"
 }
 
 test_must_be_empty () {

@@ -116,6 +116,16 @@ def test_an_exception_is_a_traceback(forks: Forks) -> None:
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
+def test_a_text_is_run_with_its_arguments_and_PYTHONPATH(forks: Forks) -> None:
+    (forks.folder / "beside.py").write_text("NAME = 'it is there'")
+    text = "import sys, beside; print(sys.argv, __name__, beside.NAME)"
+    done = forks.ask("-c", text, "a", "-b", PYTHONPATH=f":{forks.folder}")
+    assert (done.stdout, done.returncode) == (
+        "['-c', 'a', '-b'] __main__ it is there\n",
+        0,
+    )
+
+
 def test_a_module_is_run_with_its_arguments(forks: Forks) -> None:
     done = forks.ask("-m", "json.tool", "--compact", text='{"a": 1}')
     assert (done.stdout, done.returncode) == ('{"a":1}\n', 0)
