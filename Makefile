@@ -95,9 +95,9 @@ soak-scheduler: $(INSTALLED)
 	./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
 
 soak-phases: $(INSTALLED)
-	OUTAGE=60 PAUSE=1 MANY=30 ROUNDS=4 \
+	SOAK=1 OUTAGE=60 PAUSE=1 MANY=30 ROUNDS=4 \
 		STEPS="create _plan _allocate _release_prolog" \
-		./t/run.sh t1004-dws-reload.t t1008-dws-outage.t t1018-dws-deadly-job.t
+		./t/run.sh $$(cd t && grep -lE 'test_expect_in_soak|SOAK' t[0-9]*.t)
 
 soak-flux: $(INSTALLED)
 	$(BIN)/python bench/soak.py

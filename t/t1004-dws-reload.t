@@ -2,7 +2,7 @@
 test_description='The module or the plugin goes away, and comes back, while there are jobs
 
 More of them, and more often (make soak):
-    MANY=30 ROUNDS=4 ./t1004-dws-reload.t'
+    SOAK=1 MANY=30 ROUNDS=4 ./t1004-dws-reload.t'
 . "$(dirname "$0")/tap.sh"
 
 MANY=${MANY:-10}     # jobs at once
@@ -113,7 +113,7 @@ test_expect_success 'the plugin is removed and loaded while there are jobs' '
     let_go
 '
 expect_each_to_succeed 'after a reload of the plugin'
-test_expect_success 'DWS goes on while the plugin is not loaded' '
+test_expect_in_soak 'DWS goes on while the plugin is not loaded' '
     jobs_in_all_phases &&
     plugin_remove &&
     for phase in $PHASES; do
@@ -129,8 +129,8 @@ test_expect_success 'DWS goes on while the plugin is not loaded' '
     plugin_load &&
     let_go
 '
-expect_each_to_succeed 'after the absence of the plugin'
-test_expect_success 'the module is reloaded while the plugin is not loaded' '
+expect_each_to_succeed 'after the absence of the plugin' test_expect_in_soak
+test_expect_in_soak 'the module is reloaded while the plugin is not loaded' '
     jobs_in_all_phases &&
     plugin_remove &&
     module_remove &&
@@ -140,8 +140,8 @@ test_expect_success 'the module is reloaded while the plugin is not loaded' '
     plugin_load &&
     let_go
 '
-expect_each_to_succeed 'after both were away'
-test_expect_success 'both are killed and removed, and the plugin comes first' '
+expect_each_to_succeed 'after both were away' test_expect_in_soak
+test_expect_in_soak 'both are killed and removed, and the plugin comes first' '
     jobs_in_all_phases &&
     module_kill &&
     plugin_remove &&
@@ -149,7 +149,7 @@ test_expect_success 'both are killed and removed, and the plugin comes first' '
     module_load &&
     let_go
 '
-expect_each_to_succeed 'after both were away'
+expect_each_to_succeed 'after both were away' test_expect_in_soak
 test_expect_success 'a job that ends while the plugin is not loaded' '
     id=$(job_in running) &&
     plugin_remove &&

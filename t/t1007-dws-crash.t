@@ -123,7 +123,7 @@ test_expect_success 'a stopped service delays neither the configuration nor its 
     at_once flux module remove dws &&
     ended $stopped
 '
-test_expect_success 'a service that is stopped and goes on has missed nothing' '
+test_expect_in_soak 'a service that is stopped and goes on has missed nothing' '
     module_reload &&
     jobs_in_all_phases &&
     process_stop $(service_pid) &&
@@ -131,7 +131,7 @@ test_expect_success 'a service that is stopped and goes on has missed nothing' '
     sleep 1 &&
     kill -CONT $(service_pid)
 '
-expect_each_to_succeed 'after a pause'
+expect_each_to_succeed 'after a pause' test_expect_in_soak
 
 # ---- it fails by itself -----------------------------------------------------
 
@@ -175,7 +175,7 @@ ended_by_itself () {
 }
 
 test_expect_success 'a service with a bug is loaded' '
-    flux module remove dws &&
+    flux module remove --force dws &&
     make_fragile_package &&
     flux module load "$TRASH/fragile/dws.py" scheduler=none &&
     module=$(module_pid)

@@ -2,7 +2,7 @@
 test_description='Kubernetes is not there for a while, and jobs lose nothing but time
 
 With outages and pauses as long as in real life (make soak):
-    OUTAGE=60 PAUSE=1 MANY=25 ./t1008-dws-outage.t'
+    SOAK=1 OUTAGE=60 PAUSE=1 MANY=25 ./t1008-dws-outage.t'
 . "$(dirname "$0")/tap.sh"
 
 OUTAGE=${OUTAGE:-3}  # seconds that Kubernetes is away
@@ -129,7 +129,7 @@ done
 test_expect_success 'the module is loaded' '
     module_load
 '
-for kind in hangs refuses; do
+for kind in ${SOAK:+hangs} refuses; do
     test_expect_success "Kubernetes $kind while there are jobs in all phases" '
         jobs_in_all_phases &&
         outage_begin $kind &&
@@ -175,7 +175,7 @@ for kind in hangs refuses; do
         '
     fi
 done
-test_expect_success 'many jobs at once, half of them cancelled one by one' '
+test_expect_in_soak 'many jobs at once, half of them cancelled one by one' '
     submit_mixed "$MANY" &&
     cancel_each endless &&
     all_end_well
@@ -189,7 +189,7 @@ test_expect_success 'many jobs and cancels while connections are cut again and a
     done &&
     all_end_well
 '
-test_expect_success 'many jobs and cancels while Kubernetes hangs at their submission' '
+test_expect_in_soak 'many jobs and cancels while Kubernetes hangs at their submission' '
     outage_begin hangs &&
     submit_mixed "$MANY" &&
     cancel_each endless &&

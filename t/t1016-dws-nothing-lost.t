@@ -94,7 +94,7 @@ test_expect_success 'DWS waits again for a node that is undrained' '
     undrain_all &&
     kube wait-node compute-02 Enabled
 '
-test_expect_success 'a job that has nothing to copy does not fail for it' '
+test_expect_in_soak 'a job that has nothing to copy does not fail for it' '
     id=$(job_submit -N2 --requires=host:compute-[01-02] true) &&
     wait_event $id clean &&
     flux job status $id &&
@@ -120,7 +120,7 @@ test_expect_success 'without limits of the module' '
     flux config reload &&
     module_load
 '
-test_expect_success 'at epilog-timeout nodes, Rabbits and the state are named' '
+test_expect_in_soak 'at epilog-timeout nodes, Rabbits and the state are named' '
     plugin_reload 1 &&
     id=$(submit_out -N2 --requires=host:compute-[01-02] true) &&
     wait_event $id clean &&
@@ -130,7 +130,7 @@ test_expect_success 'at epilog-timeout nodes, Rabbits and the state are named' '
         notes &&
     grep -F "rabbit-01: still allocated, disabled; $LOST" notes
 '
-test_expect_success 'the node was drained before the job let it go' '
+test_expect_in_soak 'the node was drained before the job let it go' '
     drained=$(flux resource eventlog -f json | grep "\"drain\"" | tail -n1 \
         | python -c "import json, sys; print(json.load(sys.stdin)[\"timestamp\"])") &&
     released=$(flux job eventlog -f json $id | grep epilog-finish | tail -n1 \
@@ -139,7 +139,7 @@ test_expect_success 'the node was drained before the job let it go' '
     is_drained compute-02 "$(flux job id --to=f58plain $id): .*epilog-timeout" &&
     restore
 '
-test_expect_success 'after dws-epilog-timeout by a person nodes, Rabbits and the state are named' '
+test_expect_in_soak 'after dws-epilog-timeout by a person nodes, Rabbits and the state are named' '
     plugin_reload 600 &&
     id=$(submit_out -N2 --requires=host:compute-[01-02] true) &&
     in_postrun $id &&
@@ -149,7 +149,7 @@ test_expect_success 'after dws-epilog-timeout by a person nodes, Rabbits and the
     is_drained compute-02 epilog-timeout &&
     restore
 '
-test_expect_success 'a timeout that a person raises asks for Teardown' '
+test_expect_in_soak 'a timeout that a person raises asks for Teardown' '
     gate_shut DataOut &&
     id=$(submit_out -N1 --requires=host:compute-01 sh -c "$SAVE") &&
     kube wait $(workflow $id) DataOut &&
@@ -187,7 +187,7 @@ test_expect_success 'the node that had not unmounted comes back when it has' '
     eventually only_drained &&
     restore
 '
-test_expect_success 'a node that has not unmounted goes to no job that waits for it' '
+test_expect_in_soak 'a node that has not unmounted goes to no job that waits for it' '
     id=$(job_submit -N1 --requires=host:compute-02 true) &&
     in_postrun $id &&
     other=$(flux submit -N1 --requires=host:compute-02 true) &&
@@ -202,7 +202,7 @@ test_expect_success 'a node that has not unmounted goes to no job that waits for
     kube node compute-02 Enabled &&
     restore
 '
-test_expect_success 'a node that somebody else has disabled is avoided, and stays so' '
+test_expect_in_soak 'a node that somebody else has disabled is avoided, and stays so' '
     kube node compute-01 Disabled &&
     eventually log_says "compute-01 is disabled by somebody else" &&
     id=$(job_submit -N1 --requires=-host:compute-02 hostname) &&

@@ -63,7 +63,7 @@ test_expect_success 'the memory for a large R is given back' '
     ! reader_pid &&
     flux module remove dws
 '
-test_expect_success 'a large R that is not JSON fails its job, which is told why' '
+test_expect_in_soak 'a large R that is not JSON fails its job, which is told why' '
     id=$(job_before_setup) &&
     R_replace $id "{$(printf "%400000s")}{}" &&
     module_load &&
@@ -71,7 +71,7 @@ test_expect_success 'a large R that is not JSON fails its job, which is told why
     job_exception $id dws "dws.setup: the payload is not JSON" &&
     flux module remove dws
 '
-test_expect_success 'an R that is no object fails its job, too' '
+test_expect_in_soak 'an R that is no object fails its job, too' '
     id=$(job_before_setup) &&
     R_replace $id "$(printf "[%400000s]")" &&
     module_load &&
@@ -79,7 +79,7 @@ test_expect_success 'an R that is no object fails its job, too' '
     job_exception $id dws "error reading R" &&
     flux module remove dws
 '
-test_expect_success 'the process that reads it is killed: that job fails, and no other' '
+test_expect_in_soak 'the process that reads it is killed: that job fails, and no other' '
     id=$(job_before_setup) &&
     R_grow $id 100000 &&
     { reader_kill & } &&
