@@ -115,7 +115,7 @@ test_expect_success 'jobs without storage run, on nodes, in slots and on all of 
     flux job status $id &&
     test "$(nodes $id)" = "compute-[01-02]"
 '
-test_expect_success 'a range of nodes gets as many as there are' '
+test_expect_in_soak 'a range of nodes gets as many as there are' '
     all_free &&
     id=$(raw_job "job[\"resources\"][0][\"count\"] = {\"min\": 2, \"max\": 5}") &&
     flux job status $id &&
@@ -169,7 +169,7 @@ test_expect_success 'a job gets storage below the Rabbits of its nodes' '
     test "$(cat ssds)" = "chassis0/ssd5 chassis0/ssd6 chassis0/ssd7" &&
     test "$(memos $id rabbits)" = rabbit-01
 '
-test_expect_success 'a job that fits on no single Rabbit has nodes below both' '
+test_expect_in_soak 'a job that fits on no single Rabbit has nodes below both' '
     all_free &&
     id=$(sized_job 200 -N6 true) &&
     job_succeeds $id &&
@@ -263,7 +263,7 @@ test_expect_success 'jobs go past one that waits, if they end before it can star
     touch go &&
     for id in $busy $other $first; do job_succeeds $id || return 1; done
 '
-test_expect_success 'and so do jobs on other nodes, however long they take' '
+test_expect_in_soak 'and so do jobs on other nodes, however long they take' '
     rm -f go &&
     busy=$(flux submit -N1 --requires=host:compute-02 sh -c "$SPIN") &&
     wait_event $busy start &&
@@ -286,7 +286,7 @@ test_expect_success 'but not on nodes where one waits, unless they end in time' 
     touch go &&
     flux job status $busy $first $long $endless
 '
-test_expect_success 'a job that can start earlier now is not held up by others' '
+test_expect_in_soak 'a job that can start earlier now is not held up by others' '
     rm -f go &&
     long=$(flux submit -N4 -t 60m sh -c "$SPIN") &&
     other=$(flux submit -N4 -t 10m sh -c "$SPIN") &&
@@ -316,7 +316,7 @@ test_expect_success 'jobs keep their nodes and storage when it is loaded again' 
     job_succeeds $first &&
     job_succeeds $waiting
 '
-test_expect_success 'storage that is out of service is so after that, too' '
+test_expect_in_soak 'storage that is out of service is so after that, too' '
     kube disable rabbit-01 &&
     ssds_down 8 8 &&
     scheduler_reload &&
