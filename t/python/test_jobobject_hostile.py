@@ -8,14 +8,13 @@ of memory, and must say what is wrong in one line.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from typing import Any, Callable, Iterator
+from typing import Iterator
 
 import pytest
 
 from support.effort import SOAKING
+from support.forks import Forks
 
 MiB = 2**20
 # Of addresses, of which the interpreter itself takes a part. The largest document
@@ -25,32 +24,21 @@ LIMIT = 512 * MiB
 MANY = 90_000 if SOAKING else 2_000
 FEW = 5_000 if SOAKING else 1_000
 
-# Forks a process for each line: a program, a document and a limit. The document is made
-# before the limit holds.
-FORKS = """
-import json, os, resource, signal, sys
+IMPORTS = """
+import resource, sys
 from sssjob import ObjectError, check, effective, read
 from sssjob.to_jobspec.convert import jobspecs_in
-for line in sys.stdin:
-    program, document, limit = json.loads(line)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(300)
-        os.dup2(writer, 1)
-        os.dup2(writer, 2)
-        document = eval(document)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        exec(program)
-        sys.stdout.flush()
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        text = said.read()
-    print(json.dumps([os.waitpid(child, 0)[1], text]), flush=True)
 """
 
-CHECK = """
+# The document is made before the limit holds.
+DOCUMENT = """
+document = eval(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
+"""
+
+CHECK = (
+    DOCUMENT
+    + """
 try:
     root = read(document, lambda line: None)
 except ObjectError as error:
@@ -60,6 +48,7 @@ else:
     check(effective(root))
     print("valid", end="")
 """
+)
 
 START = "<Job awarenessPolicy='Ignore'><Id>1</Id>"
 
@@ -170,40 +159,25 @@ HOSTILE = {
 }
 
 
-Forks = Callable[[str, str, int], Any]
-
-
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    """Runs a program with a document and a limit: its status, and what it says."""
-    with subprocess.Popen(
-        [sys.executable, "-c", FORKS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdin and server.stdout
-        stdin, stdout = server.stdin, server.stdout
-
-        def ask(program: str, document: str, limit: int) -> Any:
-            stdin.write(json.dumps([program, document, limit]) + "\n")
-            stdin.flush()
-            return json.loads(stdout.readline())
-
-        yield ask
+    with Forks([sys.executable], IMPORTS) as forks:
+        yield forks
 
 
 @pytest.mark.parametrize(("document", "expected"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_document_is_refused_within_bounds(
     forks: Forks, document: str, expected: str
 ) -> None:
-    status, said = forks(CHECK, document, LIMIT)
+    status, said = forks.run(CHECK, document, str(LIMIT))
     assert status == 0, said
     assert expected.lower() in said.lower()
     assert "\n" not in said
 
 
-SUBMIT = """
+SUBMIT = (
+    DOCUMENT
+    + """
 try:
     found = jobspecs_in(document, lambda line: None)
 except ObjectError as error:
@@ -211,6 +185,7 @@ except ObjectError as error:
 else:
     print(f"{len(found)} jobs", end="")
 """
+)
 
 PROGRAM_IN = "'<Job><Id>1</Id><Executable>a</Executable>' + {} + '</Job>'"
 JOBS_IN = "'<JobGroup><Id>g</Id>' + {} + '</JobGroup>'"
@@ -298,7 +273,7 @@ HOSTILE_JOBS = {
 def test_objects_over_a_bound_are_refused_with_the_bound(
     forks: Forks, document: str, expected: str
 ) -> None:
-    status, said = forks(SUBMIT, document, 2 * LIMIT)
+    status, said = forks.run(SUBMIT, document, str(2 * LIMIT))
     assert status == 0, said
     assert expected in said
     assert len(said) < 1000

@@ -14,7 +14,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 from hypothesis import assume, given
@@ -28,6 +28,7 @@ from sssjob.from_flux.convert import JobRecord, group_object, job_object
 from sssjob.schema.model import ObjectErrors
 from sssjob.to_jobspec.convert import Submission, to_jobspecs
 from support.expressions import CONSTRAINTS, NODES
+from support.forks import Forks
 from support.jobrecords import JOBID, eventlog, job_of, ran, spec, told
 from support.service import XFS, jobspec, names, settle
 
@@ -126,33 +127,52 @@ needs_flux = pytest.mark.skipif(
 )
 
 
-def dry_run(command: str) -> Json:
+IMPORTS = """
+import os, runpy, sys
+import flux.cli.batch, flux.cli.submit
+"""
+
+COMMAND = """
+folder = os.environ["FLUX_EXEC_PATH"].split(":")[-1]
+sys.argv[0] = f"{folder}/flux-{sys.argv.pop(1)}.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def flux() -> Iterator[Forks]:
+    with Forks(["flux", "python"], IMPORTS) as forks:
+        yield forks
+
+
+def dry_run(flux: Forks, command: str) -> Json:
     """The jobspec that a command of Flux would submit."""
-    done = subprocess.run(
-        ["bash", "-c", f"flux {command}"], capture_output=True, text=True
+    words = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], stdout=subprocess.PIPE, text=True
     )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    done = flux.run(COMMAND, *words.stdout.split("\0")[:-1])
+    assert done.status == 0, done.said
+    return dict(json.loads(done.said))
 
 
 @needs_flux
 @pytest.mark.parametrize("options", SUBMIT)
 def test_a_job_of_flux_submit_is_requested_unchanged_by_its_job_object(
-    options: str,
+    flux: Forks, options: str
 ) -> None:
     command = f"{options} hostname" if options.startswith("-") else options
-    asked = dry_run(f"submit --dry-run {command}")
+    asked = dry_run(flux, f"submit --dry-run {command}")
     assert said(back(asked)) == said(asked)
 
 
 @needs_flux
 @pytest.mark.parametrize("options", BATCH)
 def test_a_job_of_flux_batch_is_requested_unchanged_by_its_job_object(
-    options: str, tmp_path: Path
+    flux: Forks, options: str, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.sh"
     script.write_text("#!/bin/sh\n# <é> & ]]>\nhostname\n")
-    asked = dry_run(f"batch --dry-run {options} {script}")
+    asked = dry_run(flux, f"batch --dry-run {options} {script}")
     assert said(back(asked)) == said(asked)
 
 
