@@ -92,7 +92,7 @@ soak-hostile: $(INSTALLED)
 	LIMIT=7200 FLUX_DWS_HOSTILE=20000 ./t/run.sh t1020-dws-hostile.t
 
 soak-scheduler: $(INSTALLED)
-	./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
+	SOAK=1 ./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
 
 soak-phases: $(INSTALLED)
 	SOAK=1 OUTAGE=60 PAUSE=1 MANY=30 ROUNDS=4 \

@@ -49,12 +49,12 @@ test_expect_success 'the memo is gone when the module is loaded' '
     ! has_memo $id dws &&
     ! has_memo $other dws
 '
-test_expect_success 'flux module reload is possible while there are jobs' '
+test_expect_in_soak 'flux module reload is possible while there are jobs' '
     jobs_in_all_phases &&
     flux module reload dws scheduler=none &&
     let_go
 '
-expect_each_to_succeed 'after a reload'
+expect_each_to_succeed 'after a reload' test_expect_in_soak
 test_expect_success 'jobs for which something is to be done wait without the module' '
     jobs_in_all_phases &&
     module_remove &&

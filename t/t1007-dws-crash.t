@@ -181,7 +181,7 @@ test_expect_success 'a service with a bug is loaded' '
     module=$(module_pid)
 '
 # What the watch of Workflows sees, a timer. (What is done for one job fails that job.)
-for callback in event _pump; do
+for callback in event ${SOAK:+_pump}; do
     test_expect_success "a service that fails in $callback ends, and the next takes over" '
         service_fragile $callback &&
         id=$(job_submit true) &&

@@ -83,7 +83,7 @@ test_expect_success 'a #DW job in flux batch fails: its instance has no plugin' 
     flux job wait-event -t 60 $id clean &&
     inner_failed
 '
-test_expect_success 'a #DW job in flux alloc fails: its instance has no plugin' '
+test_expect_in_soak 'a #DW job in flux alloc fails: its instance has no plugin' '
     nested alloc ./inner &&
     inner_failed
 '

@@ -112,7 +112,7 @@ test_expect_success 'a job gets its nodes below the Rabbit where its storage is'
     echo "$nodes" | grep -E "^compute-\[0[1256][-0-9,]*\]$|^compute-\[0[3478][-0-9,]*\]$" &&
     case $nodes in *02-05*|*06-07*) false ;; esac
 '
-test_expect_success 'a job on two Rabbits gets any nodes there, and all of its tasks' '
+test_expect_in_soak 'a job on two Rabbits gets any nodes there, and all of its tasks' '
     busy=$(flux submit -N2 --requires=host:compute-[01,03] \
         sh -c "until test -e \"$TRASH/go\"; do sleep 0.1; done") &&
     wait_event $busy start &&
@@ -131,7 +131,7 @@ busy_until () {
 }
 
 # The list of jobs that have nodes may be two seconds old.
-test_expect_success 'a job is staged where nodes are free, with less room or not' '
+test_expect_in_soak 'a job is staged where nodes are free, with less room or not' '
     for rabbits in 01,02,05,06:03,04,07,08 03,04,07,08:01,02,05,06; do
         rm -f go &&
         busy=$(busy_until go "compute-[${rabbits%:*}]") &&
@@ -168,7 +168,7 @@ test_expect_success 'data waits while a module is killed, and Fluxion loaded aga
     job_succeeds $third &&
     no_workflows
 '
-test_expect_success 'a job that is cancelled while its data waits gives it back' '
+test_expect_in_soak 'a job that is cancelled while its data waits gives it back' '
     rm end &&
     first=$(flux submit -N8 sh -c "until test -e \"$TRASH/end\"; do sleep 0.1; done") &&
     wait_event $first start &&
@@ -179,7 +179,7 @@ test_expect_success 'a job that is cancelled while its data waits gives it back'
     no_workflows &&
     eventually ssds_are_down 0
 '
-test_expect_success 'a job that is held, or depends on another, is not staged' '
+test_expect_in_soak 'a job that is held, or depends on another, is not staged' '
     second=$(staged_job 100 -N8 --urgency=hold true) &&
     third=$(staged_job 100 -N8 --dependency=afterok:$first true) &&
     kube wait-ready $(workflow $second) Proposal &&

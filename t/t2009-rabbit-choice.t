@@ -77,7 +77,7 @@ test_expect_success 'when labels move to another Rabbit, jobs get that Rabbit' '
     job_succeeds $id &&
     on_first $id
 '
-test_expect_success 'the exception of a job whose labels move names the missing label' '
+test_expect_in_soak 'the exception of a job whose labels move names the missing label' '
     id=$(job_submit -N1 --urgency=hold hostname) &&
     labels_move_while_waiting $id &&
     wait_event $id clean &&
@@ -85,7 +85,7 @@ test_expect_success 'the exception of a job whose labels move names the missing 
     job_exception $id dws "rabbit-01" &&
     job_exception $id dws "tier=fast"
 '
-test_expect_success 'network storage goes to the Rabbit that has its labels now' '
+test_expect_in_soak 'network storage goes to the Rabbit that has its labels now' '
     kube label rabbit-01 tier=fast &&
     kube label rabbit-02 tier=slow &&
     id=$(DW="#DW jobdw type=lustre capacity=20GiB name=p1" \
@@ -95,7 +95,7 @@ test_expect_success 'network storage goes to the Rabbit that has its labels now'
     on_first $id &&
     has_memo $id rabbits "^rabbit-02$"
 '
-test_expect_success 'labels that move when the storage is made are of no concern' '
+test_expect_in_soak 'labels that move when the storage is made are of no concern' '
     kube label rabbit-01 tier=fast &&
     kube label rabbit-02 tier=slow &&
     id=$(job_submit -N1 sh -c "$LOOP") &&
