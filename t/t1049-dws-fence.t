@@ -4,6 +4,9 @@ test_description='The program that knows which nodes are fenced, with a real Flu
 
 need_fluxion
 
+# A node that was seen not to be drained yet is asked for again a minute later.
+PATIENCE=120
+
 # Eight nodes are on two Rabbits. One of them does not unmount.
 cluster_start --fault 'PostRun:mount:compute-02'
 instance_conf rabbit.toml <<END
