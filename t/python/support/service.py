@@ -17,7 +17,7 @@ from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
-from rabbitsim.flux.broker import WRITE_DELAY
+from rabbitsim.flux.broker import ALL_WRITTEN
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
@@ -129,7 +129,7 @@ def settle(system: VirtualSystem, timeout: float = HOUR) -> None:
         f"stuck: jobs {system.instance.manager.active_jobs}, "
         f"Workflows {system.workflows()}, log {system.log[-20:]}"
     )
-    system.loop.run(timeout=2 * WRITE_DELAY)  # the last records
+    system.loop.run(timeout=ALL_WRITTEN)
     for job in system.instance.manager.jobs.values():
         check_job(job.events)
 

@@ -20,6 +20,7 @@ from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, kvs_of
 from rabbitsim.clusters import SystemKube
+from rabbitsim.flux.broker import ALL_WRITTEN
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.job import Job
@@ -80,6 +81,7 @@ class SimSession:
         job = instance.job(jobid)
         self._wait(job)
         loop.run(lambda: self._workflows.count == 0, PATIENCE)
+        loop.run(timeout=ALL_WRITTEN)
         events = [event.as_json() for event in job.events]
         return Outcome(
             job.exit_code, events, self._workflows.count, f58(jobid), kvs_of(job)

@@ -28,10 +28,13 @@ Handler = Callable[[Json, int, Respond], None]
 """A service's method: gets the payload, the sender's user ID, and ``respond``."""
 
 WRITE_DELAY = 0.05
-"""Seconds until a write that may wait for others is in the KVS."""
+"""Seconds that a write to the KVS waits for others."""
 
 COMMIT_DELAY = 0.005
 """Seconds until what is committed at once is in the KVS: 2 to 8 ms on a real Flux."""
+
+ALL_WRITTEN = 2 * (WRITE_DELAY + COMMIT_DELAY)
+"""Seconds after which all that was written is in the KVS."""
 
 DRAIN_DELAY = 0.02
 """Seconds until the scheduler knows of a drain: the resource module writes it to the
@@ -197,6 +200,7 @@ class FluxPort:
     def __init__(self, host: PortHost, clock: Clock) -> None:
         self._host = host
         self._clock = clock
+        self._puts: list[Callable[[], None]] = []
         self.alive = True
 
     def now(self) -> float:
@@ -242,8 +246,21 @@ class FluxPort:
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False
     ) -> None:
-        delay = COMMIT_DELAY if last else WRITE_DELAY
-        self._clock.call_later(delay, lambda: self._write(jobid, key, value))
+        self._puts.append(partial(self._write, jobid, key, value))
+        if last:
+            self._commit()
+        elif len(self._puts) == 1:
+            self._clock.call_later(WRITE_DELAY, self._commit)
+
+    def _commit(self) -> None:
+        """Commit the writes that wait."""
+        puts, self._puts = self._puts, []
+
+        def write() -> None:
+            for put in puts:
+                put()
+
+        self._clock.call_later(COMMIT_DELAY, write)
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
         def write() -> None:
