@@ -9,14 +9,12 @@ without harm.
 
 from __future__ import annotations
 
-import errno
 import json
 import syslog
 from typing import Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import Bind, call, drive
-from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.control.coroutines import Bind, call
 from flux_k8s.dws.workflowmarks import (
     GIVEN_UP,
     NODES_RELEASED,
@@ -24,20 +22,20 @@ from flux_k8s.dws.workflowmarks import (
     STAGE,
     STAGED_FOR,
     TROUBLE,
-    WARNED,
 )
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
+from flux_k8s.jobs.failurereports import FailureReports
 from flux_k8s.jobs.inuse import InUse
-from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
 from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
+from flux_k8s.jobs.pluginrequests import request_plugin
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
 from flux_k8s.jobs.staging import Staging
@@ -76,18 +74,15 @@ from flux_k8s.jobs.step import (
 from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (
-    WORKFLOW,
     Flux,
     Json,
     Kube,
     KubeError,
-    RpcError,
 )
 from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.timestamps import format_timestamp
-from flux_k8s.text import NOTE, SHOWN, printable
+from flux_k8s.text import SHOWN, printable
 
 
 class Steps:
@@ -113,9 +108,6 @@ class Steps:
             unclaimed: as for :class:`SharedStorage`.
         """
         self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._settings = settings
-        self._bind = bind
         self._records = records
         self._stalls = stalls
         self._tokens = Tokens(flux, kube)
@@ -135,6 +127,9 @@ class Steps:
             flux, kube, settings, self._planner, records, machine.nodes
         )
         self._data = DataReports(flux)
+        self._failures = FailureReports(
+            flux, kube, settings, records, self._workflows, bind
+        )
         self._shared = SharedStorage(
             machine.free_storage, settings.namespace, infos, unclaimed
         )
@@ -213,7 +208,7 @@ class Steps:
         elif isinstance(step, KeepFailed):
             await self._keeping.keep_failed(info, step)
         elif isinstance(step, Warn):
-            await self._warn(info, step)
+            await self._failures.warn(info, step)
         elif isinstance(step, Record):
             await self._records.record(info)
         elif isinstance(step, RemoveFinalizer):
@@ -221,7 +216,7 @@ class Steps:
         elif isinstance(step, Delete):
             await workflows.delete(info)
         elif isinstance(step, Fail):
-            await self._fail(info, step.note)
+            await self._failures.fail(info, step.note)
         else:
             raise AssertionError(f"{step} is not carried out")
 
@@ -316,7 +311,7 @@ class Steps:
             "resources": proposal.resources,
             "exclude": proposal.exclude,
         }
-        await self._request_plugin("resource-update", payload)
+        await request_plugin(self._flux, "resource-update", payload)
         info.planned = True
 
     async def _allocate(self, info: WorkflowInfo) -> None:
@@ -390,15 +385,6 @@ class Steps:
 
     # Requests to Flux
 
-    async def _request_plugin(self, method: str, payload: Json) -> None:
-        """Send an RPC to the plugin. ENOENT is no error: the job has ended, and needs
-        no request."""
-        try:
-            await call(self._flux.rpc, f"job-manager.dws.{method}", payload)
-        except RpcError as error:
-            if error.errnum != errno.ENOENT:
-                raise
-
     async def _release_prolog(self, info: WorkflowInfo) -> None:
         """Let the job start: DWS has mounted its storage. DWS does not wait for nodes
         that are Disabled in SystemStatus, so such nodes are surveyed first."""
@@ -442,7 +428,7 @@ class Steps:
             if info.view.unsaved:
                 copies = ", ".join(info.view.unsaved)
                 payload["copy_out"] = printable(copies, SHOWN)
-            await self._request_plugin("prolog-remove", payload)
+            await request_plugin(self._flux, "prolog-remove", payload)
             info.mounted = True
 
     def _withhold(self, info: WorkflowInfo) -> None:
@@ -465,54 +451,8 @@ class Steps:
             # A commit that is awaited comes after that of the token.
             await self._data.record(info, data_loss(info), again=unlinked)
             info.data_reported = True
-        await self._request_plugin("epilog-remove", payload)
+        await request_plugin(self._flux, "epilog-remove", payload)
         info.released = True
-
-    async def _fail(self, info: WorkflowInfo, note: str) -> None:
-        """Raise a fatal exception, in the answer that the job's dependency
-        waits for when there is one."""
-        kept = info.view is not None and info.view.has_failed
-        if info.failure is None and not kept:
-            note = with_next_step(note, info.jobid)
-        note = printable(note, NOTE)
-        info.failure = None if kept else note
-        if info.view is not None and info.owns(info.view):
-            self._save(info)
-        if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
-            payload: Json = {
-                "id": info.jobid,
-                "resources": info.request.resources,
-                "exclude": None,
-                "errmsg": note,
-            }
-            await self._request_plugin("resource-update", payload)
-        else:
-            self._flux.raise_exception(info.jobid, DWS, FATAL, note)
-        info.failed = True
-
-    def _save(self, info: WorkflowInfo) -> None:
-        """Record the Workflow of a job that fails. The job does not wait for it."""
-
-        async def save() -> None:
-            namespace, name = self._settings.namespace, info.name
-            workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
-            await self._records.fail(info, WorkflowView.parse(workflow), workflow)
-
-        drive(save(), lambda result: None, FAILURES, self._bind)
-
-    async def _warn(self, info: WorkflowInfo, step: Warn) -> None:
-        """Report once that Teardown makes no progress. By the annotation the next
-        module knows of the report. A job whose epilog was released accepts no
-        exceptions."""
-        note = with_next_step(step.note, info.jobid)
-        self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}")
-        if not info.released:
-            severity = FATAL if step.fatal else WARNING
-            self._flux.raise_exception(info.jobid, DWS, severity, note)
-        info.failed = info.failed or step.fatal
-        info.warned = True
-        now = format_timestamp(self._flux.now())
-        await self._workflows.annotate(info, {WARNED: now})
 
 
 def requested_state(step: Step) -> Optional[State]:
