@@ -194,8 +194,10 @@ class Monitor:
         """
         jobs = [job for job in self._jobs().values() if job.state is JobState.INACTIVE]
         since = [job for job in jobs if job.events[-1].timestamp > by_hand]
-        guarded = [job for job in since if not self._allowances.unguarded(job)]
-        self._storage.put_back(host, guarded)
+        for job in since:
+            if not self._allowances.unguarded(job):
+                workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
+                self._storage.put_back(host, job, _waits(workflow))
 
     def _epilog_ends(self, job: Job) -> None:
         self.record(job.id).unattended = self._allowances.absent()
@@ -208,9 +210,7 @@ class Monitor:
             unmounted = "PostRun" in record.reached or self._is_late(workflow)
             if not (unmounted or record.kept):
                 self.fail("epilog", f"{job} was let go before its PostRun was complete")
-            state = workflow["spec"]["desiredState"]
-            waits = not _complete(workflow, state)
-            self._storage.let_go(job, self._drained, waits)
+            self._storage.let_go(job, self._drained, _waits(workflow))
             return
         self._check_told(job, record)
         if not self._allowances.absent():
@@ -488,6 +488,13 @@ def _ours(workflow: Json) -> bool:
 
 def _deleting(workflow: Json) -> bool:
     return "deletionTimestamp" in workflow["metadata"]
+
+
+def _waits(workflow: Optional[Json]) -> bool:
+    """Whether a Workflow is there, and has not reached the state that it is to."""
+    return workflow is not None and not _complete(
+        workflow, workflow["spec"]["desiredState"]
+    )
 
 
 def _complete(workflow: Json, state: str) -> bool:

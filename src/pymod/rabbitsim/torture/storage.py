@@ -9,7 +9,7 @@ environment names; in the end the word must be where copy_out was to bring it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Callable, Iterable, Mapping, Sequence
+from typing import Callable, Collection, Mapping, Sequence
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.cleanup import (
@@ -168,21 +168,25 @@ class StorageMonitor:
     def let_go(
         self, job: Job, drained: Callable[[str], bool], waits: bool = False
     ) -> None:
-        """A job's nodes are about to be given to others: those that still have its
-        storage mounted must be out of service. While DWS ``waits`` for some of those
-        that it has told to unmount, the others need not be."""
-        mounts = self._belonging(CLIENTMOUNT, workflow_name(job.id))
-        told = mounted_nodes(filter(is_to_be_unmounted, mounts)) if waits else ()
-        for host in told or mounted_nodes(mounts):
+        """A job's nodes are about to be given to others: those of
+        :meth:`_not_unmounted` must be out of service."""
+        for host in self._not_unmounted(job, waits):
             if not host.startswith("rabbit-") and not drained(host):
                 self._fail("mounted", f"{job} lets {host} go, which has not unmounted")
 
-    def put_back(self, host: str, ended: Iterable[Job]) -> None:
-        """Jobs are given a node again: those that ended have nothing mounted there."""
-        for job in ended:
-            mounts = self._belonging(CLIENTMOUNT, workflow_name(job.id))
-            if host in mounted_nodes(mounts):
-                self._fail("mounted", f"{host} is put back, with a mount of {job}")
+    def put_back(self, host: str, job: Job, waits: bool) -> None:
+        """Jobs are given a node again: it is none of :meth:`_not_unmounted` of a job
+        that has ended."""
+        if host in self._not_unmounted(job, waits):
+            self._fail("mounted", f"{host} is put back, with a mount of {job}")
+
+    def _not_unmounted(self, job: Job, waits: bool) -> Collection[str]:
+        """The nodes that still have a job's storage mounted. While DWS ``waits`` for
+        some of those that it has told to unmount, the others do not count: it unmounts
+        the storage of one directive after that of another."""
+        mounts = self._belonging(CLIENTMOUNT, workflow_name(job.id))
+        told = mounted_nodes(filter(is_to_be_unmounted, mounts)) if waits else ()
+        return told or mounted_nodes(mounts)
 
     def cut_off(self, name: str, drained: Callable[[str], bool]) -> None:
         """After an abort the service goes on: whatever the job still uses must be
