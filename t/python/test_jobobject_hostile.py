@@ -14,7 +14,7 @@ from typing import Iterator
 import pytest
 
 from support.effort import SOAKING
-from support.forks import Forks
+from support.forks import Run, forks
 
 MiB = 2**20
 # Of addresses, of which the interpreter itself takes a part. The largest document
@@ -160,16 +160,16 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks([sys.executable], IMPORTS) as forks:
-        yield forks
+def fork() -> Iterator[Run]:
+    with forks([sys.executable], IMPORTS) as run:
+        yield run
 
 
 @pytest.mark.parametrize(("document", "expected"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_document_is_refused_within_bounds(
-    forks: Forks, document: str, expected: str
+    fork: Run, document: str, expected: str
 ) -> None:
-    status, said = forks.run(CHECK, document, str(LIMIT))
+    status, said = fork(CHECK, document, str(LIMIT))
     assert status == 0, said
     assert expected.lower() in said.lower()
     assert "\n" not in said
@@ -271,9 +271,9 @@ HOSTILE_JOBS = {
     ("document", "expected"), HOSTILE_JOBS.values(), ids=HOSTILE_JOBS
 )
 def test_objects_over_a_bound_are_refused_with_the_bound(
-    forks: Forks, document: str, expected: str
+    fork: Run, document: str, expected: str
 ) -> None:
-    status, said = forks.run(SUBMIT, document, str(2 * LIMIT))
+    status, said = fork(SUBMIT, document, str(2 * LIMIT))
     assert status == 0, said
     assert expected in said
     assert len(said) < 1000

@@ -28,7 +28,7 @@ from sssjob.from_flux.convert import JobRecord, group_object, job_object
 from sssjob.schema.model import ObjectErrors
 from sssjob.to_jobspec.convert import Submission, to_jobspecs
 from support.expressions import CONSTRAINTS, NODES
-from support.forks import Forks
+from support.forks import Run, forks
 from support.jobrecords import JOBID, eventlog, job_of, ran, spec, told
 from support.service import XFS, jobspec, names, settle
 
@@ -140,17 +140,17 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.fixture(scope="module")
-def flux() -> Iterator[Forks]:
-    with Forks(["flux", "python"], IMPORTS) as forks:
-        yield forks
+def flux() -> Iterator[Run]:
+    with forks(["flux", "python"], IMPORTS) as run:
+        yield run
 
 
-def dry_run(flux: Forks, command: str) -> Json:
+def dry_run(flux: Run, command: str) -> Json:
     """The jobspec that a command of Flux would submit."""
     words = subprocess.run(
         ["bash", "-c", f"printf '%s\\0' {command}"], stdout=subprocess.PIPE, text=True
     )
-    done = flux.run(COMMAND, *words.stdout.split("\0")[:-1])
+    done = flux(COMMAND, *words.stdout.split("\0")[:-1])
     assert done.status == 0, done.said
     return dict(json.loads(done.said))
 
@@ -158,7 +158,7 @@ def dry_run(flux: Forks, command: str) -> Json:
 @needs_flux
 @pytest.mark.parametrize("options", SUBMIT)
 def test_a_job_of_flux_submit_is_requested_unchanged_by_its_job_object(
-    flux: Forks, options: str
+    flux: Run, options: str
 ) -> None:
     command = f"{options} hostname" if options.startswith("-") else options
     asked = dry_run(flux, f"submit --dry-run {command}")
@@ -168,7 +168,7 @@ def test_a_job_of_flux_submit_is_requested_unchanged_by_its_job_object(
 @needs_flux
 @pytest.mark.parametrize("options", BATCH)
 def test_a_job_of_flux_batch_is_requested_unchanged_by_its_job_object(
-    flux: Forks, options: str, tmp_path: Path
+    flux: Run, options: str, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.sh"
     script.write_text("#!/bin/sh\n# <é> & ]]>\nhostname\n")

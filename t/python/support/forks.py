@@ -5,10 +5,11 @@ they need."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
-from types import TracebackType
-from typing import NamedTuple, Optional
+from collections.abc import Iterator
+from typing import Callable, NamedTuple
 
 SERVER = """
 import json, os, signal, sys
@@ -39,40 +40,26 @@ class Done(NamedTuple):
     said: str
 
 
-class Forks:
-    """Runs programs, one at a time, until the end of a ``with`` statement.
+Run = Callable[..., Done]
+"""Runs a program, a text, with some words in ``sys.argv[1:]``."""
+
+
+@contextlib.contextmanager
+def forks(python: list[str], imports: str) -> Iterator[Run]:
+    """What runs programs, one at a time.
 
     Args:
         python: the command of a Python.
         imports: what it runs before it forks. The programs share its names.
     """
+    command = [*python, "-c", SERVER, imports]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
+        asked, answers = server.stdin, server.stdout
+        assert asked is not None and answers is not None
 
-    def __init__(self, python: list[str], imports: str) -> None:
-        self._server = subprocess.Popen(
-            [*python, "-c", SERVER, imports],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        def run(program: str, *args: str) -> Done:
+            print(json.dumps([program, *args]), file=asked, flush=True)
+            return Done(*json.loads(answers.readline()))
 
-    def run(self, program: str, *args: str) -> Done:
-        """Run a program, with these words in ``sys.argv[1:]``."""
-        server = self._server
-        assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps([program, *args]) + "\n")
-        server.stdin.flush()
-        return Done(*json.loads(server.stdout.readline()))
-
-    def __enter__(self) -> Forks:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.wait()
-        self._server.stdout.close()
+        yield run

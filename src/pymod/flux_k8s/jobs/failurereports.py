@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import syslog
 
-from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Bind, drive
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.workflowmarks import WARNED
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
 from flux_k8s.jobs.pluginrequests import request_plugin
-from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.step import Warn
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
-from flux_k8s.ports import WORKFLOW, Flux, Json, Kube
+from flux_k8s.ports import Flux, Json
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, printable
@@ -31,19 +27,8 @@ class FailureReports:
         bind: as for :class:`~flux_k8s.jobs.steps.Steps`.
     """
 
-    def __init__(
-        self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
-        records: Records,
-        workflows: WorkflowRequests,
-        bind: Bind,
-    ) -> None:
+    def __init__(self, flux: Flux, workflows: WorkflowRequests, bind: Bind) -> None:
         self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._settings = settings
-        self._records = records
         self._workflows = workflows
         self._bind = bind
 
@@ -56,7 +41,9 @@ class FailureReports:
         note = printable(note, NOTE)
         info.failure = None if kept else note
         if info.view is not None and info.owns(info.view):
-            self._save(info)
+            # The job does not wait for it.
+            saved = self._workflows.save_failed(info)
+            drive(saved, lambda result: None, FAILURES, self._bind)
         if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
             payload: Json = {
                 "id": info.jobid,
@@ -68,16 +55,6 @@ class FailureReports:
         else:
             self._flux.raise_exception(info.jobid, DWS, FATAL, note)
         info.failed = True
-
-    def _save(self, info: WorkflowInfo) -> None:
-        """Record the Workflow of a job that fails. The job does not wait for it."""
-
-        async def save() -> None:
-            namespace, name = self._settings.namespace, info.name
-            workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
-            await self._records.fail(info, WorkflowView.parse(workflow), workflow)
-
-        drive(save(), lambda result: None, FAILURES, self._bind)
 
     async def warn(self, info: WorkflowInfo, step: Warn) -> None:
         """Report once that Teardown makes no progress. By the annotation the next

@@ -45,7 +45,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.rfc.jobid import f58
 
-Write = Callable[[Sequence[Json]], Awaitable["JobPlacement"]]
+Write = Callable[[Sequence[Json]], Awaitable[JobPlacement]]
 """Writes a job's storage beside the Servers of others."""
 
 ChooseAhead = Callable[
@@ -226,9 +226,8 @@ class Planner:
             for reference in choice.servers:
                 self._free_storage.withdraw(reference)
             raise
-        await gather(
-            self._patch_servers(choice)
-        )  # a request that fails may be carried out yet
+        # A request that fails may be carried out yet.
+        await gather(self._patch_servers(choice))
         return choice.placement
 
     def _note_shares(self, info: WorkflowInfo) -> None:

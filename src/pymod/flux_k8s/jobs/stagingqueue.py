@@ -72,11 +72,13 @@ class _User:
     """The jobs of one user that wait.
 
     Attributes:
+        id: the user.
         jobs: how many there are.
         line: those that are to be tried, or hold up the ones after them, in order.
         retried: when one that was passed over was tried again.
     """
 
+    id: Optional[int]
     jobs: int = 0
     line: list[Turn] = field(default_factory=list)
     retried: float = -math.inf
@@ -208,7 +210,7 @@ class StagingQueue:
         was held."""
         job = self._jobs.get(info.jobid)
         if job is None:
-            user = self._users.setdefault(info.userid, _User())
+            user = self._users.setdefault(info.userid, _User(info.userid))
             job = self._jobs[info.jobid] = _Waiting(info, user, _turn(info))
             user.jobs += 1
             insort(user.line, job.turn)
@@ -229,7 +231,7 @@ class StagingQueue:
         del self._jobs[job.info.jobid]
         job.user.jobs -= 1
         if not job.user.jobs:
-            self._users = {key: u for key, u in self._users.items() if u.jobs}
+            del self._users[job.user.id]
 
     def _first(self) -> Optional[_Waiting]:
         """The first job of those that are to be tried: one of those that no other of

@@ -127,9 +127,7 @@ class Steps:
             flux, kube, settings, self._planner, records, machine.nodes
         )
         self._data = DataReports(flux)
-        self._failures = FailureReports(
-            flux, kube, settings, records, self._workflows, bind
-        )
+        self._failures = FailureReports(flux, self._workflows, bind)
         self._shared = SharedStorage(
             machine.free_storage, settings.namespace, infos, unclaimed
         )

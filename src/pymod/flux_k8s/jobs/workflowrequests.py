@@ -150,6 +150,12 @@ class WorkflowRequests:
             info.unlisted = False
             self._see(info, workflow)
 
+    async def save_failed(self, info: WorkflowInfo) -> None:
+        """Record the Workflow of a job that fails, as it is now."""
+        namespace, name = self._settings.namespace, info.name
+        workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
+        await self._records.fail(info, WorkflowView.parse(workflow), workflow)
+
     def _patch(self, info: WorkflowInfo, body: Patch) -> Call[Json]:
         namespace, name = self._settings.namespace, info.name
         return self._calls.patch(WORKFLOW, namespace, name, body, key=name)
