@@ -26,6 +26,7 @@ from flux_k8s.dws.directivebreakdown import (
     job_allocation,
     ssd_per_node,
 )
+from flux_k8s.dws.directivebreakdown.allocation import Room
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.ports import Json
@@ -439,6 +440,34 @@ def test_servers_do_not_depend_on_the_order_of_dictionaries(
             return str(error)
 
     assert outcome(on) == outcome(other)
+
+
+@given(
+    systems,
+    st.integers(1, 2**12),
+    st.none() | st.just(1),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.sampled_from([1, -1]),
+)
+def test_the_first_number_of_allocations_that_fits_is_found_without_trying_all(
+    nodes: dict[str, int],
+    capacity: int,
+    most_each: Optional[int],
+    start: int,
+    stop: int,
+    step: int,
+) -> None:
+    room = Room(allocation(nodes, room={name: n * 20 for name, n in nodes.items()}))
+    numbers = range(start, stop, step)
+
+    def fits(number: int) -> bool:
+        size = -(-capacity // number)
+        places = (min(most_each or number, int(room.left(r)) // size) for r in nodes)
+        return sum(places) >= number
+
+    expected = next(filter(fits, numbers), None)
+    assert room.first_fit(capacity, list(nodes), most_each, numbers) == expected
 
 
 plain_jobs = st.lists(

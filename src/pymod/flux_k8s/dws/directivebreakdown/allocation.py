@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property
 from typing import (
     Any,
     Callable,
@@ -88,12 +88,12 @@ class Allocation:
             nodes_per_rabbit=left,
         )
 
-    @property
+    @cached_property
     def rabbits(self) -> tuple[str, ...]:
         """The job's own Rabbits, in the order in which they are considered."""
         return tuple(sorted(self.nodes_per_rabbit, key=natural_key))
 
-    @property
+    @cached_property
     def spares(self) -> tuple[str, ...]:
         """The Storages that are no Rabbits of the job, in the order in which they are
         considered."""
@@ -105,18 +105,13 @@ def job_allocation(
     rset: Allocated,
     mapping: RabbitMapping,
     storages: Optional[Mapping[str, Labels]] = None,
-    colocated: Optional[Mapping[str, frozenset[str]]] = None,
-    room: Optional[Mapping[str, int]] = None,
-    other_shares: Optional[Mapping[str, int]] = None,
     name: str = "R",
 ) -> Allocation:
     """The allocation of the job whose R is ``rset``.
 
-    ``storages``, ``colocated``, ``room`` and ``other_shares`` are as in
-    :class:`Allocation`; ``colocated`` comes from :func:`colocated_rabbits`. A host that
-    R lists twice counts once: it mounts each file system once, however many brokers run
-    on it. A scheduler that gave the job no storage at all got no request for storage
-    (``scheduler=none``): the job's shares are unknown.
+    A host that R lists twice counts once: it mounts each file system once, however many
+    brokers run on it. A scheduler that gave the job no storage at all got no request
+    for storage (``scheduler=none``): the job's shares are unknown.
 
     Raises:
         BadObject: R and the mapping do not agree. The error calls R ``name``.
@@ -124,24 +119,14 @@ def job_allocation(
     ssd = ssd_per_rabbit(rset, mapping, name)
     if not any(ssd.values()):
         ssd = dict.fromkeys(ssd)
-    hosts = tuple(dict.fromkeys(rset.hosts))
-    nodes = Counter(dict.fromkeys(ssd, 0))
-    unconnected = []
-    for host in hosts:
-        rabbit = mapping.rabbit_of(host)
-        if rabbit is None:
-            unconnected.append(host)
-        else:
-            nodes[rabbit] += 1
+    rabbit_of = mapping.rabbits_of(rset.hosts)
+    nodes = Counter(rabbit_of.values())
     return Allocation(
-        hosts=hosts,
-        nodes_per_rabbit=dict(nodes),
-        unconnected=tuple(unconnected),
+        hosts=tuple(rabbit_of),
+        nodes_per_rabbit={rabbit: nodes[rabbit] for rabbit in ssd},
+        unconnected=tuple(h for h, r in rabbit_of.items() if r is None),
         ssd_per_rabbit=ssd,
-        room=room or {},
-        other_shares=other_shares or {},
         storages=storages,
-        colocated=colocated or {},
     )
 
 
@@ -278,27 +263,42 @@ class Room:
         usable = [r for r in rabbits if self.problem(r, entry) is None]
         return sorted(usable, key=lambda r: (-self._free[r], natural_key(r)))
 
-    def fits(
-        self, capacity: int, rabbits: Sequence[str], most_each: Optional[int]
-    ) -> Callable[[int], bool]:
-        """A function of a number of allocations: whether ``capacity`` bytes, divided
-        into so many allocations of the same size, fit into the job's shares of
-        ``rabbits``, with at most ``most_each`` on each."""
+    def first_fit(
+        self,
+        capacity: int,
+        rabbits: Sequence[str],
+        most_each: Optional[int],
+        numbers: range,
+    ) -> Optional[int]:
+        """The first of ``numbers`` such that ``capacity`` bytes, divided into so many
+        allocations of the same size, fit into the job's shares of ``rabbits``, with at
+        most ``most_each`` on each. The step of ``numbers`` is 1 or -1."""
         free = Counter(self._free[rabbit] for rabbit in rabbits)
-        enough = sum(max(0, left) * n for left, n in free.items()) >= capacity
-
-        @lru_cache(maxsize=None)
-        def fits(number: int) -> bool:
-            if not enough:
-                return False
+        if sum(max(0, left) * count for left, count in free.items()) < capacity:
+            return None
+        number = numbers.start
+        while number in numbers:
             size = -(-capacity // number)
-            places = sum(
-                count * _places(left, size, most_each or number)
-                for left, count in free.items()
+            places = {left: _places(left, size, most_each or number) for left in free}
+            total = sum(places[left] * count for left, count in free.items())
+            if total >= number:
+                return number
+            if numbers.step < 0:
+                number = min(number - 1, total)  # larger ones have no more places
+                continue
+            # The largest size with another place on some Rabbit
+            smaller = max(
+                (
+                    int(left) // (count + 1)
+                    for left, count in places.items()
+                    if count != most_each
+                ),
+                default=0,
             )
-            return places >= number
-
-        return fits
+            if smaller <= 0:
+                return None
+            number = -(-capacity // smaller)
+        return None
 
     def distribute(
         self,
@@ -381,6 +381,8 @@ def _fill(
     """Raise ``counts`` one by one, whose ``turn`` is smallest first, until they
     add up to ``number`` or reach their ``limits``."""
     rest = number - sum(counts.values())
+    if rest <= 0:
+        return
     heap = [
         (turn(rabbit), rabbit) for rabbit in counts if counts[rabbit] < limits[rabbit]
     ]

@@ -228,8 +228,9 @@ def check_locations(
                 or location.servers not in servers
             ):
                 continue
-            near = set(_hosts_near(breakdown, location, servers, mapping))
-            far = [host for host in dict.fromkeys(hosts) if host not in near]
+            near = _allocations(breakdown, location, servers)
+            rabbit_of = mapping.rabbits_of(hosts)
+            far = [host for host, rabbit in rabbit_of.items() if rabbit not in near]
             if not far:
                 continue
             text = (

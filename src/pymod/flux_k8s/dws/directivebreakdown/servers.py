@@ -20,8 +20,9 @@ job's share there, of the room that the scheduler gave to no other job.
 from __future__ import annotations
 
 import math
-from functools import reduce
-from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from collections import Counter
+from functools import partial, reduce
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown.allocation import Allocation, Room, gib
 from flux_k8s.dws.directivebreakdown.breakdown import (
@@ -148,10 +149,14 @@ def _place_all(
     """Place all sets. Return the placements, and the room that is left."""
     room = Room(allocation)
     placements: dict[int, Placement] = {}
+    alike = Counter(demand.freedom for demand in demands)
 
     def choice(index: int) -> tuple[int, int, int]:
         demand = demands[index]
-        usable = sum(room.problem(r, demand.entry) is None for r in allocation.rabbits)
+        usable = 0
+        if alike[demand.freedom] > 1:
+            problems = (room.problem(r, demand.entry) for r in allocation.rabbits)
+            usable = sum(problem is None for problem in problems)
         return (demand.freedom, usable, index)
 
     for index in sorted(range(len(demands)), key=choice):
@@ -252,7 +257,7 @@ def _number(
     if most_each is not None:
         most = min(most, len(rabbits))
     least = len(rabbits) if demand.pcie and len(rabbits) <= most else 1
-    fits = room.fits(capacity, rabbits, most_each)
+    first = partial(room.first_fit, capacity, rabbits, most_each)
     if by_node:
         return most
     if demand.entry.scale is None:
@@ -260,17 +265,13 @@ def _number(
         wanted = max(least, min(most, _proportional(nodes)))
     else:
         most = max(least, min(most, capacity // GIB))
-        fewest = _first(fits, range(least, most + 1)) or min(most, len(rabbits))
+        fewest = first(range(least, most + 1)) or min(most, len(rabbits))
         wanted = fewest + ((most - fewest) * (demand.entry.scale - 1) * 2 + 9) // 18
     return (
-        _first(fits, range(wanted, most + 1))
-        or _first(fits, range(wanted - 1, least - 1, -1))
+        first(range(wanted, most + 1))
+        or first(range(wanted - 1, least - 1, -1))
         or wanted
     )
-
-
-def _first(fits: Callable[[int], bool], numbers: Iterable[int]) -> Optional[int]:
-    return next((number for number in numbers if fits(number)), None)
 
 
 def _proportional(nodes: Sequence[int]) -> int:
