@@ -14,6 +14,7 @@ from flux_k8s.dws import mapping, topology
 from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
+from flux_k8s.jobs import planning
 from flux_k8s.ports import (
     SERVERS,
     STORAGE,
@@ -358,6 +359,19 @@ def test_jobs_that_fit_each_by_itself_all_get_their_storage(
         wait(system, max(0.0, later - system.loop.now()))
         dw = f"#DW jobdw type=xfs capacity={size}GiB name=p1"
         system.instance.submit(on(host, dw, 30))
+    settle(system)
+    for job in system.instance.manager.jobs.values():
+        assert names(system, job.id) == LIFE, exceptions(system, job.id)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_jobs_that_are_placed_in_several_turns_never_get_the_same_storage(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "LARGE", 0)
+    system = without_scheduler(seed=seed, kube_latency=0.1)
+    for host in ("compute-01", "compute-02") * 2:
+        system.instance.submit(on(host, "#DW jobdw type=xfs capacity=40GiB name=p1"))
     settle(system)
     for job in system.instance.manager.jobs.values():
         assert names(system, job.id) == LIFE, exceptions(system, job.id)

@@ -25,6 +25,7 @@ from flux_k8s.dws.directivebreakdown import (
     check_storage_of_nodes,
     colocated_rabbits,
     existing_servers,
+    job_allocation,
     near_hosts,
 )
 from flux_k8s.dws.directives import GIB
@@ -39,11 +40,15 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
     COMPUTES,
     SERVERS,
+    Clock,
     Json,
     Kube,
     KubeError,
 )
 from flux_k8s.rfc.jobid import f58
+
+LARGE = 1000
+"""A job with more nodes is placed in several turns of the reactor."""
 
 Write = Callable[[Sequence[Json]], Awaitable[JobPlacement]]
 """Writes a job's storage beside the Servers of others."""
@@ -64,7 +69,6 @@ class Planner:
 
     Args:
         constraint: returns the constraint that every job with Rabbit storage gets.
-        now: returns the UNIX time.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class Planner:
         rabbits: Rabbits,
         free_storage: FreeStorage,
         constraint: Callable[[], Json],
-        now: Callable[[], float],
+        clock: Clock,
     ) -> None:
         self._calls = KubeCalls(kube)
         self._reader = BreakdownReader(kube)
@@ -82,12 +86,12 @@ class Planner:
         self._rabbits = rabbits
         self._free_storage = free_storage
         self._constraint = constraint
-        self._now = now
+        self._clock = clock
         self._waiting: dict[int, float] = {}
         self._shares: dict[int, Counter[str]] = {}
         self._unplaced_shares: Counter[str] = Counter()
         self._turns: dict[int, Answer] = {}
-        self._chooser = StorageChooser(settings, rabbits, now)
+        self._chooser = StorageChooser(settings, rabbits, clock.now)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
         """Read the job's DirectiveBreakdowns."""
@@ -118,9 +122,9 @@ class Planner:
         """The error for a job with nodes that has waited too long, with ``error``; None
         if it has not. A prolog script that gives up takes its node out of service, so
         the job stops waiting after half of ``prolog_timeout``."""
-        since = self._waiting.setdefault(info.jobid, self._now())
+        since = self._waiting.setdefault(info.jobid, self._clock.now())
         limit = self._settings.config.prolog_timeout
-        if limit is None or self._now() - since <= limit / 2:
+        if limit is None or self._clock.now() - since <= limit / 2:
             return None
         note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
         return AllocationError(f"{error}; {note}; please submit it again")
@@ -150,10 +154,14 @@ class Planner:
 
     async def place(self, info: WorkflowInfo) -> JobPlacement:
         """Write the job's Servers and Computes."""
-        self._note_shares(info)
+        assert info.allocation is not None
+        R, mapping = info.allocation, self._settings.mapping
+        name = f"R of job {f58(info.jobid)}"
+        self._note_shares(info.jobid, ssd_per_rabbit(R, mapping, name))
+        allocation = job_allocation(R, mapping, name=name)
         breakdowns = await self._reader.read(info)
         existing = await self._reader.servers(existing_servers(breakdowns))
-        write = partial(self._write, info, breakdowns, existing)
+        write = partial(self._write, info, breakdowns, existing, allocation)
         return await self._in_turn(info, breakdowns, write)
 
     async def place_ahead(
@@ -230,18 +238,20 @@ class Planner:
         await gather(self._patch_servers(choice))
         return choice.placement
 
-    def _note_shares(self, info: WorkflowInfo) -> None:
+    async def _next_turn(self, hosts: Sequence[str]) -> None:
+        """Let the reactor go on before more is done for a job of so many nodes."""
+        if len(hosts) > LARGE:
+            await Call(lambda go_on: self._clock.call_later(0.0, partial(go_on, None)))
+
+    def _note_shares(self, jobid: int, ssd: Mapping[str, Optional[int]]) -> None:
         """Count the job's share, so that no other job takes more than its own share
         there."""
-        assert info.allocation is not None
-        name = f"R of job {f58(info.jobid)}"
-        ssd = ssd_per_rabbit(info.allocation, self._settings.mapping, name)
-        self._settle(info.jobid)
+        self._settle(jobid)
         known = {r: count * GIB for r, count in ssd.items() if count is not None}
         if len(known) == len(ssd):
-            self._free_storage.note_share(info.jobid, known)
+            self._free_storage.note_share(jobid, known)
         shares = {**dict.fromkeys(ssd, 0), **known}
-        self._shares[info.jobid] = Counter(shares)
+        self._shares[jobid] = Counter(shares)
         self._unplaced_shares.update(shares)
 
     def _take_turn(self, jobid: int, answer: Answer) -> None:
@@ -263,10 +273,12 @@ class Planner:
         info: WorkflowInfo,
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
+        allocation: Allocation,
         others: Sequence[Json],
     ) -> JobPlacement:
+        await self._next_turn(allocation.hosts)
         own = frozenset(b.servers for b in breakdowns if b.servers is not None)
-        choose = partial(self._chooser.choose, info, breakdowns, existing)
+        choose = partial(self._chooser.choose, info, breakdowns, existing, allocation)
         other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
 
         def without_others() -> None:
@@ -285,6 +297,8 @@ class Planner:
         for reference, servers in choice.servers.items():
             self._free_storage.assume(reference, servers)
         self._settle(info.jobid)
+        # Other jobs choose beside what is counted now.
+        await self._next_turn(choice.hosts)
         try:
             computes = self._patch_computes(info, choice.hosts)
             await gather([*self._patch_servers(choice), computes])

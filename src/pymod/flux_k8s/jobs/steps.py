@@ -81,6 +81,8 @@ from flux_k8s.ports import (
     Kube,
     KubeError,
 )
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.hostlist import natural_key
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import SHOWN, printable
 
@@ -117,7 +119,7 @@ class Steps:
             machine.rabbits,
             machine.free_storage,
             machine.constraint,
-            flux.now,
+            flux,
         )
         self._machine = machine
         self._free_storage = machine.free_storage
@@ -361,9 +363,10 @@ class Steps:
         if placement.excluded is not None:
             self._exclusion.report(info, *placement.excluded)
         if placement.rabbits:
-            self._flux.post_memo(info.jobid, {"rabbits": placement.rabbits})
+            rabbits = hostlist.encode(sorted(placement.rabbits, key=natural_key))
+            self._flux.post_memo(info.jobid, {"rabbits": rabbits})
             # For accounting: a memo may be anybody's.
-            self._flux.kvs_put(info.jobid, "rabbit_hostlist", placement.rabbits)
+            self._flux.kvs_put(info.jobid, "rabbit_hostlist", rabbits)
             usage = self._free_storage.usage_of(info.jobid)
             found = json.dumps(allocations(info, usage))
             self._flux.kvs_put(info.jobid, "rabbit_allocations", found)

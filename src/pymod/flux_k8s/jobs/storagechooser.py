@@ -24,7 +24,6 @@ from flux_k8s.dws.directivebreakdown import (
     check_locations,
     colocated_rabbits,
     colocation_annotations,
-    job_allocation,
     required_daemons,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import JOB
@@ -36,8 +35,6 @@ from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.machine import Rabbits
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import f58
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class JobPlacement:
     """The placement of a job's storage, written to Servers and Computes.
 
     Attributes:
-        rabbits: the Rabbits with storage of the job (RFC 29).
+        rabbits: the Rabbits with storage of the job.
         units: the systemd units that the job needs on its nodes.
         unmet_wishes: a sentence for each wish about the location of nodes that is not
             fulfilled.
@@ -53,7 +50,7 @@ class JobPlacement:
             None when all nodes have storage.
     """
 
-    rabbits: str
+    rabbits: frozenset[str]
     units: tuple[str, ...]
     unmet_wishes: tuple[str, ...]
     excluded: Optional[tuple[Survey, str]] = None
@@ -96,6 +93,7 @@ class StorageChooser:
         info: WorkflowInfo,
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
+        allocation: Allocation,
         others: Iterable[Json],
         room: Mapping[str, int],
         other_shares: Mapping[str, int],
@@ -105,23 +103,21 @@ class StorageChooser:
 
         Args:
             existing: the Servers of persistent storage that the job uses.
+            allocation: of the job's R alone.
             others: the Servers of other jobs.
             room, other_shares: as in :class:`Allocation`.
 
         Raises:
             AllocationError: the storage does not fit.
         """
-        assert info.allocation is not None
-        allocation = job_allocation(
-            info.allocation,
-            self._settings.mapping,
-            self._rabbits.labels,
-            colocated_rabbits(others),
-            room,
-            other_shares,
-            name=f"R of job {f58(info.jobid)}",
+        allocation = replace(
+            allocation,
+            room=room,
+            other_shares=other_shares,
+            storages=self._rabbits.labels,
+            broken_rabbits=self._rabbits.broken,
+            colocated=colocated_rabbits(others),
         )
-        allocation = replace(allocation, broken_rabbits=self._rabbits.broken)
         try:
             return self.choose_on(info, breakdowns, existing, allocation)
         except AllocationError as error:
@@ -183,14 +179,13 @@ class StorageChooser:
         )
         daemons = self.daemons(breakdowns)
         units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
-        rabbits = {
+        rabbits = frozenset(
             storage["name"]
             for sets in specs
             for allocation_set in sets
             for storage in allocation_set["storage"]
-        }
-        names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
-        placement = JobPlacement(names, tuple(units), unmet_wishes)
+        )
+        placement = JobPlacement(rabbits, tuple(units), unmet_wishes)
         return Choice(servers, dict(zip(servers, bodies)), hosts, placement)
 
     def daemons(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:
