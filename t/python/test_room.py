@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from functools import partial
+from typing import Any, Optional, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.control.coroutines import Call
 from flux_k8s.dws import mapping, topology
 from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
 from flux_k8s.dws.directives import GIB
@@ -368,8 +370,11 @@ def test_jobs_that_fit_each_by_itself_all_get_their_storage(
 def test_jobs_that_are_placed_in_several_turns_never_get_the_same_storage(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "LARGE", 0)
-    system = without_scheduler(seed=seed, kube_latency=0.1)
+    def later(planner: planning.Planner, hosts: Sequence[str]) -> Call[None]:
+        return Call(lambda go_on: planner._clock.call_later(0.1, partial(go_on, None)))
+
+    monkeypatch.setattr(planning.Planner, "_next_turn", later)
+    system = without_scheduler(seed=seed)
     for host in ("compute-01", "compute-02") * 2:
         system.instance.submit(on(host, "#DW jobdw type=xfs capacity=40GiB name=p1"))
     settle(system)
