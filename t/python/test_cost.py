@@ -23,8 +23,8 @@ from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config, parse_fsd
 from flux_k8s.dws import directives, getrabbit, mapping
-from flux_k8s.dws.directivebreakdown import colocated_rabbits, requested_nodes
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
+from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.workflowview import WorkflowView, parse_go_duration
 from flux_k8s.errors import DWSError, show
 from flux_k8s.jobs.answers import read_token, refusal
@@ -38,6 +38,7 @@ from flux_k8s.ports import Json, KubeError
 from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import printable
+from support.breakdowns import colocated
 from support.effort import examples
 
 SMALL, LARGE = 8_192, 32_768
@@ -161,7 +162,7 @@ def mapped(text: str) -> None:
 
 def occupied(text: str) -> None:
     key = "flux-framework.readthedocs.io/colocation"
-    colocated_rabbits([{"metadata": {"name": text, "annotations": {key: text}}}])
+    colocated({"metadata": {"name": text, "annotations": {key: text}}})
 
 
 def configured(text: str) -> None:

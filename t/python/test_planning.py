@@ -12,9 +12,9 @@ from typing import Any, Callable, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import Access, Breakdown, colocated_rabbits, parse
-from flux_k8s.dws.directivebreakdown.allocation import COLOCATION_ANNOTATION
+from flux_k8s.dws.directivebreakdown import Access, Breakdown, parse
 from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs import breakdownreader
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
@@ -25,6 +25,7 @@ from rabbitsim.dws.options import table
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem, mapping_of
+from support.breakdowns import colocated
 from support.effort import seeds
 from support.service import (
     DAY,
@@ -331,12 +332,12 @@ def test_servers_occupy_a_rabbit_until_their_storage_is_gone(
     servers: Json, occupied: bool
 ) -> None:
     expected = {"mgt": frozenset({"r1"})} if occupied else {}
-    assert colocated_rabbits([servers]) == expected
+    assert colocated(servers) == expected
 
 
 def test_a_malformed_status_of_servers_is_refused_with_its_place() -> None:
     with pytest.raises(BadObject) as caught:
-        colocated_rabbits([held("1")])
+        colocated(held("1"))
     assert str(caught.value) == (
         "Servers x-0: status.allocationSets[0].storage.r1.allocationSize is "
         '"1", expected an integer of at least 0 and below 2^63'

@@ -137,10 +137,13 @@ def a_time_limit_does_not_strike_what_was_only_not_told(rbac: Rbac) -> None:
 
 
 def jobs_that_need_a_rabbit_of_their_own_get_one(rbac: Rbac) -> None:
+    """Where others have theirs is known from the watch: there may be many of them."""
     system = confined(rbac)
+    listed = lists_of(system)
     first, second = (system.instance.submit(long(MGT)) for _ in range(2))
     running(system, first, second)
     settle_jobs(system)
+    assert listed["servers"] == 1
 
 
 def a_rabbit_without_the_right_label_is_not_used(rbac: Rbac) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import syslog
 from functools import partial
 from typing import Any, Optional, Sequence
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.control.coroutines import Call
-from flux_k8s.dws import mapping, topology
+from flux_k8s.dws import mapping, storageusage, topology
 from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
@@ -504,6 +505,25 @@ def test_no_job_fails_for_what_another_takes_beyond_its_share(seed: int) -> None
     settle(system)
     for jobid in jobids:
         assert names(system, jobid) == LIFE, exceptions(system, jobid)
+
+
+def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
+    entry = {"capacity": 60 * GIB, "hostlist": "n1"}
+    system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
+    log: list[tuple[int, str]] = []
+    room = FreeStorage(system, lambda *line: log.append(line), print, print)
+    metadata = {
+        "namespace": "default",
+        "name": "x",
+        "annotations": {storageusage.COLOCATION_ANNOTATION: "mgt"},
+    }
+    made = {"r1": {"allocationSize": GIB}}
+    status = {"ready": True, "allocationSets": [{"storage": made}]}
+    room.event("ADDED", {"metadata": metadata, "status": status})
+    assert room.left([]) == {"r1": 59 * GIB}
+    ((level, text),) = log
+    assert level == syslog.LOG_ERR
+    assert text.startswith("Servers x: metadata.annotations[") and "mgt" in text
 
 
 def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:

@@ -21,7 +21,6 @@ from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     build_allocation_sets,
     build_servers,
-    colocated_rabbits,
     colocation_annotations,
     job_allocation,
     ssd_per_node,
@@ -36,6 +35,7 @@ from support.breakdowns import (
     across,
     allocation,
     breakdown,
+    colocated,
     counts,
     per_compute,
     place,
@@ -258,7 +258,8 @@ def test_servers_tell_later_jobs_which_keys_they_occupy() -> None:
         "spec": {"allocationSets": build_allocation_sets(lustre, allocation({"a": 1}))},
     }
     bare: Json = {"metadata": {"name": "x"}, "spec": {}}
-    assert colocated_rabbits([servers, bare]) == {"lustre-mgt": frozenset({"a"})}
+    assert colocated(servers) == {"lustre-mgt": frozenset({"a"})}
+    assert colocated(bare) == {}
     assert colocation_annotations(breakdown(across(GIB))) == {}
 
 
@@ -269,7 +270,7 @@ def test_a_malformed_annotation_of_servers_is_refused(text: str) -> None:
     )
     servers = {"metadata": {"name": "x", "annotations": annotations}}
     with pytest.raises(BadObject, match="Servers x: .*a JSON array of arrays"):
-        colocated_rabbits([servers])
+        colocated(servers)
 
 
 def test_an_allocation_comes_from_r_and_the_mapping() -> None:

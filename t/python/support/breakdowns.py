@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping
 
+from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown import (
     Access,
     Allocation,
@@ -32,6 +33,12 @@ def breakdown(*sets: AllocationSet, pcie: bool = False) -> Breakdown:
         OWN,
         locations if pcie else (),
     )
+
+
+def colocated(servers: Json) -> Mapping[str, frozenset[str]]:
+    """The Rabbits on which Servers have storage with a colocation key, by key."""
+    usage = storageusage.parse(servers)
+    return storageusage.with_colocation(usage, servers).colocated
 
 
 def per_compute(capacity: int, **more: Any) -> AllocationSet:

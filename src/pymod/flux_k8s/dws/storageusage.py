@@ -15,21 +15,28 @@ two numbers. Servers that were complete once (``ready``, which stays true after
 Teardown), and Servers that are being deleted, hold only the storage that NNF has made.
 
 A scheduler knows the storage that it gave to each job. An annotation of the job's
-Servers has the bytes that the job takes beyond that share.
+Servers has the bytes that the job takes beyond that share. Another one has the
+colocation keys: a Rabbit has at most one allocation with each key.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
+from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.ports import DWS_GROUP
 from flux_k8s.rfc.jobid import jobid_of_workflow
 
 BEYOND_ANNOTATION = "flux-framework.readthedocs.io/beyond-share"
 """A JSON object: bytes by Rabbit."""
+
+COLOCATION_ANNOTATION = "flux-framework.readthedocs.io/colocation"
+"""A JSON array that has, for each allocation set, the array of its colocation keys.
+Servers of a persistent file system need it, since its breakdown is deleted with the
+job."""
 
 WORKFLOW_LABEL = f"{DWS_GROUP}/workflow.name"
 
@@ -67,6 +74,7 @@ class StorageUsage:
             scheduler.
         system: whether the storage belongs to an NnfSystemStorage.
         allocations: the allocations that ``spec`` requests.
+        colocated: the Rabbits with storage that has a colocation key, by key.
     """
 
     workflow: Optional[str]
@@ -75,6 +83,7 @@ class StorageUsage:
     beyond: Mapping[str, int] = field(default_factory=dict)
     system: bool = False
     allocations: tuple[Allocations, ...] = ()
+    colocated: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def jobid(self) -> Optional[int]:
@@ -111,6 +120,40 @@ def parse(servers: Any) -> StorageUsage:
     system = _label(servers, OWNER_KIND_LABEL) == SYSTEM_STORAGE
     workflow = workflow_of(servers)
     return StorageUsage(workflow, allocated, unavailable, beyond, system, allocations)
+
+
+def with_colocation(usage: StorageUsage, servers: Any) -> StorageUsage:
+    """``usage`` of a Servers object, with its colocation keys. Servers without our
+    annotation have none.
+
+    Raises:
+        BadObject: the annotation is malformed.
+    """
+    reader = Reader("Servers", servers)
+    annotations = reader.optional_object("metadata.annotations")
+    text = annotations and annotations.value.get(COLOCATION_ANNOTATION)
+    if not text:
+        return usage
+    name = f"Servers {reader.optional_string('metadata.name')}"
+    colocated: dict[str, set[str]] = {}
+    sets = reader.optional_objects("spec.allocationSets")
+    for keys, entry in zip(_colocation_keys(name, text), sets):
+        for key in keys:
+            names = {s.string("name") for s in entry.optional_objects("storage")}
+            colocated.setdefault(key, set()).update(names & usage.unavailable.keys())
+    found = {key: frozenset(names) for key, names in colocated.items() if names}
+    return replace(usage, colocated=found)
+
+
+def _colocation_keys(name: str, text: Any) -> list[list[str]]:
+    try:
+        keys = json.loads(text)
+        if all(isinstance(key, str) for entry in keys for key in entry):
+            return [list(entry) for entry in keys]
+    except (TypeError, ValueError, RecursionError):
+        pass
+    place = f"metadata.annotations[{COLOCATION_ANNOTATION}]"
+    raise BadObject(name, place, text, "a JSON array of arrays of strings")
 
 
 def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:

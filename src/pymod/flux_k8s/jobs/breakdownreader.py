@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Sequence
 
 from flux_k8s.control.coroutines import gather
 from flux_k8s.control.kubecalls import KubeCalls, absent
@@ -97,16 +97,3 @@ class BreakdownReader:
         for reference in references:
             check_ready(Reader(f"Servers {reference}", servers[reference]))
         return servers
-
-    async def others(self, breakdowns: Breakdowns) -> list[Json]:
-        """All Servers but the job's own."""
-        own = {breakdown.servers for breakdown in breakdowns}
-        found = await self._calls.list(SERVERS, None, key="servers")
-        return [item for item in found.get("items", []) if _name(item) not in own]
-
-
-def _name(item: Any) -> Optional[Reference]:
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    if not isinstance(metadata, dict):
-        return None
-    return Reference(str(metadata.get("namespace")), str(metadata.get("name")))

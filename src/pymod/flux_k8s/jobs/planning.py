@@ -16,20 +16,18 @@ from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
-from flux_k8s.control.coroutines import Answer, Call, gather
+from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Reference,
     check_storage_of_nodes,
-    colocated_rabbits,
     existing_servers,
     job_allocation,
     near_hosts,
 )
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.storageusage import workflow_of
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
@@ -49,9 +47,6 @@ from flux_k8s.rfc.jobid import f58
 
 LARGE = 1000
 """A job with more nodes is placed in several turns of the reactor."""
-
-Write = Callable[[Sequence[Json]], Awaitable[JobPlacement]]
-"""Writes a job's storage beside the Servers of others."""
 
 ChooseAhead = Callable[
     [Breakdowns, Mapping[str, frozenset[str]], Mapping[str, int]], Allocation
@@ -90,7 +85,6 @@ class Planner:
         self._waiting: dict[int, float] = {}
         self._shares: dict[int, Counter[str]] = {}
         self._unplaced_shares: Counter[str] = Counter()
-        self._turns: dict[int, Answer] = {}
         self._chooser = StorageChooser(settings, rabbits, clock.now)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
@@ -161,8 +155,17 @@ class Planner:
         allocation = job_allocation(R, mapping, name=name)
         breakdowns = await self._reader.read(info)
         existing = await self._reader.servers(existing_servers(breakdowns))
-        write = partial(self._write, info, breakdowns, existing, allocation)
-        return await self._in_turn(info, breakdowns, write)
+        await self._next_turn(allocation.hosts)
+        choice = self._choose(info, breakdowns, existing, allocation)
+        # Other jobs choose beside what is counted now.
+        await self._next_turn(choice.hosts)
+        try:
+            computes = self._patch_computes(info, choice.hosts)
+            await gather([*self._patch_servers(choice), computes])
+        except KubeError:
+            self._withdraw(choice)
+            raise
+        return choice.placement
 
     async def place_ahead(
         self,
@@ -178,8 +181,15 @@ class Planner:
                 raises StorageUnavailable if it does not.
         """
         breakdowns = await self._reader.read(info)
-        write = partial(self._write_ahead, info, breakdowns, choose, keep)
-        return await self._in_turn(info, breakdowns, write)
+        choice = self._choose_ahead(info, breakdowns, choose)
+        try:
+            await keep()
+        except Exception:  # not GeneratorExit, after which there is no service
+            self._withdraw(choice)
+            raise
+        # A request that fails may be carried out yet.
+        await gather(self._patch_servers(choice))
+        return choice.placement
 
     async def add_nodes(self, info: WorkflowInfo) -> None:
         """Write the Computes of a job whose storage was made ahead."""
@@ -192,51 +202,21 @@ class Planner:
         check_storage_of_nodes(making, servers, mapping.rabbits_of(hosts), mapping)
         await self._patch_computes(info, hosts)
 
-    async def _in_turn(
-        self, info: WorkflowInfo, breakdowns: Breakdowns, write: Write
-    ) -> JobPlacement:
-        """Write the job's storage, beside that of others with colocation keys."""
-        if not any(s.colocation for b in breakdowns for s in b.allocation_sets):
-            return await write([])
-        await Call(partial(self._take_turn, info.jobid))
-        try:
-            placement = await write(await self._reader.others(breakdowns))
-        except Exception:  # GeneratorExit ends the service: no turn follows
-            self.leave_turn(info.jobid)
-            raise
-        self.leave_turn(info.jobid)
-        return placement
-
-    async def _write_ahead(
-        self,
-        info: WorkflowInfo,
-        breakdowns: Breakdowns,
-        choose: ChooseAhead,
-        keep: Callable[[], Awaitable[None]],
-        others: Sequence[Json],
-    ) -> JobPlacement:
-        own = frozenset(b.servers for b in breakdowns if b.servers is not None)
-        room = self._free_storage.left(own)
-        allocation = choose(breakdowns, colocated_rabbits(others), room)
+    def _choose_ahead(
+        self, info: WorkflowInfo, breakdowns: Breakdowns, choose: ChooseAhead
+    ) -> Choice:
+        """Choose the storage of a job that has no nodes yet, and count it."""
+        own, free = _own(breakdowns), self._free_storage
+        allocation = choose(breakdowns, self._colocated(breakdowns), free.left(own))
         try:
             choice = self._chooser.choose_on(info, breakdowns, {}, allocation)
         except AllocationError as error:
-            lasting = [s for s in others if workflow_of(s) is None]
-            colocated, sizes = colocated_rabbits(lasting), self._free_storage.sizes
-            alone = replace(allocation, colocated=colocated, room=sizes)
+            colocated = self._colocated(breakdowns, lasting=True)
+            alone = replace(allocation, colocated=colocated, room=free.sizes)
             self._chooser.choose_on(info, breakdowns, {}, alone)
             raise StorageUnavailable(f"others' storage: {error}") from None
-        for reference, servers in choice.servers.items():
-            self._free_storage.assume(reference, servers)
-        try:
-            await keep()
-        except Exception:  # as in _in_turn: after GeneratorExit there is no service
-            for reference in choice.servers:
-                self._free_storage.withdraw(reference)
-            raise
-        # A request that fails may be carried out yet.
-        await gather(self._patch_servers(choice))
-        return choice.placement
+        self._assume(choice)
+        return choice
 
     async def _next_turn(self, hosts: Sequence[str]) -> None:
         """Let the reactor go on before more is done for a job of so many nodes."""
@@ -254,59 +234,52 @@ class Planner:
         self._shares[jobid] = Counter(shares)
         self._unplaced_shares.update(shares)
 
-    def _take_turn(self, jobid: int, answer: Answer) -> None:
-        """Wait until no other job with colocation keys is being placed. Two jobs that
-        look for a Rabbit without a key at once would choose the same Rabbit."""
-        self._turns[jobid] = answer
-        if len(self._turns) == 1:
-            answer(None)
-
-    def leave_turn(self, jobid: int) -> None:
-        """End the job's turn, or its wait for one, and let the next job begin."""
-        had_it = next(iter(self._turns), None) == jobid
-        self._turns.pop(jobid, None)
-        if had_it and self._turns:
-            next(iter(self._turns.values()))(None)
-
-    async def _write(
+    def _choose(
         self,
         info: WorkflowInfo,
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
         allocation: Allocation,
-        others: Sequence[Json],
-    ) -> JobPlacement:
-        await self._next_turn(allocation.hosts)
-        own = frozenset(b.servers for b in breakdowns if b.servers is not None)
+    ) -> Choice:
+        """Choose the job's storage, and count it."""
+        own, free = _own(breakdowns), self._free_storage
         choose = partial(self._chooser.choose, info, breakdowns, existing, allocation)
         other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
 
         def without_others() -> None:
             # A job may wait for its share while another job still holds it.
-            scheduler, free = self._settings.scheduler, self._free_storage
+            scheduler = self._settings.scheduler
             left = free.sizes if scheduler else free.left(own, lasting=True)
-            choose([s for s in others if workflow_of(s) is None], left, {})
+            choose(self._colocated(breakdowns, lasting=True), left, {})
 
         try:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
-            choice = choose(others, self._free_storage.left(own), other_shares)
+            colocated = self._colocated(breakdowns)
+            choice = choose(colocated, free.left(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
             raise self._reason_to_wait(info, error, without_others) from None
         self.waits_no_more(info)
+        self._assume(choice)
+        self._settle(info.jobid)
+        return choice
+
+    def _colocated(
+        self, breakdowns: Breakdowns, lasting: bool = False
+    ) -> Mapping[str, frozenset[str]]:
+        """The Rabbits with storage of others, by colocation key. A job without such
+        keys need not know."""
+        if not any(s.colocation for b in breakdowns for s in b.allocation_sets):
+            return {}
+        return self._free_storage.colocated(_own(breakdowns), lasting)
+
+    def _assume(self, choice: Choice) -> None:
         for reference, servers in choice.servers.items():
             self._free_storage.assume(reference, servers)
-        self._settle(info.jobid)
-        # Other jobs choose beside what is counted now.
-        await self._next_turn(choice.hosts)
-        try:
-            computes = self._patch_computes(info, choice.hosts)
-            await gather([*self._patch_servers(choice), computes])
-        except KubeError:
-            for reference in choice.servers:
-                self._free_storage.withdraw(reference)
-            raise
-        return choice.placement
+
+    def _withdraw(self, choice: Choice) -> None:
+        for reference in choice.servers:
+            self._free_storage.withdraw(reference)
 
     def _check_serving(self, info: WorkflowInfo) -> None:
         """Refuse a job that uses existing storage on the Rabbits of its nodes while one
@@ -373,3 +346,8 @@ class Planner:
         body: Json = {"data": [{"name": host} for host in hosts]}
         key = f"computes/{name}"
         return self._calls.patch(COMPUTES, namespace, name, body, key=key)
+
+
+def _own(breakdowns: Breakdowns) -> frozenset[Reference]:
+    """The Servers of a job."""
+    return frozenset(b.servers for b in breakdowns if b.servers is not None)

@@ -396,7 +396,6 @@ class Reconciler:
         self._flux.log(syslog.LOG_CRIT, text)
         job = self._jobs.get(jobid)
         if job is not None and not self._jobs.stopped:
-            self._steps.broke(job.info)
             self._jobs.broke(job, job.faults.handle(job.info, error, self._flux))
 
     def report_slow_step(self, jobid: int) -> None:

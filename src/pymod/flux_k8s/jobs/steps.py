@@ -220,10 +220,6 @@ class Steps:
         else:
             raise AssertionError(f"{step} is not carried out")
 
-    def broke(self, info: WorkflowInfo) -> None:
-        """Clean up after an unexpected exception in work for the job."""
-        self._planner.leave_turn(info.jobid)
-
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share: the scheduler has taken back the job's resources."""
         self._planner.release_share(info)

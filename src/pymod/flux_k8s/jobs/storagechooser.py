@@ -10,7 +10,7 @@ Nothing is written here. Other jobs must not choose before the choice is counted
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Iterable, Mapping, Optional
+from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
@@ -22,7 +22,6 @@ from flux_k8s.dws.directivebreakdown import (
     beyond_shares,
     build_servers,
     check_locations,
-    colocated_rabbits,
     colocation_annotations,
     required_daemons,
 )
@@ -94,7 +93,7 @@ class StorageChooser:
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
         allocation: Allocation,
-        others: Iterable[Json],
+        colocated: Mapping[str, frozenset[str]],
         room: Mapping[str, int],
         other_shares: Mapping[str, int],
     ) -> Choice:
@@ -104,8 +103,7 @@ class StorageChooser:
         Args:
             existing: the Servers of persistent storage that the job uses.
             allocation: of the job's R alone.
-            others: the Servers of other jobs.
-            room, other_shares: as in :class:`Allocation`.
+            colocated, room, other_shares: as in :class:`Allocation`.
 
         Raises:
             AllocationError: the storage does not fit.
@@ -116,7 +114,7 @@ class StorageChooser:
             other_shares=other_shares,
             storages=self._rabbits.labels,
             broken_rabbits=self._rabbits.broken,
-            colocated=colocated_rabbits(others),
+            colocated=colocated,
         )
         try:
             return self.choose_on(info, breakdowns, existing, allocation)

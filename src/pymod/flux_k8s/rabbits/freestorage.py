@@ -70,6 +70,7 @@ class FreeStorage:
         self._reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
         self._unscheduled: dict[str, int] = {}
+        self._colocated: dict[str, Counter[str]] = {}
         self._of_job: dict[int, set[Reference]] = {}
         self._shares: dict[int, Mapping[str, Share]] = {}
         self._released: set[int] = set()
@@ -212,6 +213,29 @@ class FreeStorage:
             for name, size in self.sizes.items()
         }
 
+    def colocated(
+        self, own: Collection[Reference], lasting: bool = False
+    ) -> dict[str, frozenset[str]]:
+        """The Rabbits with storage that has a colocation key, by key. Arguments as of
+        :meth:`left`.
+
+        Raises:
+            KubeError: it is not known, since Servers could not be listed.
+        """
+        if not self.listed and self._trouble is not None:
+            raise self._trouble.with_traceback(None)
+        if lasting:
+            usages = map(self._usage, {**self._seen, **self._assumed}.keys() - set(own))
+            counts: dict[str, Counter[str]] = {}
+            for found in usages:
+                if found.workflow is None:
+                    _count_keys(counts, found, 1)
+        else:
+            counts = {key: Counter(on) for key, on in self._colocated.items()}
+            for servers in own:
+                _count_keys(counts, self._usage(servers), -1)
+        return {key: frozenset(+on) for key, on in counts.items()}
+
     def _system_bytes(self, rabbit: str) -> int:
         return self._mapping.size(rabbit) - self._mapping.capacity(rabbit)
 
@@ -223,7 +247,7 @@ class FreeStorage:
             object: the Servers object that is about to be written.
         """
         before = self._usage(servers)
-        self._assumed[servers] = storageusage.parse(object)
+        self._assumed[servers] = self._read(object)
         self._recount(servers, before)
 
     def withdraw(self, servers: Reference) -> None:
@@ -271,7 +295,7 @@ class FreeStorage:
         found = NOTHING
         if type != "DELETED":
             try:
-                found = storageusage.parse(object)
+                found = self._read(object)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error))
         before = self._usage(key)
@@ -313,6 +337,14 @@ class FreeStorage:
             self._watched()
         self._changed()
 
+    def _read(self, servers: Json) -> StorageUsage:
+        usage = storageusage.parse(servers)
+        try:
+            return storageusage.with_colocation(usage, servers)
+        except BadObject as error:  # its storage is there nevertheless
+            self._log(syslog.LOG_ERR, str(error))
+            return usage
+
     def _usage(self, servers: Reference) -> StorageUsage:
         found = self._assumed.get(servers) or self._seen.get(servers, NOTHING)
         return NOTHING if found.jobid in self._torn_down else found
@@ -349,6 +381,18 @@ class FreeStorage:
             sign,
         )
         _add(self._unscheduled, found.beyond if known else found.unavailable, sign)
+        _count_keys(self._colocated, found, sign)
+
+
+def _count_keys(
+    counts: dict[str, Counter[str]], found: StorageUsage, sign: int
+) -> None:
+    """Add the Rabbits of each colocation key to counts, or subtract them."""
+    for key, rabbits in found.colocated.items():
+        on = counts.setdefault(key, Counter())
+        on.update(dict.fromkeys(rabbits, sign))
+        if not any(on.values()):
+            del counts[key]
 
 
 def _add(counts: dict[str, int], sizes: Mapping[str, int], sign: int) -> None:

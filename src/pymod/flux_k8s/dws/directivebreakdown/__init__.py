@@ -15,7 +15,6 @@ Decisions rest on a breakdown's generic fields, never on the file system type.
 from flux_k8s.dws.directivebreakdown.allocation import (
     Allocation,
     beyond_shares,
-    colocated_rabbits,
     colocation_annotations,
     job_allocation,
 )
@@ -73,7 +72,6 @@ __all__ = [
     "labelled_hosts",
     "location_constraint",
     "near_hosts",
-    "colocated_rabbits",
     "parse",
     "below_chassis",
     "requested_chassis",

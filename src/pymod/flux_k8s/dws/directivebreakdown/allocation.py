@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import (
-    Any,
     Callable,
     Collection,
     Iterable,
@@ -32,16 +31,9 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
 )
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
 from flux_k8s.rfc.hostlist import natural_key
 from flux_k8s.rfc.rset import Allocated
-
-COLOCATION_ANNOTATION = "flux-framework.readthedocs.io/colocation"
-"""An annotation of Servers: a JSON array that has, for each allocation set, the
-array of its colocation keys. Servers of a persistent file system need it, since its
-breakdown is deleted with the job."""
 
 
 @dataclass(frozen=True)
@@ -159,47 +151,7 @@ def beyond_shares(
 def colocation_annotations(breakdown: Breakdown) -> dict[str, str]:
     """The annotations that go with the ``spec`` of a breakdown's Servers."""
     keys = [list(entry.colocation) for entry in breakdown.allocation_sets]
-    return {COLOCATION_ANNOTATION: json.dumps(keys)} if any(keys) else {}
-
-
-def colocated_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
-    """For each colocation key, the Rabbits on which Servers with this key hold storage.
-
-    Args:
-        servers: all Servers of the system but those of the job that is placed. Servers
-            without our annotation have no colocation keys.
-
-    Raises:
-        BadObject: a Servers object is malformed.
-    """
-    colocated: dict[str, set[str]] = {}
-    for obj in servers:
-        reader = Reader("Servers", obj)
-        name = f"Servers {reader.optional_string('metadata.name')}"
-        reader = Reader(name, obj)
-        annotations = reader.optional_object("metadata.annotations")
-        text = annotations and annotations.value.get(COLOCATION_ANNOTATION)
-        if not text:
-            continue
-        sets = reader.optional_objects("spec.allocationSets")
-        keys_of_sets = _colocation_keys(name, text)
-        unavailable = storageusage.parse(obj).unavailable
-        for keys, entry in zip(keys_of_sets, sets):
-            names = {s.string("name") for s in entry.optional_objects("storage")}
-            for key in keys:
-                colocated.setdefault(key, set()).update(names & unavailable.keys())
-    return {key: frozenset(names) for key, names in colocated.items() if names}
-
-
-def _colocation_keys(name: str, text: Any) -> list[list[str]]:
-    try:
-        keys = json.loads(text)
-        if all(isinstance(key, str) for entry in keys for key in entry):
-            return [list(entry) for entry in keys]
-    except (TypeError, ValueError, RecursionError):
-        pass
-    place = f"metadata.annotations[{COLOCATION_ANNOTATION}]"
-    raise BadObject(name, place, text, "a JSON array of arrays of strings")
+    return {storageusage.COLOCATION_ANNOTATION: json.dumps(keys)} if any(keys) else {}
 
 
 class Room:
