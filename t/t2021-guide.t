@@ -30,7 +30,7 @@ shown_is_printed () {
     mkdir -p "$TRASH/scratch/lustre/input" example &&
     cp "$TOP/t/data/copy-in-out.sh" example &&
     cp -r "$TOP"/t/data/lustre/* "$TRASH/scratch/lustre" &&
-    (cd example && "$PYTHON" "$TESTDIR/console.py" "$TOP/$1")
+    (cd example && BASH_ENV=$TESTDIR/flux.sh "$PYTHON" "$TESTDIR/console.py" "$TOP/$1")
 }
 
 test_expect_success 'load the module' '

@@ -8,7 +8,7 @@ instance_start 4
 # usage: tells FILE PATH [TEXT...]: the elements at this path (as in ElementTree) say
 # this, in this order
 tells () {
-    "$PYTHON" -I -S -c '
+    python_stdin '
 import sys
 import xml.etree.ElementTree as ElementTree
 

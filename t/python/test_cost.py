@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import json
-import re
 import time
 from typing import Any, Callable, Iterator
 
@@ -322,7 +321,7 @@ def test_a_megabyte_is_read_or_refused(name: str, parts: tuple[str, str, str]) -
 
 
 def test_a_quadratic_reader_would_be_found() -> None:
-    READERS["quadratic"] = re.compile(r"\s+#DW").search
+    READERS["quadratic"] = lambda text: [text[i:] for i in range(0, len(text), 4)]
     try:
         assert grows_too_fast("quadratic", ("#DW jobdw", " ", "x"), tries=1)
     finally:
