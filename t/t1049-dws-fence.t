@@ -48,6 +48,25 @@ test_expect_success 'a program may end what it has started by a signal' '
     log_says "compute-02 cannot write any more, by rabbit.fence_command" &&
     flux resource undrain compute-02
 '
+test_expect_success 'no program is left when the service is killed' '
+    program <<-END &&
+	#!/bin/sh
+	echo \$PPID \$\$ >"$TRASH/killed"
+	exec sleep 1000
+	END
+    jobid=$(flux submit -N8 -S dw="$DW" true) &&
+    eventually test -s "$TRASH/killed" &&
+    read -r service pid <"$TRASH/killed" &&
+    program <<-END &&
+	#!/bin/sh
+	echo compute-02
+	END
+    kill -KILL $service &&
+    eventually is_gone $pid &&
+    wait_event $jobid clean &&
+    no_workflows &&
+    flux resource undrain compute-02
+'
 test_expect_success 'no program is left when the module is removed' '
     program <<-END &&
 	#!/bin/sh

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -122,6 +124,58 @@ def test_programs_that_run_at_the_end_of_the_service_are_killed_with_their_child
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b""  # nobody has it open for writing
     os.close(reader)
+
+
+def test_a_program_that_is_started_while_the_service_ends_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = programs.Programs()
+    start = subprocess.Popen
+
+    def end(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        program = start(*args, **options)
+        running.close()
+        return program
+
+    monkeypatch.setattr(subprocess, "Popen", end)
+    found = running.run(["/bin/sleep", "600"], 300.0)
+    assert isinstance(found, OSError) and found.strerror == "it was killed by SIGKILL"
+
+
+def test_a_program_ends_with_a_service_that_is_killed(tmp_path: pathlib.Path) -> None:
+    """Nobody else would end it, and the next service starts another one."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    run = ["/bin/sh", "-c", 'exec 3>"$0"; echo >&3; exec sleep 600', str(pipe)]
+    text = f"""
+import threading
+from flux_k8s.broker.programs import Programs
+thread = threading.Thread(target=Programs().run, args=({run}, 600.0))
+thread.start()
+thread.join()
+"""
+    service = subprocess.Popen([sys.executable, "-c", text])
+    assert select.select([reader], [], [], 60.0)[0]
+    assert os.read(reader, 1) == b"\n"
+    service.kill()
+    service.wait()
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # nobody has it open for writing
+    os.close(reader)
+
+
+def test_without_file_descriptors_a_program_is_an_error_and_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(programs.selectors, "DefaultSelector", refuse)
+    running = programs.Programs()
+    found = running.run(["/bin/sleep", "600"], 300.0)
+    assert isinstance(found, OSError) and found.errno == errno.EMFILE
+    assert not running._running
 
 
 def test_a_program_that_may_not_be_killed_is_not_waited_for(

@@ -9,7 +9,6 @@ owner, and the channel to the supervisor, through which requests arrive.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import signal
@@ -34,6 +33,7 @@ from flux_k8s.broker.currentwork import CurrentWork
 from flux_k8s.broker.files import load_mapping
 from flux_k8s.broker.identity import identify
 from flux_k8s.broker.log import log_exception
+from flux_k8s.broker.parentdeath import die_with
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.broker.readerprogram import raise_oom_score
 from flux_k8s.broker.relay import route_of
@@ -56,8 +56,6 @@ WRITE_TIMEOUT = 2.0
 SERVICE_OOM_SCORE = 500
 """The kernel kills the service before the broker and the supervisor: only the service
 is started again."""
-
-PR_SET_PDEATHSIG = 1
 
 FROM_USERS = QUERIES | OWNER_QUERIES | {DISCONNECT}
 """The methods whose handlers get the sender."""
@@ -231,24 +229,6 @@ def payload_of(msg: Any) -> Optional[memoryview]:
     if lib.flux_msg_get_payload(msg.handle, data, size) < 0:
         return None
     return memoryview(ffi.buffer(data[0], size[0])).toreadonly()[:-1]
-
-
-def die_with(parent: int) -> bool:
-    """Have the kernel kill this process when its parent ends.
-
-    Args:
-        parent: the process ID of the supervisor.
-
-    Returns:
-        False if the parent has ended already.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) < 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-    return os.getppid() == parent
 
 
 def exit_on_thread_failure(name: str, failure: threading.ExceptHookArgs) -> None:

@@ -11,7 +11,10 @@ import selectors
 import signal
 import subprocess
 import time
+from functools import partial
 from typing import Sequence, Union
+
+from flux_k8s.broker.parentdeath import die_with
 
 MOST = 1 << 20
 """The most bytes that a program may print."""
@@ -28,6 +31,7 @@ class Programs:
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
 
     def run(self, argv: Sequence[str], timeout: float) -> Union[str, OSError]:
         """What a program prints, or why it failed, as
@@ -38,26 +42,32 @@ class Programs:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=_unblock_signals,
+                preexec_fn=partial(_prepare, os.getpid()),
             )
         except OSError as error:
             return error
         assert program.stdout is not None
         with program.stdout:
             self._running.add(program)
+            if self._closed:  # meanwhile
+                _kill(program)
             found = _output(program, timeout)
             self._running.discard(program)
         return found
 
     def close(self) -> None:
-        """Kill all of them."""
+        """Kill all of them, and those that are started from now on."""
+        self._closed = True
         for program in tuple(self._running):
             _kill(program)
 
 
-def _unblock_signals() -> None:
-    """The threads of the service block the signals that its reactor receives."""
+def _prepare(service: int) -> None:
+    """Is called in the new process. The threads of the service block the signals that
+    its reactor receives. A service that is killed kills no program."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if not die_with(service):
+        os._exit(1)
 
 
 def _output(program: subprocess.Popen[bytes], timeout: float) -> Union[str, OSError]:
@@ -72,6 +82,9 @@ def _output(program: subprocess.Popen[bytes], timeout: float) -> Union[str, OSEr
     except OverflowError:
         _end_now(program)
         return OSError(errno.EFBIG, f"it prints more than {MOST} bytes")
+    except OSError as error:  # there may be no more file descriptors
+        _end_now(program)
+        return error
     if status:
         return OSError(errno.EIO, _end(status))
     try:
