@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 from unittest.mock import Mock
@@ -232,3 +234,23 @@ def test_a_try_costs_the_same_whatever_the_number_of_jobs(
             queue.take_turn(job)
             queue.note_failed(job, StorageUnavailable("the nodes do not serve"))
     assert looks[0] < 100 * len(jobs)
+
+
+@pytest.mark.parametrize("users", [1, 50])
+def test_few_jobs_that_were_passed_over_are_tried_again_however_many_users_wait(
+    users: int,
+) -> None:
+    seconds, now = 20, [0.0]
+    queue: Any = StagingQueue(Mock(now=lambda: now[0]), lambda jobid: None)
+    jobs = [Info(n, n % users, Request(1)) for n in range(200)]
+    tried = Counter[int]()
+    while now[0] < seconds:
+        for job in jobs:
+            with contextlib.suppress(StorageUnavailable):
+                queue.take_turn(job)
+                queue.note_failed(job, StorageUnavailable("the nodes do not serve"))
+                tried[job.userid] += 1
+        now[0] += 0.01
+    for count in tried.values():  # each job at once, and then some again
+        again = count - len(jobs) / users
+        assert 0 < again < 2 + seconds / stagingqueue.SPACING / users

@@ -12,7 +12,7 @@ could not use its storage.
 
 To choose Rabbits takes milliseconds on a large machine, and a guest's change of urgency
 would have them chosen again each time. So no job is tried twice within :data:`PAUSE`,
-and few of those of one user that were passed over are at once.
+and few of those that were passed over are at once, the same number for each user.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PAUSE = 1.0
 such jobs are: changes come many at once."""
 
 SPACING = 0.05
-"""Seconds between two jobs of one user that are tried again without a change. Thousands
-may wait for nodes that do not serve."""
+"""Seconds between two jobs of all users together that are tried again without a change.
+Thousands may wait for nodes that do not serve."""
 
 
 class NoRoom(StorageUnavailable):
@@ -258,7 +258,7 @@ class StagingQueue:
         if abs(now - at) < PAUSE:
             raise StorageUnavailable(reason)
         if job.passed is not None:
-            if abs(now - job.user.retried) < SPACING:
+            if abs(now - job.user.retried) < SPACING * len(self._users):
                 raise StorageUnavailable(reason)
             job.user.retried = now
 
