@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from flux_k8s.control.coroutines import Call
 from flux_k8s.dws.workflowmarks import KEPT_FOR
 from flux_k8s.ports import Json
+from flux_k8s.rabbits.availability import Availability
 from rabbitsim.dws.options import Fault
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
@@ -106,6 +108,26 @@ def test_a_rabbit_that_breaks_while_data_waits_there_fails_the_job_and_is_named(
         in (exception["note"])
     )
     assert "alloc" not in names(system, jobid)
+
+
+def test_a_job_whose_rabbit_breaks_before_its_storage_is_made_gets_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = slow()
+    given_out = Availability.is_given_out
+
+    async def breaks(self: Availability, jobid: int) -> bool:
+        """Fluxion takes a while, and meanwhile a Rabbit that was chosen breaks."""
+        monkeypatch.undo()
+        (rabbit,) = self.free_storage.rabbits_of(jobid)
+        set_status(system, rabbit, "Offline")
+        await Call(lambda answer: system.loop.call_later(1.0, lambda: answer(None)))
+        return await given_out(self, jobid)
+
+    monkeypatch.setattr(Availability, "is_given_out", breaks)
+    jobid = submit(system)
+    settle(system, DAY)
+    assert not exceptions(system, jobid) and "start" in names(system, jobid)
 
 
 def test_a_rabbit_that_breaks_while_data_is_copied_in_fails_the_job() -> None:

@@ -51,6 +51,8 @@ from flux_k8s.rfc import constraints, hostlist
 KEEPING = 10.0
 """Seconds that the scheduler has for its answer that it keeps storage from others."""
 
+NOT_SERVING = "the Rabbits, or nodes, that it needs do not serve"
+
 Fit = Callable[..., Optional[StageChoice]]
 """Chooses Rabbits for a certain job: :func:`choose_nodes` with the nodes below each
 Rabbit, and the bytes that are left there."""
@@ -184,9 +186,7 @@ class Staging:
         check_limits(share * nodes, sum(sizes.values()), self._settings.config)
         below = self._serving(possible)
         if fit(below, sizes) is None:
-            raise StorageUnavailable(
-                "the Rabbits, or nodes, that it needs do not serve"
-            )
+            raise StorageUnavailable(NOT_SERVING)
         return below
 
     def _node_times(self) -> NodeTimes:
@@ -267,8 +267,8 @@ class Staging:
         """Wait until the scheduler keeps the chosen storage from others.
 
         Raises:
-            StorageUnavailable: other jobs have got it meanwhile, or there was no answer
-                in time.
+            StorageUnavailable: other jobs have got it meanwhile, a Rabbit does not
+                serve, or there was no answer in time.
         """
         if not await Call(partial(self._when_kept, info.jobid)):
             raise StorageUnavailable("the scheduler does not answer about its storage")
@@ -276,8 +276,10 @@ class Staging:
             given_out = await self._machine.is_given_out(info.jobid)
         except BadObject as error:  # in the answer of the scheduler
             raise StorageUnavailable(str(error)) from None
+        rabbits = self._machine.free_storage.rabbits_of(info.jobid)
+        if not rabbits.isdisjoint(self._machine.rabbits.broken):
+            raise StorageUnavailable(NOT_SERVING)
         if given_out:
-            rabbits = self._machine.free_storage.rabbits_of(info.jobid)
             text = "others' storage: the scheduler has given it out"
             raise Full(text, rabbits)
 
