@@ -143,6 +143,15 @@ def test_a_list_shows_what_was_missed_of_the_same_name_in_all_namespaces() -> No
     assert seen == hosts
 
 
+def test_a_teardown_that_an_administrator_asked_for_may_be_late_as_well() -> None:
+    plan = make_plan(40108, 40, None)
+    admin = [t for t in plan.troubles if t.kind in ("admin", "dws") and t.job == 9]
+    others = [trouble for trouble in plan.troubles if trouble not in admin]
+    jobs = [job for job in plan.jobs if job.number != 9]
+    assert plan.site.config.keeps_mounted and plan.site.config.postrun_timeout
+    assert run(plan.without(jobs, others)).breach is None
+
+
 @pytest.mark.parametrize(("early", "true"), [(0.5, True), (5.0, False)])
 def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) -> None:
     """The request takes a while to arrive."""

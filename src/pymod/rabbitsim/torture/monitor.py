@@ -207,7 +207,7 @@ class Monitor:
         record = self.record(job.id)
         record.outlives = record.nodes_released and not record.aborted
         if record.outlives:
-            unmounted = "PostRun" in record.reached or self._is_late(workflow)
+            unmounted = "PostRun" in record.reached or self._is_late(record)
             if not (unmounted or record.kept):
                 self.fail("epilog", f"{job} was let go before its PostRun was complete")
             self._storage.let_go(job, self._drained, _waits(workflow))
@@ -218,16 +218,14 @@ class Monitor:
         if not record.aborted and not _complete(workflow, "Teardown"):
             self.fail("epilog", f"{job} was let go before its storage was torn down")
 
-    def _is_late(self, workflow: Json) -> bool:
-        """Whether nodes that are to unmount in Teardown do not hold up others."""
+    def _is_late(self, record: Record) -> bool:
+        """Whether nodes that are to unmount in Teardown, which somebody else may have
+        asked for, do not hold up others."""
         config = self._allowances.config
-        annotations = workflow["metadata"].get("annotations") or {}
-        asked = annotations.get(requested_key(STATES["Teardown"]))
-        since = None if asked is None else parse_timestamp(asked)
         limit = config.postrun_timeout if config.keeps_mounted else None
-        if since is None or limit is None:
+        if limit is None:
             return False
-        return self._now() >= since + limit - RESOLUTION
+        return self._now() >= record.asked.get("Teardown", NEVER) + limit - RESOLUTION
 
     def _job_ends(self, job: Job) -> None:
         """A job's data is safe, or its owner is told, unless the data is still to go
