@@ -18,7 +18,15 @@ from typing import Any, Callable, Optional, Sequence
 
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.service import Service
-from flux_k8s.ports import CommitDone, Json, ProgramDone, RpcDone, RpcError, Timer
+from flux_k8s.ports import (
+    CommitDone,
+    Json,
+    ProgramDone,
+    ReadOutput,
+    RpcDone,
+    RpcError,
+    Timer,
+)
 
 from .reactor import Reactor
 from .workload import DIRECTIVE, jobspec, resource_set
@@ -184,7 +192,12 @@ class PlainFlux:
         self._later(lambda: done(os.getgid()))
 
     def run_program(
-        self, argv: Sequence[str], timeout: float, done: ProgramDone
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: ProgramDone,
+        *,
+        read: ReadOutput,
     ) -> None:
         raise RuntimeError(f"no job keeps storage for a node here: {argv}")
 

@@ -22,9 +22,9 @@ from support.unmounting import BAD, FENCE
 
 
 def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> None:
-    answers: list[Callable[[str], None]] = []
+    answers: list[Callable[[Any], None]] = []
     changes: list[None] = []
-    flux = Mock(run_program=lambda argv, timeout, done: answers.append(done))
+    flux = Mock(run_program=lambda argv, timeout, done, read: answers.append(done))
     config = Config.parse({"fence_command": [FENCE]})
     settings = Mock(config=config)
     fences = Fences(flux, settings, lambda: changes.append(None))
@@ -39,10 +39,10 @@ def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> N
     see(BAD)
     ask()
     see()
-    answers.pop()(BAD)
+    answers.pop()(frozenset({BAD}))
     assert fences.nodes == frozenset() and not changes
     ask()
-    answers.pop()(BAD)
+    answers.pop()(frozenset({BAD}))
     assert fences.nodes == {BAD} and len(changes) == 1
 
 
@@ -53,8 +53,8 @@ async def note(asked: Coroutine[Any, Any, None], number: int) -> int:
 
 
 def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
-    runs: list[tuple[str, Callable[[str], None]]] = []
-    flux = Mock(run_program=lambda argv, timeout, done: runs.append((argv[-1], done)))
+    runs: list[tuple[str, Callable[[Any], None]]] = []
+    flux = Mock(run_program=lambda argv, _, done, read: runs.append((argv[-1], done)))
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
     fences = Fences(flux, settings, lambda: None)
     fences.nodes_changed(NodeStates((), frozenset(f"n{i}" for i in range(9)), {}, {}))
@@ -63,27 +63,27 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
         drive(note(fences.ask([f"n{number}"]), number), answered.append, ())
     ((asked, done),) = runs
     assert (asked, answered) == ("n0", [])
-    done("")
+    done(frozenset())
     assert answered == [0]
     (asked, done) = runs[-1]
     assert (asked, len(runs)) == ("n[1-8]", 2)
     settings.config = Config.parse({})
     drive(note(fences.ask(["n0"]), 9), answered.append, ())
-    done("n3")
+    done(frozenset({"n3"}))
     assert answered == [0, 9, *range(1, 9)] and not fences.nodes
     assert len(runs) == 2
 
 
 def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None:
-    runs: list[Callable[[str], None]] = []
-    flux = Mock(run_program=lambda argv, timeout, done: runs.append(done))
+    runs: list[Callable[[Any], None]] = []
+    flux = Mock(run_program=lambda argv, timeout, done, read: runs.append(done))
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
     fences = Fences(flux, settings, lambda: None)
     answered: list[int] = []
     for number in range(2):
         drive(note(fences.ask([BAD]), number), answered.append, ())
     settings.config = Config.parse({})
-    runs.pop()(BAD)
+    runs.pop()(frozenset({BAD}))
     assert answered == [0, 1] and not runs and not fences.nodes
 
 
@@ -91,7 +91,7 @@ def test_those_who_wait_for_a_program_that_cannot_be_run_go_on_and_ask_again() -
     """Whatever is wrong with it: nobody else would ever get an answer."""
     starts: list[None] = []
 
-    def run(argv: Any, timeout: float, done: Any) -> None:
+    def run(argv: Any, timeout: float, done: Any, read: Any) -> None:
         starts.append(None)
         raise RuntimeError("can't start new thread")
 
@@ -112,11 +112,11 @@ def test_of_many_nodes_the_program_gets_as_many_as_fit_into_an_argument(
 ) -> None:
     asked: list[str] = []
 
-    def run(argv: list[str], timeout: float, done: Callable[[Any], None]) -> None:
+    def run(argv: list[str], timeout: float, done: Any, read: Any) -> None:
         long = len(argv[-1]) >= 2**17
         failure = OSError(errno.E2BIG, os.strerror(errno.E2BIG))
         asked.extend(hostlist.decode(argv[-1]))
-        done(failure if long else argv[-1])
+        done(failure if long else read(argv[-1]))
 
     hosts = tuple(f"{number}{'n' * length}" for number in range(count))
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))

@@ -49,6 +49,14 @@ def test_a_program_that_fails_is_an_error_with_the_reason(
     assert isinstance(found, OSError) and found.strerror == reason
 
 
+def test_what_a_program_prints_is_read_where_it_is_waited_for() -> None:
+    """The nodes of a large machine take longer than the reactor may be held up for."""
+    running, text = programs.Programs(), ["/bin/echo", "12"]
+    assert running.run(text, 60.0, int) == 12
+    found = running.run(["/bin/echo", "twelve"], 60.0, int)
+    assert isinstance(found, ValueError) and "twelve" in str(found)
+
+
 def test_a_program_that_hangs_is_killed_though_its_child_keeps_the_output_open() -> (
     None
 ):

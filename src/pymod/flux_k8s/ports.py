@@ -114,8 +114,11 @@ LogDone = Callable[[Union[str, KubeError]], None]
 RpcDone = Callable[[Union[Json, RpcError]], None]
 """Receives the payload of the response, or the error."""
 
-ProgramDone = Callable[[Union[str, OSError]], None]
-"""Receives what a program has printed, or why it failed."""
+ReadOutput = Callable[[str], Any]
+"""Reads what a program has printed. Raises ValueError."""
+
+ProgramDone = Callable[[Any], None]
+"""Receives what a program has printed, as it was read, or why it failed."""
 
 CommitDone = Callable[[Optional[RpcError]], None]
 """Receives None after success, else the error."""
@@ -314,10 +317,16 @@ class Flux(Clock, Protocol):
         unknown. A user database that fails is asked again, until it answers."""
 
     def run_program(
-        self, argv: Sequence[str], timeout: float, done: ProgramDone
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: ProgramDone,
+        *,
+        read: ReadOutput,
     ) -> None:
         """Run a program of the administrator, with an absolute path, as the owner of
-        the instance. ``done`` gets what it prints. It gets an OSError, whose
+        the instance. ``done`` gets what ``read`` makes of what it prints, or the
+        ValueError that ``read`` raises, on another thread. It gets an OSError, whose
         ``strerror`` has the reason, if the program cannot be started, fails, prints
         what is not UTF-8, or more than 1 MiB, or takes longer than ``timeout`` seconds.
         In the latter cases, and at the end of the service, it is killed with the

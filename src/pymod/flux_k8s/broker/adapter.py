@@ -19,7 +19,14 @@ from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.timers import OneShotTimer, Timers
-from flux_k8s.ports import CommitDone, Json, ProgramDone, RpcDone, RpcError
+from flux_k8s.ports import (
+    CommitDone,
+    Json,
+    ProgramDone,
+    ReadOutput,
+    RpcDone,
+    RpcError,
+)
 from flux_k8s.rfc.jobid import kvs_directory
 
 from . import users
@@ -310,13 +317,18 @@ class BrokerFlux:
         self._group_requests.put((userid, done, backoff))
 
     def run_program(
-        self, argv: Sequence[str], timeout: float, done: ProgramDone
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: ProgramDone,
+        *,
+        read: ReadOutput,
     ) -> None:
-        """A thread waits for it."""
+        """A thread waits for it, and reads what it prints."""
 
         def run() -> None:
-            output = self._programs.run(argv, timeout)
-            self._callbacks.put(functools.partial(done, output))
+            result = self._programs.run(argv, timeout, read)
+            self._callbacks.put(functools.partial(done, result))
 
         try:
             threading.Thread(target=run, daemon=True).start()

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import time
 from functools import partial
-from typing import Sequence, Union
+from typing import Any, Sequence
 
 from flux_k8s.broker.parentdeath import die_with
+from flux_k8s.ports import ReadOutput
 
 MOST = 1 << 20
 """The most bytes that a program may print."""
@@ -33,8 +34,8 @@ class Programs:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
 
-    def run(self, argv: Sequence[str], timeout: float) -> Union[str, OSError]:
-        """What a program prints, or why it failed, as
+    def run(self, argv: Sequence[str], timeout: float, read: ReadOutput = str) -> Any:
+        """What a program prints, as it was read, or why it failed: see
         :meth:`flux_k8s.ports.Flux.run_program`."""
         try:
             program = subprocess.Popen(
@@ -51,7 +52,7 @@ class Programs:
             self._running.add(program)
             if self._closed:  # meanwhile
                 _kill(program)
-            found = _output(program, timeout)
+            found = _output(program, timeout, read)
             self._running.discard(program)
         return found
 
@@ -70,8 +71,8 @@ def _prepare(service: int) -> None:
         os._exit(1)
 
 
-def _output(program: subprocess.Popen[bytes], timeout: float) -> Union[str, OSError]:
-    """Wait for a program. Return what it prints, or why it failed."""
+def _output(program: subprocess.Popen[bytes], timeout: float, read: ReadOutput) -> Any:
+    """Wait for a program. Return what it prints, as it was read, or why it failed."""
     deadline = time.monotonic() + timeout
     try:
         output = _read(program, deadline)
@@ -88,9 +89,11 @@ def _output(program: subprocess.Popen[bytes], timeout: float) -> Union[str, OSEr
     if status:
         return OSError(errno.EIO, _end(status))
     try:
-        return output.decode()
+        return read(output.decode())
     except UnicodeDecodeError:
         return OSError(errno.EILSEQ, "it prints what is not UTF-8")
+    except ValueError as error:
+        return error
 
 
 def _read(program: subprocess.Popen[bytes], deadline: float) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import Sender
-from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, RpcDone
+from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, ReadOutput, RpcDone
 from rabbitsim.day.site import OTHER_COST
 from rabbitsim.flux.broker import FluxPort, Module, PortWatch
 
@@ -190,9 +190,15 @@ class ReactorPort:
         self._port.primary_group(userid, self._reactor.bind("rpc", done))
 
     def run_program(
-        self, argv: Sequence[str], timeout: float, done: ProgramDone
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: ProgramDone,
+        *,
+        read: ReadOutput,
     ) -> None:
-        self._port.run_program(argv, timeout, self._reactor.bind("rpc", done))
+        bound = self._reactor.bind("rpc", done)
+        self._port.run_program(argv, timeout, bound, read=read)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._port.job_ended(jobid, self._reactor.bind("rpc", done))

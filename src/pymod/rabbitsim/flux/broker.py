@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
 from flux_k8s.jobs.requests import Sender
-from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, RpcError
+from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, ReadOutput, RpcError
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux.manager import JobManager
@@ -308,11 +308,23 @@ class FluxPort:
         self._clock.call_later(0.0, answer)
 
     def run_program(
-        self, argv: Sequence[str], timeout: float, done: ProgramDone
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: ProgramDone,
+        *,
+        read: ReadOutput,
     ) -> None:
+        def result() -> Any:
+            output = self._host.run_program(argv)
+            try:
+                return output if isinstance(output, OSError) else read(output)
+            except ValueError as error:
+                return error
+
         def answer() -> None:
             if self.alive:
-                done(self._host.run_program(argv))
+                done(result())
 
         self._clock.call_later(0.0, answer)
 

@@ -34,6 +34,7 @@ from flux_k8s.ports import (
     Kube,
     KubeError,
     ProgramDone,
+    ReadOutput,
     RpcDone,
     Timer,
     Watch,
@@ -200,9 +201,14 @@ class _CrashingPort:
         self._port.primary_group(userid, done)
 
     def run_program(
-        self, argv: Sequence[str], timeout: float, done: ProgramDone
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: ProgramDone,
+        *,
+        read: ReadOutput,
     ) -> None:
-        self._port.run_program(argv, timeout, done)
+        self._port.run_program(argv, timeout, done, read=read)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._port.job_ended(jobid, done)
