@@ -152,6 +152,16 @@ def test_a_teardown_that_an_administrator_asked_for_may_be_late_as_well() -> Non
     assert run(plan.without(jobs, others)).breach is None
 
 
+def test_a_server_that_shows_a_rabbit_as_it_was_catches_up() -> None:
+    """A Rabbit is Ready again, and the watch shows it as it was before."""
+    faults = "module,watch,api,unmount,plugin,operator,user,rabbit,latency,admin"
+    plan = make_plan(60323, 24, None, faults.split(","))
+    jobs = [job for job in plan.jobs if job.number not in (7, 9, 10, 11, 12, 13)]
+    what = {("cancel", 11), ("cancel", 12), ("stale", None), ("offline", None)}
+    others = [t for t in plan.troubles if (t.what, t.job) not in what]
+    assert run(plan.without(jobs, others)).breach is None
+
+
 @pytest.mark.parametrize(("early", "true"), [(0.5, True), (5.0, False)])
 def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) -> None:
     """The request takes a while to arrive."""

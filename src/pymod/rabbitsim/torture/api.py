@@ -233,9 +233,11 @@ class _Handler:
         else:
             for past in tuple(self._past):
                 self._handler.event(*past)
+        # No server shows for good an object that is gone, or what it was before.
         if type == "DELETED":
-            # No server shows an object for good that is gone.
             self._handler.event(type, object)
+        else:
+            self._missed[_key(object)] = type, object
 
     def synced(self) -> None:
         missed, self._missed = self._missed, {}

@@ -344,8 +344,8 @@ class World:
         kube = self.system.troubled
         if trouble.what in ("delay", "duplicate", "stale", "replay", "miss"):
             self.system.api_troubles.add(trouble)
-            if trouble.what == "miss":
-                # The next list shows the missed changes.
+            if trouble.what in ("miss", "stale", "replay"):
+                # The next list shows the objects as they are.
                 self._later(trouble.duration, self._list_again)
         elif kube is None or not self.system.instance.module_loaded:
             return
