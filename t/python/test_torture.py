@@ -162,6 +162,13 @@ def test_a_server_that_shows_a_rabbit_as_it_was_catches_up() -> None:
     assert run(plan.without(jobs, others)).breach is None
 
 
+def test_nodes_that_do_not_unmount_are_fenced_in_some_runs() -> None:
+    plan = make_plan(2, 24, None, ["unmount"])
+    assert plan.site.config.fence_command
+    assert "fenced" in {trouble.what for trouble in plan.troubles}
+    assert run(plan).breach is None
+
+
 @pytest.mark.parametrize(("early", "true"), [(0.5, True), (5.0, False)])
 def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) -> None:
     """The request takes a while to arrive."""

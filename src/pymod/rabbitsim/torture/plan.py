@@ -27,6 +27,7 @@ from rabbitsim.torture.troubles import (
     Trouble,
     make_bad_nodes,
     make_failing_copies,
+    make_fences,
     make_queue_trouble,
     make_trouble,
 )
@@ -109,6 +110,7 @@ def make_plan(
             troubles += make_bad_nodes(bad, jobs)
         if keeps and bad.random() < 0.5:
             site = replace(site, config=replace(site.config, fence_command=(FENCE,)))
+            troubles += make_fences(random.Random(f"fences {seed}"), troubles)
     if "queue" in faults:
         queue = random.Random(f"queue {seed}")
         for _ in range(queue.randint(0, jobs // 2)):

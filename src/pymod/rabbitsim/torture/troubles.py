@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Mapping, Optional, Sequence
 
 from rabbitsim.dws.directive import STATES
@@ -398,6 +398,22 @@ def make_bad_nodes(rng: random.Random, jobs: int) -> list[Trouble]:
             kinds = [("node", "lost"), ("rabbit", "link")]
             troubles += [_trouble(*k, when, duration=off, name=name) for k in kinds]
     return troubles
+
+
+def make_fences(rng: random.Random, bad_nodes: Sequence[Trouble]) -> list[Trouble]:
+    """Some of the nodes that do not unmount are fenced, for a while."""
+    return [
+        replace(
+            trouble,
+            kind="node",
+            what="fenced",
+            events=rng.randint(15, 18),
+            skip=rng.randint(0, 60),
+            duration=rng.choice([5.0, 60.0, 600.0]),
+        )
+        for trouble in bad_nodes
+        if trouble.kind == "unmount" and rng.random() < 0.7
+    ]
 
 
 def make_failing_copies(rng: random.Random, jobs: int) -> list[Trouble]:

@@ -407,7 +407,15 @@ class World:
         instance, name = self.system.instance, trouble.name
         self.lost_nodes.add(name)
         instance.set_up(name, False)
-        self._later(trouble.duration, lambda: instance.set_up(name, True))
+        if trouble.what == "fenced":
+            self.fenced.add(name)
+            self.system.controllers.rabbits.fence(name)
+
+        def back() -> None:
+            self.fenced.discard(name)
+            instance.set_up(name, True)
+
+        self._later(trouble.duration, back)
 
     def _user(self, trouble: Trouble) -> None:
         if trouble.job is None:
