@@ -93,7 +93,7 @@ test_expect_success 'the data of a job cancelled while it ran is copied out' '
 '
 test_expect_success 'the data of a job that exceeds its time limit is copied out' '
     rm scratch/lustre/result &&
-    id=$(flux submit -t 0.5s --setattr=system.dw="$DW
+    id=$(flux submit -t 3s --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
         sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
     wait_event $id clean &&

@@ -80,7 +80,7 @@ test_expect_success 'with the plugin jobs with other dependencies run' '
 '
 test_expect_success 'a #DW job in flux batch fails: its instance has no plugin' '
     id=$(nested batch --output=none ./inner) &&
-    flux job wait-event -t 60 $id clean &&
+    wait_event $id clean &&
     inner_failed
 '
 test_expect_in_soak 'a #DW job in flux alloc fails: its instance has no plugin' '
@@ -94,7 +94,7 @@ test_expect_success 'flux batch with storage gives it to the jobs inside' '
 	END
     chmod +x with &&
     id=$(nested batch --output=none --setattr=system.dw="$DW" ./with) &&
-    flux job wait-event -t 60 $id clean &&
+    wait_event $id clean &&
     flux job status $id
 '
 test_expect_success 'without plugin and frobnicator a #DW job fails in its shell' '

@@ -22,7 +22,7 @@ PREFIX=${FLUX_DWS_PREFIX:-$TOP/.venv}
 PYTHON=$PREFIX/bin/python
 JOBTAP=$PREFIX/lib/flux/job-manager/plugins/dws-jobtap.so
 DW='#DW jobdw type=xfs capacity=10GiB name=p1'
-PATIENCE=60
+PATIENCE=${PATIENCE:-60}
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
 export FLUX_CLI_PLUGINPATH_OVERRIDE=
@@ -510,7 +510,7 @@ job_end () {
     touch "$TRASH/$(workflow "$1").end"
 }
 
-# usage: wait_event JOBID EVENT [OPTION...]: within 30 s
+# usage: wait_event JOBID EVENT [OPTION...]: within PATIENCE
 wait_event () {
     wait_event_id=$1
     wait_event_name=$2
