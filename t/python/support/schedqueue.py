@@ -1,0 +1,96 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The queue of sched-rabbit without a broker: a program that ``flux python`` runs.
+
+Standard input has lists of jobs in JSON. The jobs of each list run on a machine of
+their own (:mod:`support.schedpool`). A job has ``id``, ``time`` (when it is submitted),
+``priority``, ``jobspec`` and ``lasts`` (for how long it has its nodes).
+
+Standard output has for each list ``started``, the time and the ranks of each job that
+was started, and ``promised``: the time, the first of the jobs that wait, and when it
+starts at the latest, of each time at which the scheduler knew that.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import sys
+from typing import Any
+
+import flux
+from flux_k8s.broker import rabbitscheduler
+from flux_k8s.broker.rabbitscheduler import RabbitScheduler
+from flux_k8s.ports import Json
+from support import schedpool
+
+
+class Queue(RabbitScheduler):
+    """A scheduler with a clock that is set."""
+
+    time = 0.0
+
+    def _now(self) -> float:
+        return self.time
+
+
+class Alloc:
+    """The request of the job manager for the resources of a job."""
+
+    def __init__(self) -> None:
+        self.is_granted = False
+
+    def success(self, R: Any, annotations: Any) -> None:
+        self.is_granted = True
+
+    def deny(self, note: str) -> None:
+        raise AssertionError(note)
+
+
+def make_queue(handle: Any) -> Queue:
+    queue = Queue(handle)
+    queue.pool_kwargs = {"mapping": schedpool.topology(), "chunks": schedpool.CHUNKS}
+    queue._resources = queue._make_pool(schedpool.resources().to_json())
+    queue.resources.mark_up("all")
+    return queue
+
+
+def run(handle: Any, jobs: list[Json]) -> Json:
+    """Run jobs until all that can end have ended."""
+    queue, waiting = make_queue(handle), dict[int, Alloc]()
+    started, promised = dict[int, Any](), []
+    lasts = {job["id"]: job["lasts"] for job in jobs}
+    events = [(job["time"], "submit", job["id"], job) for job in jobs]
+    heapq.heapify(events)
+    while events:
+        queue.time, what, jobid, job = heapq.heappop(events)
+        if what == "end":
+            queue.free(jobid, None, final=True)
+        else:
+            alloc = waiting[jobid] = Alloc()
+            queue.alloc(alloc, jobid, job["priority"], 0, jobid, job["jobspec"])
+        for _ in queue.schedule():
+            pass
+        for jobid in [jobid for jobid, each in waiting.items() if each.is_granted]:
+            del waiting[jobid]
+            started[jobid] = queue.time, sorted(queue.pool.grants[jobid].nodes)
+            heapq.heappush(events, (queue.time + lasts[jobid], "end", jobid, {}))
+        if queue._queue:
+            first = queue._queue[0]
+            begin = first.resource_request.reserved.begin
+            if math.isfinite(begin):
+                promised.append((queue.time, first.jobid, begin))
+    return {"started": started, "promised": promised}
+
+
+def main() -> None:
+    # However long it takes to find out what is reserved, that is found out at once.
+    setattr(rabbitscheduler, "monotonic", lambda: 0.0)  # noqa: B010
+    handle = flux.Flux("loop://")
+    handle.conf_get = lambda key=None, update=False: {}
+    json.dump([run(handle, jobs) for jobs in json.load(sys.stdin)], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which jobs sched-rabbit starts, and which wait: flux-core's scheduler class runs
+without a broker (with one: t1045-sched-rabbit.t)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+import flux_k8s
+from flux_k8s.ports import Json
+from support.effort import seeds
+from support.schedpool import NODES, SSD_SIZE, core, node, rabbit, slot
+
+HERE = Path(__file__).parent
+PACKAGES = Path(flux_k8s.__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+
+
+def run(scripts: list[list[Json]]) -> list[Json]:
+    """When the jobs of each list have started, and where: as :mod:`support.schedqueue`
+    says."""
+    done = subprocess.run(
+        ["flux", "python", "-m", "support.schedqueue"],
+        input=json.dumps(scripts),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": f"{PACKAGES}:{HERE}"},
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[Json] = json.loads(done.stdout)
+    return found
+
+
+def start_times(jobs: list[Json]) -> list[float]:
+    """When each of these jobs has started, in their order."""
+    (found,) = run([jobs])
+    return [found["started"][str(job["id"])][0] for job in jobs]
+
+
+def nodes(count: int) -> Json:
+    return node(slot(core()), count=count, exclusive=True)
+
+
+def job(
+    id: int,
+    resources: Json,
+    lasts: float,
+    limit: float = 0.0,
+    time: Optional[float] = None,
+    priority: int = 16,
+    hosts: Optional[str] = None,
+) -> Json:
+    """A job that is submitted at the time of its ID. ``limit`` is its time limit, 0 for
+    none."""
+    system: Json = {"duration": limit}
+    if hosts is not None:
+        system["constraints"] = {"hostlist": [hosts]}
+    return {
+        "id": id,
+        "time": float(id) if time is None else time,
+        "priority": priority,
+        "lasts": lasts,
+        "jobspec": {"resources": [resources], "attributes": {"system": system}},
+    }
+
+
+def test_jobs_on_other_nodes_go_past_one_that_waits_however_long_they_take() -> None:
+    busy = job(1, nodes(1), lasts=1000.0, hosts="node2")
+    first = job(2, nodes(1), lasts=1.0, hosts="node2")
+    limited = job(3, nodes(3), lasts=5000.0, limit=7200.0)
+    endless = job(4, nodes(2), lasts=5000.0)
+    assert start_times([busy, first, limited, endless]) == [1.0, 1001.0, 3.0, 4.0]
+
+
+def test_a_job_behind_one_that_waits_starts_on_its_nodes_if_it_ends_in_time() -> None:
+    half = NODES // 2
+    busy = job(1, nodes(half), lasts=600.0, limit=600.0)
+    first = job(2, nodes(NODES), lasts=60.0, limit=60.0)
+    endless = job(3, nodes(1), lasts=1.0)
+    late = job(4, nodes(1), lasts=1.0, limit=600.0)
+    in_time = job(5, nodes(1), lasts=1.0, limit=590.0)
+    found = start_times([busy, first, endless, late, in_time])
+    assert found == [1.0, 601.0, 661.0, 661.0, 5.0]
+
+
+def test_a_job_that_can_start_earlier_now_is_not_held_up_by_others() -> None:
+    half = NODES // 2
+    long = job(1, nodes(half), lasts=3.0, limit=3600.0)
+    other = job(2, nodes(half), lasts=600.0, limit=600.0)
+    first = job(3, nodes(NODES), lasts=60.0, limit=60.0)
+    behind = job(5, nodes(half), lasts=1800.0, limit=1800.0)
+    short = job(6, nodes(half), lasts=300.0, limit=300.0)
+    found = start_times([long, other, first, behind, short])
+    assert found == [1.0, 2.0, 602.0, 662.0, 6.0]
+
+
+def test_of_jobs_that_wait_the_one_of_the_highest_priority_starts_first() -> None:
+    jobs = [job(1, nodes(NODES), lasts=100.0)]
+    jobs += [
+        job(id, nodes(NODES), lasts=10.0, priority=priority)
+        for id, priority in ((2, 5), (3, 20), (4, 16), (5, 20))
+    ]
+    assert start_times(jobs) == [1.0, 131.0, 101.0, 121.0, 111.0]
+
+
+def random_jobs(seed: int) -> list[Json]:
+    rng = random.Random(seed)
+    jobs = []
+    for id in range(1, 41):
+        storage = rabbit(rng.randint(1, 4), rng.randint(1, 2) * SSD_SIZE)
+        resources = rng.choice([nodes(rng.randint(1, NODES)), storage])
+        hosts = rng.choice([None, None, "node[0-1]", "node3"])
+        if hosts is not None:
+            resources = rng.choice([nodes(1), rabbit(1, SSD_SIZE)])
+        limit = rng.choice([0.0, 10.0, 60.0, 300.0])
+        lasts = (limit or 100.0) * rng.choice([0.1, 0.9, 1.0])
+        time = 5.0 * (id // 3)
+        jobs.append(job(id, resources, lasts, limit, time, rng.randint(10, 12), hosts))
+    return jobs
+
+
+def test_the_first_job_that_waits_starts_no_later_than_it_was_promised() -> None:
+    """Unless one of a higher priority comes."""
+    scripts = [random_jobs(seed) for seed in seeds(4, 1000)]
+    kept = 0
+    for jobs, found in zip(scripts, run(scripts)):
+        assert len(found["started"]) == len(jobs)
+        priority_of = {each["id"]: each["priority"] for each in jobs}
+        for time, jobid, latest in found["promised"]:
+            began, _ = found["started"][str(jobid)]
+            if not any(
+                each["priority"] > priority_of[jobid] and time <= each["time"] <= began
+                for each in jobs
+            ):
+                assert began <= latest
+                kept += 1
+    assert kept > len(scripts)
