@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import syslog
 from typing import Any, Optional
 
 import pytest
@@ -119,6 +120,25 @@ def test_each_failure_of_hello_is_logged_once() -> None:
     system.loop.run(timeout=60.0)
     assert len(times) == 5
     assert len(lines(system, f"{HELLO}: no memory; trying again")) == 1
+
+
+def test_a_service_that_finds_no_plugin_says_so_and_jobs_go_on_when_it_is_there() -> (
+    None
+):
+    system = started()
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(lambda: "start" in names(system, jobid), HOUR)
+    system.instance.unload_plugin()
+    system.unload_module()
+    system.load_module()
+    system.loop.run(timeout=60.0)
+    text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
+    assert [(level, line) for _, level, line in system.log if text in line] == [
+        (syslog.LOG_WARNING, f"dws: {text}")
+    ]
+    system.load_plugin()
+    settle(system)
+    assert "exception" not in names(system, jobid)
 
 
 def test_a_service_that_starts_while_the_plugin_reads_eventlogs_waits() -> None:
