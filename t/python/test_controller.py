@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.controller import BATCH, Controller, Options
 from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.ports import KubeError, Timer
 from rabbitsim.loop import VirtualLoop
@@ -85,6 +85,20 @@ def test_keys_that_are_added_many_times_are_handled_once(
         controller.add("b")
     settle(loop)
     assert [key for _, key in reconciler.runs] == ["a", "b"]
+
+
+def test_keys_beyond_those_that_are_handled_in_one_go_have_a_later_turn(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    keys = [str(number) for number in range(3 * BATCH)]
+    controller = controller_of(reconciler)
+    for key in keys:
+        controller.add(key)
+    assert loop.step()
+    assert [key for _, key in reconciler.runs] == keys[:BATCH]
+    assert controller.ready == len(keys) - BATCH
+    settle(loop)
+    assert [key for _, key in reconciler.runs] == keys
 
 
 def test_changes_that_come_at_once_are_waited_for(
