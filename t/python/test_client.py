@@ -381,31 +381,36 @@ class Test_versions:
             assert (error.status, error.reason) == (0, "BadResponse")
 
 
+def is_readable(callbacks: CallbackQueue) -> bool:
+    return bool(select.select([callbacks], [], [], 0)[0])
+
+
 class Test_CallbackQueue:
     def test_the_callback_queue_is_readable_while_it_has_functions(self) -> None:
-        def readable() -> bool:
-            return bool(select.select([callbacks], [], [], 0)[0])
-
         callbacks = CallbackQueue()
         done: list[int] = []
-        assert not readable()
+        assert not is_readable(callbacks)
         for number in range(5):
             callbacks.put(functools.partial(done.append, number))
-        assert readable()
+        assert is_readable(callbacks)
         assert callbacks.run(limit=3) == 3
-        assert readable()
+        assert is_readable(callbacks)
         assert callbacks.run() == 2
-        assert not readable()
+        assert not is_readable(callbacks)
         assert done == [0, 1, 2, 3, 4]
         callbacks.close()
         callbacks.put(lambda: done.append(5))
         callbacks.close()
 
-    def test_the_callback_queue_stops_after_a_long_function(self) -> None:
+    def test_the_callback_queue_goes_on_later_after_a_long_function(self) -> None:
         callbacks = CallbackQueue()
         for _ in range(3):
             callbacks.put(lambda: time.sleep(0.002))
-        assert callbacks.run(seconds=0.001) == 1
+        for _ in range(3):
+            assert is_readable(callbacks)
+            assert callbacks.run(seconds=0.001) == 1
+        assert callbacks.run() == 0
+        assert not is_readable(callbacks)
         callbacks.close()
 
     def test_the_callback_queue_survives_a_function_that_raises(self) -> None:
