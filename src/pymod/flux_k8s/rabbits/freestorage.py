@@ -246,14 +246,14 @@ class FreeStorage:
         Args:
             object: the Servers object that is about to be written.
         """
-        before = self._usage(servers)
+        before = self._found(servers)
         self._assumed[servers] = self._read(object)
         self._recount(servers, before)
 
     def withdraw(self, servers: Reference) -> None:
         """Count assumed Servers no longer: they were not written, or their job is
         over."""
-        before = self._usage(servers)
+        before = self._found(servers)
         self._assumed.pop(servers, None)
         self._recount(servers, before)
 
@@ -264,19 +264,19 @@ class FreeStorage:
         group = self._torn_down if torn_down else self._released
         if jobid in group:
             return
-        servers = {s: self._usage(s) for s in self._of_job.get(jobid, ())}
-        for found in servers.values():
+        usages = tuple(map(self._found, self._of_job.get(jobid, ())))
+        for found in usages:
             self._count(found, -1)
         group.add(jobid)
-        for name in servers:
-            self._count(self._usage(name), 1)
+        for found in usages:
+            self._count(found, 1)
         self._job_changed(jobid)
         self._changed()
 
     def forget(self, jobid: int) -> None:
         """The job is over, and its Workflow is gone."""
         for servers in tuple(self._of_job.get(jobid, ())):
-            before = self._usage(servers)
+            before = self._found(servers)
             self._assumed.pop(servers, None)
             self._seen.pop(servers, None)
             self._recount(servers, before)
@@ -298,7 +298,7 @@ class FreeStorage:
                 found = self._read(object)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error))
-        before = self._usage(key)
+        before = self._found(key)
         if found.unavailable or type == "DELETED":  # else as before they were assumed
             self._assumed.pop(key, None)
         self._seen.pop(key, None)
@@ -345,13 +345,17 @@ class FreeStorage:
             self._log(syslog.LOG_ERR, str(error))
             return usage
 
+    def _found(self, servers: Reference) -> StorageUsage:
+        """The usage of Servers as they are, or are about to be written."""
+        return self._assumed.get(servers) or self._seen.get(servers, NOTHING)
+
     def _usage(self, servers: Reference) -> StorageUsage:
-        found = self._assumed.get(servers) or self._seen.get(servers, NOTHING)
+        found = self._found(servers)
         return NOTHING if found.jobid in self._torn_down else found
 
     def _recount(self, servers: Reference, before: StorageUsage) -> None:
-        """Count Servers anew, whose usage was ``before``."""
-        after = self._usage(servers)
+        """Count Servers anew, which were ``before``."""
+        after = self._found(servers)
         if after != before:
             self._index(servers, before.jobid, after.jobid)
             self._count(before, -1)
@@ -374,6 +378,8 @@ class FreeStorage:
             self._of_job.setdefault(after, set()).add(servers)
 
     def _count(self, found: StorageUsage, sign: int) -> None:
+        if found.jobid in self._torn_down:
+            return
         known = found.jobid is not None and found.jobid not in self._released
         _add(
             self._reserved if found.jobid is None else self._in_use,

@@ -1,0 +1,119 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the Servers of the cluster hold is counted, whatever the order in which they,
+and the ends of their jobs, are seen."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.dws import mapping
+from flux_k8s.dws.directivebreakdown import Reference
+from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.storageusage import (
+    BEYOND_ANNOTATION,
+    COLOCATION_ANNOTATION,
+    WORKFLOW_LABEL,
+)
+from flux_k8s.ports import Json
+from flux_k8s.rabbits.freestorage import FreeStorage
+from support.effort import examples
+
+RABBITS = ("r1", "r2")
+MAPPING = {
+    "computes": {"n1": "r1", "n2": "r2"},
+    "rabbits": {
+        "r1": {"capacity": 60 * GIB, "hostlist": "n1"},
+        "r2": {"capacity": 60 * GIB, "hostlist": "n2"},
+    },
+}
+
+
+class Seen(NamedTuple):
+    """Servers of a job, or of a persistent file system (0), with storage on a Rabbit,
+    or on none."""
+
+    jobid: int
+    rabbits: frozenset[str] = frozenset({"r1"})
+    keys: frozenset[str] = frozenset({"mgt"})
+
+    @property
+    def name(self) -> Reference:
+        return Reference("default", f"s{self.jobid}")
+
+    @property
+    def object(self) -> Json:
+        storage = [{"name": name, "allocationCount": 1} for name in self.rabbits]
+        sets = [{"label": "x", "allocationSize": 2 * GIB, "storage": storage}]
+        labels = {WORKFLOW_LABEL: f"fluxjob-{self.jobid}"} if self.jobid else {}
+        annotations = {
+            COLOCATION_ANNOTATION: json.dumps([sorted(self.keys)]),
+            BEYOND_ANNOTATION: json.dumps(dict.fromkeys(self.rabbits, GIB)),
+        }
+        metadata = {
+            "namespace": self.name.namespace,
+            "name": self.name.name,
+            "labels": labels,
+            "annotations": annotations,
+        }
+        return {"metadata": metadata, "spec": {"allocationSets": sets}}
+
+
+CHANGES = st.tuples(
+    st.sampled_from("MODIFIED DELETED assume withdraw release teardown forget".split()),
+    st.builds(
+        Seen,
+        st.integers(0, 2),
+        st.frozensets(st.sampled_from(RABBITS)),
+        st.frozensets(st.sampled_from(["mgt", "mdt"])),
+    ),
+)
+
+
+def free_storage() -> FreeStorage:
+    return FreeStorage(mapping.parse(MAPPING), print, lambda: None, lambda: None)
+
+
+def change(free: FreeStorage, what: str, seen: Seen) -> None:
+    if what == "assume":
+        free.assume(seen.name, seen.object)
+    elif what == "withdraw":
+        free.withdraw(seen.name)
+    elif what in ("release", "teardown"):
+        free.release_share(seen.jobid, torn_down=what == "teardown")
+    elif what == "forget":
+        free.forget(seen.jobid)
+    else:
+        free.event(what, seen.object)
+
+
+@examples(300)
+@given(st.lists(CHANGES, max_size=20))
+def test_when_all_servers_are_gone_nothing_is_counted(
+    changes: list[tuple[str, Seen]],
+) -> None:
+    free = free_storage()
+    for what, seen in changes:
+        change(free, what, seen)
+    for jobid in range(3):
+        free.forget(jobid)
+        free.event("DELETED", Seen(jobid).object)
+    assert free.left([]) == free.sizes
+    assert not any(free.colocated([]).values())
+    assert not (free.reserved or free.unscheduled or free.bytes_in_use or free.jobs)
+
+
+def test_servers_seen_after_the_teardown_take_nothing_off_those_of_others() -> None:
+    """The watch may show again what it has shown, or begin late."""
+    free = free_storage()
+    free.release_share(1, torn_down=True)
+    free.event("ADDED", Seen(1).object)
+    free.forget(1)
+    free.event("DELETED", Seen(1).object)
+    free.event("ADDED", Seen(2).object)
+    assert free.colocated([]) == {"mgt": {"r1"}}
+    assert free.left([])["r1"] == 58 * GIB
