@@ -16,6 +16,7 @@ from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs import problems, reconciler, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
+from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.step import Advance, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.workflow import next_step
@@ -149,6 +150,11 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         replacing(workflow, "is_kept", lambda info, view, now: False),
         ("dws",),
     ),
+    "does not look where a colocation key is in use": (
+        "key",
+        replacing(Planner, "_colocated", lambda self, breakdowns, lasting=False: {}),
+        ("latency",),
+    ),
     "puts nodes back on which storage is mounted": (
         "mounted",
         replacing(availability, "MountWatch", HastyMountWatch),
@@ -167,6 +173,7 @@ SHOWN_BY = {
     "takes nothing out of service at an abort": (15, 25),
     "takes nodes that have not unmounted for nodes that cannot write": (15, 12),
     "keeps no storage whose data could not be copied out": (15, 1),
+    "does not look where a colocation key is in use": (15, 10),
     "puts nodes back on which storage is mounted": (25, 71),
 }
 """How many jobs show it, and the seed to begin with, where 15 and 0 do not."""

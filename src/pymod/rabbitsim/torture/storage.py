@@ -18,7 +18,7 @@ from flux_k8s.dws.cleanup import (
     mounted_nodes,
     workflow_selector,
 )
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage
 from flux_k8s.dws.workflowmarks import STAGED_FOR
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import (
@@ -71,17 +71,23 @@ class StorageMonitor:
                 self._destroyed.add(directive.name)
 
     def fills(self, request: Request, allowed: bool) -> None:
-        """Storage is asked for: each Rabbit has room for it."""
+        """Storage is asked for: each Rabbit has room for it, and no other storage with
+        one of its colocation keys."""
         body: Json = request.body if isinstance(request.body, dict) else {}
         sets = (body.get("spec") or {}).get("allocationSets")
         if allowed or not sets:
             return
         total = Counter(storageusage.requested(sets))
-        asked = tuple(total)
+        asked, own = tuple(total), _usage(body).colocated
         for servers in self._store.list(SERVERS, None)["items"]:
             gone = _is_torn_down(self._store, servers)
-            if servers["metadata"]["name"] != request.name and not gone:
-                total.update(storageusage.parse(servers).unavailable)
+            if servers["metadata"]["name"] == request.name or gone:
+                continue
+            usage = _usage(servers)
+            total.update(usage.unavailable)
+            for key in own.keys() & usage.colocated.keys():
+                if own[key] & usage.colocated[key]:
+                    self._fail("key", f"{request.name} is where {key!r} is in use")
         for rabbit in asked:
             if total[rabbit] > self._sizes.get(rabbit, total[rabbit]):
                 self._fail("room", f"{request.name} asks for what {rabbit} has not")
@@ -215,6 +221,10 @@ def _tells(job: Job, record: Record, place: str) -> bool:
     notes = [str(exception["note"]) for exception in record.fatal]
     notes.append(str(job.kvs.get(DATA_OUT, "")))
     return any(place in note or "may not be copied" in note for note in notes)
+
+
+def _usage(servers: Json) -> StorageUsage:
+    return storageusage.with_colocation(storageusage.parse(servers), servers)
 
 
 def _is_torn_down(store: Store, servers: Json) -> bool:
