@@ -10,9 +10,8 @@ import signal
 
 PR_SET_PDEATHSIG = 1
 
-# A process that a thread has forked must not load it: another thread may have had the
-# lock of the loader.
-_LIBC = ctypes.CDLL(None, use_errno=True)
+# Looked up here: after a fork another thread may have had the lock of the loader.
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def die_with(parent: int) -> bool:
@@ -28,6 +27,6 @@ def die_with(parent: int) -> bool:
     Raises:
         OSError: the kernel refuses.
     """
-    if _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) < 0:
+    if _prctl(PR_SET_PDEATHSIG, signal.SIGKILL) < 0:
         raise OSError(ctypes.get_errno(), "prctl")
     return os.getppid() == parent
