@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 from typing import Any, Callable, Optional
@@ -17,18 +18,20 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs import breakdownreader
-from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json, KubeError
 from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.options import table
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
 from rabbitsim.flux.events import JobState
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.breakdowns import colocated
 from support.effort import seeds
 from support.service import (
     DAY,
+    HOUR,
     LIFE,
     LUSTRE,
     MGT,
@@ -242,6 +245,31 @@ def test_jobs_at_once_never_share_a_rabbit_for_the_same_key(dw: str, seed: int) 
     assert len(found) == len(set(found)) >= count
     settle_jobs(system)
     assert all(names(system, jobid) == LIFE for jobid in jobids)
+
+
+@pytest.mark.parametrize("seed", [2, 10, 20, *seeds(0, soaking=60)])
+def test_storage_that_was_requested_has_its_key_though_the_answer_was_lost(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+
+    def lost(request: Request) -> Optional[Fault]:
+        if request.kind != SERVERS or request.verb != "patch" or rng.random() < 0.4:
+            return None
+        error = KubeError(0, "ConnectionLost", "the line went dead")
+        return Fault(error=error, carried_out=True)
+
+    def shared() -> bool:
+        found = keys(system)
+        return len(found) > len(set(found))
+
+    def placed() -> bool:
+        return all(names(system, jobid)[-1] == "start" for jobid in jobids)
+
+    system = started(seed=seed, nodes=16, rabbits=4, kube_latency=0.5, faults=lost)
+    jobids = [system.instance.submit(long(MGT)) for _ in range(4)]
+    assert system.loop.run(lambda: shared() or placed(), timeout=HOUR)
+    assert not shared()
 
 
 def test_a_job_waits_in_its_prolog_for_a_rabbit_without_its_key() -> None:

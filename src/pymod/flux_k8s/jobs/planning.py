@@ -41,7 +41,6 @@ from flux_k8s.ports import (
     Clock,
     Json,
     Kube,
-    KubeError,
 )
 from flux_k8s.rfc.jobid import f58
 
@@ -159,12 +158,9 @@ class Planner:
         choice = self._choose(info, breakdowns, existing, allocation)
         # Other jobs choose beside what is counted now.
         await self._next_turn(choice.hosts)
-        try:
-            computes = self._patch_computes(info, choice.hosts)
-            await gather([*self._patch_servers(choice), computes])
-        except KubeError:
-            self._withdraw(choice)
-            raise
+        # A request that fails may be carried out yet, so its storage stays counted.
+        computes = self._patch_computes(info, choice.hosts)
+        await gather([*self._patch_servers(choice), computes])
         return choice.placement
 
     async def place_ahead(
@@ -185,10 +181,10 @@ class Planner:
         try:
             await keep()
         except Exception:  # not GeneratorExit, after which there is no service
-            self._withdraw(choice)
+            for reference in choice.servers:
+                self._free_storage.withdraw(reference)
             raise
-        # A request that fails may be carried out yet.
-        await gather(self._patch_servers(choice))
+        await gather(self._patch_servers(choice))  # as in place()
         return choice.placement
 
     async def add_nodes(self, info: WorkflowInfo) -> None:
@@ -276,10 +272,6 @@ class Planner:
     def _assume(self, choice: Choice) -> None:
         for reference, servers in choice.servers.items():
             self._free_storage.assume(reference, servers)
-
-    def _withdraw(self, choice: Choice) -> None:
-        for reference in choice.servers:
-            self._free_storage.withdraw(reference)
 
     def _check_serving(self, info: WorkflowInfo) -> None:
         """Refuse a job that uses existing storage on the Rabbits of its nodes while one
