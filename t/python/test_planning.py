@@ -272,6 +272,39 @@ def test_storage_that_was_requested_has_its_key_though_the_answer_was_lost(
     assert not shared()
 
 
+def test_a_job_that_ended_has_its_key_before_its_workflow_is_seen() -> None:
+    """While Kubernetes is away, the module is loaded again, and so is the plugin."""
+    away = False
+
+    def fault(request: Request) -> Optional[Fault]:
+        refused = KubeError(0, "ConnectionRefused", "nobody listens")
+        return Fault(error=refused) if away else None
+
+    slow = Options(latency=table({"Teardown": 50.0}))
+    system = started(nodes=2, rabbits=1, faults=fault, options=slow)
+    first = system.instance.submit(long(MGT))
+    running(system, first)
+    second = system.instance.submit(long(MGT))
+    away = True
+    system.kill_module()
+    system.load_module()
+    system.loop.run(timeout=1.0)
+    system.instance.unload_plugin()
+    system.instance.cancel(first)
+    job = system.instance.job(first)
+    assert system.loop.run(lambda: not job.active, timeout=HOUR)
+    system.load_plugin()
+    system.loop.run(timeout=10.0)
+    away = False
+    system.loop.run(timeout=40.0)
+    assert (
+        'the colocation key "lustre-mgt"' in memos(system, second)["rabbit_waits_for"]
+    )
+    assert keys(system) == [("lustre-mgt", "rabbit-01")]
+    settle_jobs(system)
+    assert names(system, second) == LIFE
+
+
 def test_a_job_waits_in_its_prolog_for_a_rabbit_without_its_key() -> None:
     system = started(nodes=8, rabbits=2)
     first, second = (system.instance.submit(long(MGT)) for _ in range(2))
