@@ -95,7 +95,7 @@ NOTHING = StorageUsage(None, {}, {})
 
 
 def parse(servers: Any) -> StorageUsage:
-    """Read a Servers object.
+    """Read a Servers object, but not its colocation keys (:func:`with_colocation`).
 
     Raises:
         BadObject: the object is not as DWS's schema says.
