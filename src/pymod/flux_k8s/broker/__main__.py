@@ -11,8 +11,8 @@ from pathlib import Path
 # installed beside it, and not beside the link by which Flux's Python finds it.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-# It has the packages of Flux's Python. Programs that the service runs, of the site or
-# for credentials, may be written for another one.
+# PYTHONPATH has the packages of Flux's Python. Programs that the service runs, of the
+# site or for credentials, may be written for another Python.
 os.environ.pop("PYTHONPATH", None)
 
 if __name__ == "__main__":
