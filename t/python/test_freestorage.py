@@ -105,6 +105,7 @@ def test_when_all_servers_are_gone_nothing_is_counted(
     assert free.left([]) == free.sizes
     assert not any(free.colocated([]).values())
     assert not (free.reserved or free.unscheduled or free.bytes_in_use or free.jobs)
+    assert not (free._released or free._torn_down or free._forgotten)
 
 
 def test_servers_seen_after_the_teardown_take_nothing_off_those_of_others() -> None:
@@ -117,3 +118,16 @@ def test_servers_seen_after_the_teardown_take_nothing_off_those_of_others() -> N
     free.event("ADDED", Seen(2).object)
     assert free.colocated([]) == {"mgt": {"r1"}}
     assert free.left([])["r1"] == 58 * GIB
+
+
+def test_storage_that_was_not_torn_down_is_counted_until_it_is_gone() -> None:
+    """The scheduler has the job's share back, and must not give it to others."""
+    free = free_storage()
+    free.event("ADDED", Seen(1).object)
+    free.forget(1)
+    assert free.colocated([]) == {"mgt": {"r1"}}
+    assert free.left([])["r1"] == 58 * GIB
+    assert free.unscheduled == {"r1": 2 * GIB}
+    free.event("DELETED", Seen(1).object)
+    assert free.left([]) == free.sizes
+    assert not free.unscheduled

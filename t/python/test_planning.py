@@ -18,8 +18,16 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs import breakdownreader
-from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json, KubeError
+from flux_k8s.ports import (
+    DIRECTIVEBREAKDOWN,
+    SERVERS,
+    STORAGE,
+    WORKFLOW,
+    Json,
+    KubeError,
+)
 from flux_k8s.rfc import hostlist, rset
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.options import table
@@ -301,6 +309,28 @@ def test_a_job_that_ended_has_its_key_before_its_workflow_is_seen() -> None:
         'the colocation key "lustre-mgt"' in memos(system, second)["rabbit_waits_for"]
     )
     assert keys(system) == [("lustre-mgt", "rabbit-01")]
+    settle_jobs(system)
+    assert names(system, second) == LIFE
+
+
+def test_a_key_is_in_use_while_the_storage_of_a_workflow_that_was_purged_is_there() -> (
+    None
+):
+    """An administrator has removed its finalizers. DWS has still to delete the rest."""
+    system = started(nodes=2, rabbits=1)
+    first = system.instance.submit(long(MGT))
+    running(system, first)
+    second = system.instance.submit(long(MGT))
+    system.loop.run(timeout=30.0)
+    system.controllers.pause()
+    name = workflow_name(first)
+    system.store.delete(WORKFLOW, "default", name)
+    purged: Json = {"metadata": {"finalizers": None}}
+    system.store.merge_patch(WORKFLOW, "default", name, purged)
+    assert system.loop.run(lambda: not system.instance.job(first).active, timeout=HOUR)
+    system.loop.run(timeout=60.0)
+    assert keys(system) == [("lustre-mgt", "rabbit-01")]
+    system.controllers.resume()
     settle_jobs(system)
     assert names(system, second) == LIFE
 

@@ -105,10 +105,11 @@ class Planner:
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share of the Rabbits, which the scheduler takes back."""
         view = info.view
-        if view is None:  # while Kubernetes is away its Workflow may not be known yet
-            torn_down = info.deleted_uid is not None
-        else:
-            torn_down = view.desired is State.Teardown and view.complete
+        # Without a view the Workflow may not be known yet, as Kubernetes is away, or an
+        # administrator may have deleted it before its storage was gone.
+        torn_down = (
+            view is not None and view.desired is State.Teardown and view.complete
+        )
         self._settle(info.jobid)
         self._free_storage.release_share(info.jobid, torn_down)
 

@@ -74,6 +74,7 @@ class FreeStorage:
         self._of_job: dict[int, set[Reference]] = {}
         self._shares: dict[int, Mapping[str, Share]] = {}
         self._released: set[int] = set()
+        self._forgotten: set[int] = set()
         self._torn_down: set[int] = set()
         self._job_changed: Callable[[int], None] = lambda jobid: None
         self._watch: Optional[Watch] = None
@@ -274,16 +275,22 @@ class FreeStorage:
         self._changed()
 
     def forget(self, jobid: int) -> None:
-        """The job is over, and its Workflow is gone."""
+        """The job is over, and its Workflow is gone. Storage that was not torn down,
+        since an administrator has deleted the Workflow, is there until the watch shows
+        that it is gone."""
         for servers in tuple(self._of_job.get(jobid, ())):
             before = self._found(servers)
             self._assumed.pop(servers, None)
-            self._seen.pop(servers, None)
+            if jobid in self._torn_down:
+                self._seen.pop(servers, None)
             self._recount(servers, before)
-        self._of_job.pop(jobid, None)
         self._shares.pop(jobid, None)
-        self._released.discard(jobid)
         self._torn_down.discard(jobid)
+        if jobid in self._of_job:
+            self.release_share(jobid, torn_down=False)
+            self._forgotten.add(jobid)
+        else:
+            self._released.discard(jobid)
         self._job_changed(jobid)
 
     # What Kubernetes shows: the WatchHandler
@@ -364,6 +371,9 @@ class FreeStorage:
                 if usage.jobid is not None:
                     self._job_changed(usage.jobid)
             self._changed()
+        for jobid in self._forgotten - self._of_job.keys():
+            self._forgotten.discard(jobid)
+            self._released.discard(jobid)
 
     def _index(
         self, servers: Reference, before: Optional[int], after: Optional[int]
