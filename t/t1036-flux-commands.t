@@ -147,6 +147,18 @@ test_expect_success 'flux alloc in a terminal says what is copied before it begi
     grep -F "after the job, $COPIES" shown &&
     in_order "$(tr "\r\n" "  " <shown)" "after" "job," "copy_out" "it" "begins"
 '
+test_expect_success 'flux batch warns of #DW lines that are not read' '
+    printf "#!/bin/sh\n#flux: -N1\n%s\n%s\n" "$DW" "$COPY" >unread.sh &&
+    flux batch --dry-run unread.sh >/dev/null 2>err &&
+    grep "^flux-batch: WARNING: line 3: Flux does not read #DW lines" err &&
+    test $(wc -l <err) -eq 1
+'
+test_expect_success 'but not if the job asks for storage, or if they are none' '
+    flux batch --dry-run --dw=copy unread.sh 2>err >/dev/null &&
+    test_must_be_empty err &&
+    flux batch -N1 --dry-run --wrap echo "#DW" 2>err >/dev/null &&
+    test_must_be_empty err
+'
 
 # usage: is_documented WORD: in a table of the user's guide
 is_documented () {

@@ -20,6 +20,11 @@ ATTACHING = ("alloc", "run")
 WAITS = "the job starts when its storage is ready: flux dws list shows how far it is"
 """The status line of flux job attach only says that the job waits for its prolog."""
 
+UNREAD = (
+    "Flux does not read #DW lines, and the job has no storage: expected"
+    " '#flux: --dw=\"#DW ...\"'"
+)
+
 
 class RabbitPlugin(CLIPlugin):
     r"""Rabbit storage: --dw=DIRECTIVE and --rabbit-chassis=N
@@ -37,7 +42,8 @@ class RabbitPlugin(CLIPlugin):
 
     The job finds the storage in $DW_JOB_demo. Directives that are wrong are refused
     at once. In a terminal, flux run and flux alloc say that the job waits for its
-    storage.
+    storage. A line of a script that begins with #DW is not read: flux batch warns of it
+    if the job asks for no storage.
 
     With --rabbit-chassis the nodes of the job are taken from N chassis, as many from
     each, so that the Rabbits of all of them serve the job. The number of nodes (-N,
@@ -87,6 +93,8 @@ class RabbitPlugin(CLIPlugin):
             check_scheduler(jobspec, chassis)
         self.check(jobspec, os.getuid(), terminal_columns())
         self.announce(args, jobspec)
+        if self.prog == "batch":
+            warn_of_unread(jobspec.attributes["system"])
 
     def announce(self, args, jobspec):
         """Say what an interactive job waits for, to somebody who looks at it."""
@@ -121,6 +129,18 @@ class RabbitPlugin(CLIPlugin):
             self.ingest.check(self.handle, jobspec.jobspec, userid, columns)
         except OSError:
             self.handle = None
+
+
+def warn_of_unread(system):
+    """Say that #DW lines of a batch script (RFC 37) are not read, if its job asks for
+    no storage: otherwise they may be those of another program."""
+    if "dw" in system:
+        return
+    script = system["files"]["script"]["data"]
+    for number, line in enumerate(script.splitlines(), 1):
+        if line.startswith("#DW "):
+            print(f"flux-batch: WARNING: line {number}: {UNREAD}", file=sys.stderr)
+            return
 
 
 def is_watched(args):
