@@ -187,7 +187,7 @@ def test_the_queues_of_the_module_give_the_properties_of_their_nodes() -> None:
     ("argument", "text"),
     [
         ("queues=", "queues=: expected queues=NAME,..."),
-        ("scheduler=x", "scheduler=x: expected scheduler=none or scheduler=fluxion"),
+        ("scheduler=x", "scheduler=x: expected scheduler=none, or no such argument"),
         (
             "x=1",
             "x=1: unknown module argument, known: scheduler=none, queues=NAME,..., "

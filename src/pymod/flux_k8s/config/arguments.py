@@ -45,10 +45,10 @@ class Arguments:
         for arg in args:
             key, _, value = arg.partition("=")
             if key == "scheduler":
-                if value not in ("none", "fluxion"):
-                    expected = "expected scheduler=none or scheduler=fluxion"
+                if value != "none":
+                    expected = "expected scheduler=none, or no such argument"
                     raise ConfigError(arg, expected)
-                result = replace(result, scheduler=value != "none")
+                result = replace(result, scheduler=False)
             elif key == "queues":
                 names = tuple(name for name in value.split(",") if name)
                 if not names:
