@@ -349,3 +349,19 @@ def test_a_job_that_releases_its_nodes_waits_until_servers_are_listed() -> None:
     assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
     assert NODES_RELEASED in workflow(system, jobid)["metadata"]["annotations"]
     settle_unharmed(system)
+
+
+def test_a_module_that_is_loaded_in_teardown_knows_that_the_nodes_have_unmounted() -> (
+    None
+):
+    """Its job ends with its storage, as it would have without that."""
+    system = system_of(WELL, Fault("Teardown", "slow", duration=HOUR))
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "Teardown"), timeout=HOUR)
+    wait(system, 2 * LIMIT)
+    system.kill_module()
+    system.load_module()
+    wait(system, 2 * LIMIT)
+    assert desired(system, jobid) == "Teardown" and "free" not in names(system, jobid)
+    settle_unharmed(system)
+    assert drained(system) == {}

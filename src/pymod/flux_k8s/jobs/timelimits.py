@@ -203,6 +203,8 @@ def unmounts_late(
     over = over or info.out_since is not None
     if limit is None or view.since is None or over or view.runs_containers:
         return None, None
+    if view.ended[State.PostRun] is not None:
+        return None, None
     deadline, problem = view.since + limit, _late(info, view, "postrun_timeout", limit)
     return (problem if now >= deadline else None), deadline
 
