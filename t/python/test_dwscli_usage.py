@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.usage import BY, gib_hours, totals
+from flux_k8s.dws.workflowmarks import NODES_RELEASED
 from flux_k8s.dws.workflowview import State, requested_key
 from flux_k8s.rfc.jobid import f58
 from support.dwscli import (
@@ -91,6 +92,25 @@ def test_storage_counts_as_it_was_allocated(
     assert user["gibh"] == pytest.approx(sum(gib.values()) * hours)
     rabbits = json.loads(dws(found, "usage", "--by=rabbit", "--json").out)["usage"]
     assert {one["name"]: one["gibh"] / hours for one in rabbits} == pytest.approx(gib)
+
+
+def test_storage_counts_until_it_is_gone_if_that_is_after_the_end_of_its_job() -> None:
+    """The nodes were given back at 15:59:00, and the storage was gone at 17:00:00."""
+    workflow = json.loads(kvs_of()[FIRST + 20, "rabbit_workflow"])
+    workflow["metadata"]["annotations"][NODES_RELEASED] = "true"
+    torn_down = {"watchState": "Teardown", "completeTime": "2025-11-24T17:00:00Z"}
+    (driver,) = workflow["status"]["drivers"]
+    workflow["status"]["drivers"].append({**driver, **torn_down})
+    found = FixedInstance(
+        jobs=[ended_job()], kvs=kvs_of(rabbit_workflow=json.dumps(workflow))
+    )
+    (user,) = json.loads(dws(found, "usage", "--json").out)["usage"]
+    (before,) = json.loads(
+        dws(FixedInstance(jobs=[ended_job()], kvs=kvs_of()), "usage", "--json").out
+    )["usage"]
+    assert user["gibh"] / before["gibh"] == pytest.approx(69 / 8)
+    waited = dws(found, "wait", f58(FIRST + 20)).out
+    assert waited == "2025-11-24T17:00:00 storage is gone, data was copied out\n"
 
 
 def test_data_that_was_lost_after_the_time_limit_is_a_failure() -> None:

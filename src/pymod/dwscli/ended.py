@@ -18,7 +18,7 @@ from dwscli import records
 from dwscli.instance import Instance
 from dwscli.messages import warn
 from dwscli.reading import number, part, text, texts
-from flux_k8s.dws import directives
+from flux_k8s.dws import directives, workflowmarks
 from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
@@ -208,15 +208,17 @@ def row(job: Json, kvs: Kvs) -> Json:
     """One job of job-list as a row of ``dws.job-list``.
 
     Besides the keys of active jobs it has ``result``, ``bank``, ``project``,
-    ``transfers``: the data that was moved, as ``rabbit_moved`` has it, and, where they
-    are known, ``allocated``: the bytes on each Rabbit, and ``seconds`` and ``held``:
-    for how long the job had a Workflow, and for how long storage.
+    ``transfers``: the data that was moved, as ``rabbit_moved`` has it, ``gone``: when
+    its storage was gone (UNIX time), and, where they are known, ``allocated``: the
+    bytes on each Rabbit, and ``seconds`` and ``held``: for how long the job had a
+    Workflow, and for how long storage.
     """
     workflow = records.json_object(kvs.get((job["id"], WORKFLOW)))
     moved = records.transfers(kvs.get((job["id"], MOVED)))
     amounts = [each["bytes"] for each in moved if each["bytes"] is not None]
     begun = _created(workflow)
     end = number(job, "t_inactive")
+    gone = _gone(workflow, end)
     nnodes = int(number(job, "nnodes") or 0)
     lines = texts(part(workflow, "spec"), "dwDirectives")
     sizes = records.allocated(kvs.get((job["id"], ALLOCATIONS)))
@@ -226,6 +228,7 @@ def row(job: Json, kvs: Kvs) -> Json:
         "state": ENDED,
         "status": text(part(workflow, "status"), "status"),
         "since": end,
+        "gone": gone,
         "ready": False,
         "wants": "released",
         "nodes": text(job, "nodelist"),
@@ -245,10 +248,10 @@ def row(job: Json, kvs: Kvs) -> Json:
     if sizes is not None:
         found["allocated"] = sizes
     setup = _requested(workflow, State.Setup)
-    if begun is not None and end is not None:
-        found["seconds"] = max(0.0, end - begun)
-    if setup is not None and end is not None:
-        found["held"] = max(0.0, end - setup)
+    if begun is not None and gone is not None:
+        found["seconds"] = max(0.0, gone - begun)
+    if setup is not None and gone is not None:
+        found["held"] = max(0.0, gone - setup)
     return found
 
 
@@ -436,6 +439,17 @@ def _requested(workflow: Json, state: State) -> Optional[float]:
     """When the module requested a state (UNIX time)."""
     notes = part(part(workflow, "metadata"), "annotations")
     return parse_timestamp(text(notes, requested_key(state)))
+
+
+def _gone(workflow: Json, end: Optional[float]) -> Optional[float]:
+    """When the storage of a job that ended at ``end`` was gone (UNIX time): later than
+    that if the job gave its nodes back before (``dw_release``, ``keep_failed``)."""
+    notes = part(part(workflow, "metadata"), "annotations")
+    if end is None or workflowmarks.NODES_RELEASED not in notes:
+        return end
+    view = WorkflowView.parse(workflow)
+    completed = view.ended[State.Teardown] if view.ended else None
+    return max(end, _requested(workflow, State.Teardown) or end, completed or end)
 
 
 def _created(workflow: Mapping[str, Any]) -> Optional[float]:

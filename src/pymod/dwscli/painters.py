@@ -94,8 +94,8 @@ class Plain:
 
     @staticmethod
     def _write(answer: Json, line: str) -> None:
-        moment = timestamp(number(answer, "now") or number(answer, "since") or 0)
-        write([f"{moment} {line}".strip()])
+        moment = number(answer, "now") or number(answer, "gone") or 0
+        write([f"{timestamp(moment)} {line}".strip()])
 
 
 class JsonLines:
