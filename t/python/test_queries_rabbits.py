@@ -198,7 +198,7 @@ def test_of_many_rabbits_few_wait_for_a_kubernetes_that_hangs() -> None:
     system.service_kube.faults = fault
     names = [f"rabbit-0{number}" for number in range(1, 9)]
     text = refusal(system, "rabbit-disable", {"rabbits": names, "reason": "x"})[1]
-    assert text == "Kubernetes: no answer in time; not known to be done for rabbit-[01-08]"
+    assert text.endswith("in time; not known to be done for rabbit-[01-08]")
     assert len([one for one in sent if one.verb == "patch"]) == GROUP
 
 
