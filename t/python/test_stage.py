@@ -50,6 +50,7 @@ from support.staging import (
     time_of,
     wait,
 )
+from support.unmounting import job_show
 
 
 def test_data_is_copied_in_while_the_nodes_run_another_job() -> None:
@@ -194,23 +195,25 @@ def test_a_change_of_urgency_changes_the_order() -> None:
     settle(system)
 
 
-def test_a_job_that_is_held_is_not_staged() -> None:
+def test_a_job_that_is_held_is_not_staged_and_says_so() -> None:
     system = slow()
     jobid = submit(system, urgency=0)
     wait(system, HOUR)
     assert desired(system, jobid) == "Proposal"
+    assert job_show(system, jobid)["waits"] == "an urgency above 0: the job is held"
     set_urgency(system, jobid, 16)
     running(system, jobid)
     settle(system)
 
 
-def test_a_job_that_waits_for_another_dependency_is_not_staged() -> None:
+def test_a_job_that_waits_for_another_dependency_is_not_staged_and_says_so() -> None:
     system = slow()
     first = submit(system, dw=[XFS, COPY_IN, COPY_OUT], seconds=3000)
     depends = {"dependencies": [{"scheme": "dws-out", "value": f58(first)}]}
     jobid = submit(system, **depends)
     wait(system, HOUR / 2)
     assert desired(system, jobid) == "Proposal"
+    assert job_show(system, jobid)["waits"] == "another dependency of the job"
     running(system, jobid)
     settle(system)
 

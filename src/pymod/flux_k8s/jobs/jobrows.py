@@ -117,10 +117,19 @@ def waits_of(info: WorkflowInfo, known: Known) -> str:
     if copying and view.failed_until is not None:
         return _rescue_hint(info, view.failed_until)
     if not view.awaits_unmount:
-        return known.waits
+        return known.waits or _held_by(info)
     if info.writers is None:
         return kept_until(view.kept_for)
     return kept_until(hostlist.encode(info.writers)) if info.writers else known.waits
+
+
+def _held_by(info: WorkflowInfo) -> str:
+    """What keeps a job from getting its storage before it has nodes, or ""."""
+    if not info.stages_ahead or info.request is None or not info.request.held:
+        return ""
+    if info.request.depends:
+        return "another dependency of the job"
+    return "an urgency above 0: the job is held"
 
 
 def _rescue_hint(info: WorkflowInfo, until: float) -> str:
