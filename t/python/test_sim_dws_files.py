@@ -79,15 +79,18 @@ def test_raw_storage_is_a_file_of_its_size(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_data_is_brought_before_the_job_and_back_after_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["my_data", "my-data"])
+def test_data_is_brought_before_the_job_and_back_after_it(
+    name: str, tmp_path: Path
+) -> None:
     files = Files(tmp_path)
     write(tmp_path / "lustre" / "in" / "a", "alpha")
     write(tmp_path / "lustre" / "in" / "deep" / "b")
     system = System(files=files)
     system.submit(
         JOB,
-        "#DW copy_in source=/lustre/in destination=$DW_JOB_my_data/",
-        "#DW copy_out source=$DW_JOB_my_data/out/ destination=/lustre/results",
+        f"#DW copy_in source=/lustre/in destination=$DW_JOB_{name}/",
+        f"#DW copy_out source=$DW_JOB_{name}/out/ destination=/lustre/results",
     )
     system.wait()
     system.assign()

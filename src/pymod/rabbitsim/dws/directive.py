@@ -49,6 +49,13 @@ class Directive:
         """The name as it stands in an environment variable."""
         return self.name.replace("-", "_")
 
+    def place(self, argument: str) -> str:
+        """The source or destination of a copy, with ``_`` in its variable. NNF also
+        finds storage by a variable with the name as it is: ``$DW_JOB_my-data``."""
+        first, slash, rest = self.args[argument].partition("/")
+        variable = first.replace("-", "_") if first.startswith("$") else first
+        return variable + slash + rest
+
     @property
     def requires(self) -> tuple[str, ...]:
         return tuple(x for x in self.args.get("requires", "").split(",") if x)

@@ -99,9 +99,10 @@ def _advance(task: Task) -> tuple[Copy, bool]:
     copies = task.tracked.copies
     copy = copies.get(task.index)
     if copy is None:
-        args = task.directive.args
         copy = task.world.files.copy(
-            args["source"], args["destination"], _variables(task)
+            task.directive.place("source"),
+            task.directive.place("destination"),
+            _variables(task),
         )
         copies[task.index] = copy
     now, options, steps = (
@@ -140,7 +141,7 @@ def _variables(task: Task) -> dict[str, str]:
 def _storage(task: Task) -> tuple[int, Directive]:
     """The directive whose storage the data goes to or comes from."""
     for argument in ("destination", "source"):
-        variable = task.directive.args[argument].partition("/")[0]
+        variable = task.directive.place(argument).partition("/")[0]
         for index, directive in enumerate(task.tracked.directives):
             if job_variable(directive) and f"${job_variable(directive)}" == variable:
                 return index, directive

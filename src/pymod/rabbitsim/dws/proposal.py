@@ -117,7 +117,7 @@ def _check_copy(
     """Both ends of a copy_in or copy_out must be storage that the Workflow has,
     or a global file system."""
     for argument in ("source", "destination"):
-        path = directive.args[argument]
+        path = directive.place(argument)
         if not path.startswith("$"):
             if global_root(path, task.world.files.roots) is None:
                 text = f"global Lustre file system containing '{path}' not found"
