@@ -131,3 +131,14 @@ def test_storage_that_was_not_torn_down_is_counted_until_it_is_gone() -> None:
     free.event("DELETED", Seen(1).object)
     assert free.left([]) == free.sizes
     assert not free.unscheduled
+
+
+def test_storage_is_counted_where_it_was_and_where_it_may_be_written() -> None:
+    free = free_storage()
+    free.event("ADDED", Seen(1).object)
+    elsewhere = Seen(1, frozenset({"r2"}))
+    free.assume(elsewhere.name, elsewhere.object)
+    assert free.colocated([]) == {"mgt": {"r1", "r2"}}
+    assert free.left([]) == {"r1": 58 * GIB, "r2": 58 * GIB}
+    free.event("MODIFIED", elsewhere.object)
+    assert free.colocated([]) == {"mgt": {"r2"}}

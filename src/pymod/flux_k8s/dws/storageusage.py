@@ -22,6 +22,7 @@ colocation keys: a Rabbit has at most one allocation with each key.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
@@ -143,6 +144,22 @@ def with_colocation(usage: StorageUsage, servers: Any) -> StorageUsage:
             colocated.setdefault(key, set()).update(names & usage.unavailable.keys())
     found = {key: frozenset(names) for key, names in colocated.items() if names}
     return replace(usage, colocated=found)
+
+
+def either(wanted: StorageUsage, found: StorageUsage) -> StorageUsage:
+    """The usage of Servers that are ``wanted`` or still ``found``: a write of them may
+    fail, or may be carried out yet."""
+    keys = {**wanted.colocated, **found.colocated}
+    nowhere: frozenset[str] = frozenset()
+    return replace(
+        wanted,
+        unavailable=dict(Counter(wanted.unavailable) | Counter(found.unavailable)),
+        beyond=dict(Counter(wanted.beyond) | Counter(found.beyond)),
+        colocated={
+            key: wanted.colocated.get(key, nowhere) | found.colocated.get(key, nowhere)
+            for key in keys
+        },
+    )
 
 
 def _colocation_keys(name: str, text: Any) -> list[list[str]]:

@@ -353,8 +353,10 @@ class FreeStorage:
             return usage
 
     def _found(self, servers: Reference) -> StorageUsage:
-        """The usage of Servers as they are, or are about to be written."""
-        return self._assumed.get(servers) or self._seen.get(servers, NOTHING)
+        """The usage of Servers as they are, and as they are about to be written."""
+        seen = self._seen.get(servers, NOTHING)
+        assumed = self._assumed.get(servers)
+        return seen if assumed is None else storageusage.either(assumed, seen)
 
     def _usage(self, servers: Reference) -> StorageUsage:
         found = self._found(servers)
