@@ -387,6 +387,7 @@ class Test_Informer:
         handler, requests = follow(
             lists(1),
             watches(end=Wire.end_stream),
+            watches(end=Wire.end_stream),
             lists(1),
             watches(end=Wire.end_stream),
             lists(1),
@@ -395,9 +396,21 @@ class Test_Informer:
         )
         assert handler.calls.count("trouble ConnectionLost") == 2
 
+    def test_a_watch_that_ends_as_it_began_is_opened_again_before_jobs_wait(
+        self, follow: Any
+    ) -> None:
+        handler, _ = follow(
+            lists(1),
+            watches(end=Wire.end_stream),
+            watches(("ADDED", workflow("a", 2))),
+            until="ADDED a",
+        )
+        assert handler.calls == ["synced", "ADDED a"]
+
     def test_an_informer_survives_an_empty_answer(self, follow: Any) -> None:
         handler, _ = follow(
             lists(1),
+            lambda request, wire: wire.text(200, b""),
             lambda request, wire: wire.text(200, b""),
             lists(2),
             watches(("ADDED", workflow("a", 3))),

@@ -74,6 +74,7 @@ class Informer:
         self._timeout = timeout
         self._cache = Cache()
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, rng)
+        self._ended_early = False
         self._stopped = False
         self._transfer: Optional[Transfer] = None
         transfers.call(lambda: drive(self._run(), lambda result: None, ()))
@@ -143,7 +144,9 @@ class Informer:
             query["continue"] = str(metadata["continue"])
 
     async def _watch(self) -> None:
-        """Watch until the server ends the watch, as it does every few minutes."""
+        """Watch until the server ends the watch, as it does every few minutes. One that
+        ends as it began, such as that of a server that ends, is opened again at once:
+        if that fails as well, its error says more."""
         await self._room()
         timeout = self._timeout * self._rng.uniform(1.0, 1.2)
         query = {
@@ -180,9 +183,12 @@ class Informer:
             raise KubeError(
                 0, "ConnectionLost", "the connection was cut in the middle of an event"
             )
-        if quiet and time.monotonic() < opened + 1.0:
+        again = self._ended_early
+        self._ended_early = quiet and time.monotonic() < opened + 1.0
+        if not self._ended_early:
+            self._backoff.reset()
+        elif again:
             raise KubeError(0, "ConnectionLost", "the watch ended as it began")
-        self._backoff.reset()
 
     def _take(self, lines: list[bytes]) -> None:
         events: list[Event] = []
