@@ -4,7 +4,8 @@ test_description='The program that knows which nodes are fenced, with a real Flu
 
 need_fluxion
 
-# A node that was seen not to be drained yet is asked for again a minute later.
+# A node that was seen not to be drained yet is asked for again a minute later: the job
+# is not to give up before.
 PATIENCE=120
 
 # Eight nodes are on two Rabbits. One of them does not unmount.
@@ -16,6 +17,10 @@ mapping = "$TRASH/mapping.json"
 postrun_timeout = 1
 unmount_failure = "keep"
 fence_command = [ "$TRASH/is-fenced" ]
+END
+instance_conf job-manager.toml <<END
+[job-manager]
+plugins = [ { load = "$JOBTAP", conf = { epilog-timeout = 300.0 } } ]
 END
 test -n "$FLUX_DWS_INSIDE" || fluxion_conf 8
 instance_start 8
