@@ -2,6 +2,9 @@
 test_description='Jobs whose R is large'
 . "$(dirname "$0")/tap.sh"
 
+# Beside other files, once in fifty times, a minute was not enough.
+PATIENCE=180
+
 cluster_start
 instance_start 2
 
