@@ -59,9 +59,7 @@ class Alone:
             for index in range(running + ended)
         ]
         self._next = FIRST_JOB + running + ended
-        self._kube = KubeClient(
-            kubeconfig, deliver=self.reactor.callbacks.put, log=self.flux.log
-        )
+        self._kube = KubeClient(kubeconfig, loop=self.reactor, log=self.flux.log)
         self._reader = ReaderProcess(self.reactor.callbacks.put)
         settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
         self.service = make_service(

@@ -27,11 +27,25 @@ class Reactor(Loop):
     def __init__(self) -> None:
         super().__init__()
         self.callbacks = CallbackQueue()
+        self.call_soon_threadsafe = self.callbacks.put
+        self._poll = select.poll()
+        self._readers: dict[int, Callable[[], object]] = {}
+        self.add_reader(
+            self.callbacks.fileno(), lambda: self.callbacks.run(CALLBACKS_PER_TURN)
+        )
         self.gaps: list[float] = []
         self.used: list[float] = []
 
     def now(self) -> float:
         return time.time()
+
+    def add_reader(self, fd: int, function: Callable[[], object]) -> None:
+        self._readers[fd] = function
+        self._poll.register(fd, select.POLLIN)
+
+    def remove_reader(self, fd: int) -> None:
+        del self._readers[fd]
+        self._poll.unregister(fd)
 
     def run(self, until: Callable[[], bool], timeout: float) -> bool:
         """Run until ``until()`` (then True) or for ``timeout`` seconds."""
@@ -42,11 +56,9 @@ class Reactor(Loop):
                 return False
             due = self.next_due()
             wait = min(end, due if due is not None else end) - now
-            ready, _, _ = select.select(
-                [self.callbacks.fileno()], [], [], max(wait, 0.0)
-            )
-            if ready:
-                self.callbacks.run(CALLBACKS_PER_TURN)
+            for fd, _ in self._poll.poll(max(wait, 0.0) * 1e3):
+                if fd in self._readers:
+                    self._readers[fd]()
             self._fire_due()
         return True
 

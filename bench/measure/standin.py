@@ -57,9 +57,7 @@ class StandIn:
             owner=os.getuid(),
             groups=primary_group,
         )
-        self._kube = kube = KubeClient(
-            kubeconfig, deliver=self._loop.call_soon_threadsafe, log=_log
-        )
+        self._kube = kube = KubeClient(kubeconfig, loop=self._loop, log=_log)
         load_plugin(instance)
 
         def make(port: FluxPort) -> Service:

@@ -24,11 +24,13 @@ from support.client import (
     TOKEN,
     WORKFLOWS,
     Fake,
+    Recorder,
     Request,
     Service,
     Wire,
     discovery,
     reply,
+    unused_port,
     with_discovery,
     write_kubeconfig,
 )
@@ -291,10 +293,67 @@ class Test_order:
             client.get(WORKFLOW, "default", "w", answers.append, key="k")
             client.close()
             fake.close()
-            service.callbacks.run()
+            service.loop.run(lambda: False, 0.01)
             client.get(WORKFLOW, "default", "w", answers.append, key="k")
-            service.callbacks.run()
+            service.loop.run(lambda: False, 0.01)
             assert answers == []
+
+    def test_a_request_that_fails_at_once_is_answered_before_the_next_is_sent(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        """Nothing listens there: libcurl may know it as soon as it tries."""
+        versions = {DWS_GROUP: "v1alpha7"}
+        kubeconfig = write_kubeconfig(tmp_path / "kc", unused_port())
+        client = service.client(kubeconfig, api_versions=versions)
+        answers: list[Any] = []
+
+        def done(answer: Any) -> None:
+            answers.append(answer.reason)
+            if len(answers) < 50:
+                client.get(WORKFLOW, "default", "w", done, key="k")
+
+        client.get(WORKFLOW, "default", "w", done, key="k")
+        service.run(lambda: len(answers) == 50)
+        assert set(answers) == {"ConnectionRefused"}
+
+    def test_requests_that_fail_at_once_let_others_have_their_turns(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        versions = {DWS_GROUP: "v1alpha7"}
+        kubeconfig = write_kubeconfig(tmp_path / "kc", unused_port())
+        client = service.client(kubeconfig, api_versions=versions)
+        answers: list[Any] = []
+        turns: list[int] = []
+
+        def turn() -> None:
+            turns.append(len(answers))
+            service.loop.call_later(0.0, turn)
+
+        turn()
+        for number in range(1000):
+            client.get(WORKFLOW, "default", "w", answers.append, key=str(number))
+        service.run(lambda: len(answers) == 1000)
+        assert max(later - before for before, later in zip(turns, turns[1:])) < 500
+
+    def test_a_client_may_be_closed_by_an_answer(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(with_discovery(reply(200, OK))) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            answers: list[Any] = []
+            handler = Recorder()
+
+            def done(answer: Any) -> None:
+                answers.append(answer)
+                client.close()
+
+            client.watch(WORKFLOW, "default", handler)
+            for number in range(10):
+                client.get(WORKFLOW, "default", "w", done, key=str(number))
+            service.run(lambda: bool(answers))
+            seen = list(handler.calls)
+            service.loop.run(lambda: False, 0.05)
+            assert (answers, handler.calls) == ([OK], seen)
 
 
 class Test_versions:

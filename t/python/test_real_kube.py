@@ -83,7 +83,7 @@ def jobspec(directives: str | list[str], nodes: int = 2) -> dict[str, object]:
 
 def left(flux: LocalFlux, kubeconfig: Path, kind: Kind) -> list[object]:
     """What there is of a kind in the cluster."""
-    client = KubeClient(str(kubeconfig), deliver=flux.loop.call_soon_threadsafe)
+    client = KubeClient(str(kubeconfig), loop=flux.loop)
     answers: list[object] = []
     client.list(kind, "default", answers.append, key="list")
     assert flux.loop.run(lambda: bool(answers), PATIENCE)

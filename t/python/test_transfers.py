@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The thread that makes HTTP exchanges; test_client.py has it with requests."""
+"""HTTP exchanges in an event loop; test_client.py has them with requests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Callable, Optional
 import pycurl
 import pytest
 
+from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.kube.transfers import Interrupted, Transfer, Transfers
 from support.client import PATIENCE, Fake, Request, Wire
 
@@ -22,34 +23,32 @@ class Exchanges:
     """Exchanges with a server, and how they have ended."""
 
     def __init__(self) -> None:
-        self.transfers = Transfers()
+        self.loop = PollLoop()
+        self.transfers = Transfers(self.loop)
         self.ends: dict[str, Optional[Exception]] = {}
-        self.ended = threading.Condition()
 
     def begin(self, url: str, receive: Callable[[Transfer], None]) -> None:
-        """Begin an exchange, on the thread."""
+        """Begin an exchange."""
         curl = pycurl.Curl()
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.NOSIGNAL, 1)
         transfer = Transfer(self.transfers, curl, lambda found, _: receive(found), LONG)
 
         def answer(error: Optional[Exception]) -> None:
-            with self.ended:
-                self.ends[url.rpartition("/")[2]] = error
-                self.ended.notify()
+            self.ends[url.rpartition("/")[2]] = error
 
         transfer.begin(answer)
 
     def wait_for(self, count: int) -> bool:
-        with self.ended:
-            return self.ended.wait_for(lambda: len(self.ends) == count, PATIENCE)
+        return self.loop.run(lambda: len(self.ends) == count, PATIENCE)
 
 
 @pytest.fixture
 def exchanges() -> Iterator[Exchanges]:
     exchanges = Exchanges()
     yield exchanges
-    exchanges.transfers.close(PATIENCE)
+    exchanges.transfers.close()
+    exchanges.loop.close()
 
 
 def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it(
@@ -76,14 +75,10 @@ def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it
         reached.wait(PATIENCE)
         sent.wait(PATIENCE)
 
-    def begin() -> None:
+    with Fake(answer) as fake:
         exchanges.begin(f"http://127.0.0.1:{fake.port}/endless", Transfer.interrupt)
         exchanges.begin(f"http://127.0.0.1:{fake.port}/whole", lambda transfer: None)
         hold()
-
-    with Fake(answer) as fake:
-        exchanges.transfers.start("exchanges")
-        exchanges.transfers.call(begin)
         assert exchanges.wait_for(2)
         assert isinstance(exchanges.ends["endless"], Interrupted)
         assert exchanges.ends["whole"] is None

@@ -104,8 +104,7 @@ def test_whatever_goes_wrong_the_view_ends_equal_to_the_store(
     client.watch(COMPUTES, "default", handler)
     for _ in range(40):
         chaos.step()
-        service.callbacks.run()
-        time.sleep(0.005)
+        service.loop.run(lambda: False, 0.005)
     server.faults = None
 
     def settled() -> bool:

@@ -103,7 +103,7 @@ class _Client:
             self.kube = KubeClient(
                 None if kubeconfig is None else str(kubeconfig),
                 workers=WORKERS,
-                deliver=self.loop.call_soon_threadsafe,
+                loop=self.loop,
                 rng=random.Random(seed),
             )
         except BaseException:

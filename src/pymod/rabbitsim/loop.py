@@ -107,6 +107,9 @@ class RealLoop(Loop):
         super().__init__()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._readers: dict[int, Callable[[], None]] = {}
+        self.add_reader(self._wake_read, self._woken)
         self._epoch = time.time() - time.monotonic()
         # A signal's handler may call where it interrupts a call.
         self._open = threading.RLock()
@@ -126,6 +129,16 @@ class RealLoop(Loop):
                 except BlockingIOError:
                     pass  # the pipe is full: the loop will wake up anyway
 
+    def add_reader(self, fd: int, function: Callable[[], None]) -> None:
+        """Call ``function`` whenever a file descriptor is readable."""
+        self._readers[fd] = function
+        self._poll.register(fd, select.POLLIN)
+
+    def remove_reader(self, fd: int) -> None:
+        """Do not watch a file descriptor any more."""
+        del self._readers[fd]
+        self._poll.unregister(fd)
+
     def run(
         self,
         until: Callable[[], bool] = lambda: False,
@@ -144,8 +157,7 @@ class RealLoop(Loop):
             due = self.next_due()
             if due is not None and due <= now:
                 self._fire_next()
-                continue
-            limits = [t - now for t in (due, end) if t is not None]
+            limits = [max(0.0, t - now) for t in (due, end) if t is not None]
             self._wait(min(limits) if limits else None)
 
     def run_interruptible(self, until: Callable[[], bool]) -> bool:
@@ -165,9 +177,12 @@ class RealLoop(Loop):
         return until()
 
     def _wait(self, seconds: Optional[float]) -> None:
-        ready, _, _ = select.select([self._wake_read], [], [], seconds)
-        if ready:
-            os.read(self._wake_read, 4096)
+        for fd, _ in self._poll.poll(None if seconds is None else seconds * 1e3):
+            if fd in self._readers:
+                self._readers[fd]()
+
+    def _woken(self) -> None:
+        os.read(self._wake_read, 4096)
 
     def _drain_inbox(self) -> None:
         while True:

@@ -403,7 +403,7 @@ class LocalFlux:
         )
         self._kube = KubeClient(
             None if kubeconfig is None else str(kubeconfig),
-            deliver=self.loop.call_soon_threadsafe,
+            loop=self.loop,
             rng=random.Random(seed),
             log=log,
         )

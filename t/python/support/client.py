@@ -4,14 +4,13 @@
 
 :class:`Fake` is an HTTP server whose answers are a script, down to the bytes,
 for the faults that no decent API server has. :class:`Service` stands for the
-service's thread: it owns a CallbackQueue and runs what is put there.
+service: it has an event loop, and runs it.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import select
 import socket
 import ssl
 import struct
@@ -24,7 +23,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, Json, KubeError
 
@@ -235,10 +234,10 @@ def computes(name: str, **labels: str) -> Json:
 
 
 class Service:
-    """The service's thread, which is the test's."""
+    """The service's event loop, on the test's thread."""
 
     def __init__(self) -> None:
-        self.callbacks = CallbackQueue()
+        self.loop = PollLoop()
         self.logged: list[str] = []
         self._clients: list[KubeClient] = []
 
@@ -248,12 +247,12 @@ class Service:
     def __exit__(self, *exc: object) -> None:
         for client in self._clients:
             client.close()
-        self.callbacks.close()
+        self.loop.close()
 
     def client(self, kubeconfig: Optional[str], **options: Any) -> KubeClient:
         client = KubeClient(
             kubeconfig,
-            deliver=self.callbacks.put,
+            loop=self.loop,
             rng=random.Random(1),
             log=lambda level, message: self.logged.append(message),
             **options,
@@ -264,11 +263,8 @@ class Service:
     def run(self, until: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Run what arrives until ``until()``; fail when that takes too long."""
         deadline = time.monotonic() + patience
-        while not until():
-            left = deadline - time.monotonic()
-            assert left > 0, "nothing happened"
-            if select.select([self.callbacks], [], [], min(left, 0.05))[0]:
-                self.callbacks.run()
+        while not self.loop.run(until, 0.05):  # a thread may have changed the answer
+            assert time.monotonic() < deadline, "nothing happened"
 
     def ask(self, request: Callable[..., None], *args: Any, **kwargs: Any) -> Any:
         """The argument of a request's ``done``."""
@@ -307,6 +303,13 @@ class Recorder:
     def trouble(self, error: KubeError) -> None:
         self.calls.append(f"trouble {error.reason}")
         self.errors.append(error)
+
+
+def unused_port() -> int:
+    """A port of this machine that nothing listens to."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 OK = {"kind": "Workflow", "metadata": {"name": "w"}}

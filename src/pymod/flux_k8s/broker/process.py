@@ -34,6 +34,7 @@ from flux_k8s.broker.files import load_mapping
 from flux_k8s.broker.identity import identify
 from flux_k8s.broker.log import log_exception
 from flux_k8s.broker.parentdeath import die_with
+from flux_k8s.broker.reactorloop import ReactorLoop
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.broker.readerprogram import raise_oom_score
 from flux_k8s.broker.relay import route_of
@@ -102,7 +103,7 @@ class Process:
 
         self._kube = KubeClient(
             config.kubeconfig,
-            deliver=self._callbacks.put,
+            loop=ReactorLoop(handle, self._flux, self._callbacks),
             api_versions=api_versions(config),
             log=self._flux.log,
         )
@@ -121,7 +122,7 @@ class Process:
             settings,
             setup_reader=self._reader,
             note_work=work.set,
-            count_events=self._callbacks.__len__,
+            count_events=self._kube.waiting,
             barred=[Work(jobid, releasing) for jobid, releasing in tables["barred"]],
         )
         self._watchers = [self._method(name, method) for method in METHODS]

@@ -4,8 +4,9 @@
 
 :mod:`.client` has the :class:`flux_k8s.ports.Kube` of the service; read it first.
 Requests wait in :mod:`.requestqueue`, and go through :mod:`.api` and :mod:`.session`.
-Watches go through :mod:`.watch`, :mod:`.cache` and :mod:`.eventqueue`. One thread makes
-the HTTP exchanges of both, in :mod:`.transfers`, with handles of :mod:`.transport`.
+Watches go through :mod:`.watch`, :mod:`.cache` and :mod:`.eventqueue`. The HTTP
+exchanges of both are in the service's event loop, by :mod:`.transfers`, with handles of
+:mod:`.transport`.
 Only :mod:`.credentials` needs the ``kubernetes`` package. :mod:`.countedkube` counts
 the requests of any :class:`~flux_k8s.ports.Kube`. It and :mod:`.cache` are pure: the
 simulator runs them in virtual time.

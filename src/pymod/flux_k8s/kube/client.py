@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """:class:`flux_k8s.ports.Kube` over HTTP.
 
-The service's thread must never wait. Another thread makes the requests and the watches
-(:mod:`.transfers`). Answers and events return to the service's thread through the
-function ``deliver``, which :class:`flux_k8s.eventloop.callbackqueue.CallbackQueue`
-provides.
+Requests and watches never wait: the service's event loop has their sockets
+(:mod:`.transfers`), and all is done on its thread.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from urllib.parse import quote
 
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import ConfigError
+from flux_k8s.eventloop.loop import EventLoop, PollLoop
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.requestqueue import RequestQueue
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.watch import Informer, Watchers
 from flux_k8s.ports import (
-    Deliver,
     Json,
     Kind,
     KubeDone,
@@ -41,7 +39,6 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
-CLOSE_TIMEOUT = 1.0
 
 
 class KubeClient:
@@ -50,11 +47,11 @@ class KubeClient:
     Args:
         kubeconfig: the path of the kubeconfig, or None for the default of kubectl
             (``KUBECONFIG``, ``~/.kube/config``, the service account of a pod).
+        loop: the service's event loop.
         workers: the number of requests, without watches, that are made at a time.
-        deliver: calls a function on the service's thread.
         api_versions: the API versions, by group, that are used without discovery.
         rng: the source of jitter.
-        log: receives a syslog level and a line, on the service's thread.
+        log: receives a syslog level and a line.
         read_timeout: seconds to wait for an answer, or for more of it.
         watch_timeout: seconds after which a watch is opened again.
 
@@ -66,18 +63,17 @@ class KubeClient:
         self,
         kubeconfig: Optional[str],
         *,
+        loop: EventLoop,
         workers: int = 4,
-        deliver: Deliver,
         api_versions: Optional[Mapping[str, str]] = None,
         rng: Optional[random.Random] = None,
         log: Log = lambda level, message: None,
         read_timeout: float = READ_TIMEOUT,
         watch_timeout: float = 300.0,
     ) -> None:
-        self._closed = False
-        self._deliver_raw = deliver
         self._log_raw = log
-        self._transfers = Transfers()
+        self._loop = loop
+        self._transfers = Transfers(loop)
         try:
             self._session = Session(
                 self._transfers,
@@ -87,18 +83,21 @@ class KubeClient:
                 log=self._log,
             )
         except ConfigError:
-            self._transfers.close(0.0)
+            self._transfers.close()
             raise
         self._api = Api(self._session, api_versions or {}, self._log)
         self._requests = RequestQueue(workers)
         self._watchers = Watchers(
             self._transfers,
             self._api,
-            self._deliver,
             rng or random.Random(),
             watch_timeout,
         )
-        self._transfers.start("kube")
+
+    def waiting(self) -> int:
+        """The number of answers, and of portions of events, that wait for their
+        turn."""
+        return len(self._transfers)
 
     def create(
         self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
@@ -221,13 +220,10 @@ class KubeClient:
         self._submit(key, done, fetch)
 
     def close(self) -> None:
-        """Stop all watches and requests. No ``done`` and no handler is called after it.
-
-        The call waits up to ``CLOSE_TIMEOUT`` for the connections to be closed.
-        """
-        self._closed = True
+        """Stop all watches and requests, and close their connections. No ``done`` and
+        no handler is called after it."""
         self._watchers.stop()
-        self._transfers.close(CLOSE_TIMEOUT)
+        self._transfers.close()
 
     def _submit(
         self,
@@ -237,25 +233,17 @@ class KubeClient:
     ) -> None:
         def start(ended: Callable[[], None]) -> None:
             def answered(answer: Union[T, KubeError]) -> None:
-                self._deliver(lambda: done(answer))
+                self._transfers.call(lambda: done(answer))
                 ended()
 
             drive(_answer(request()), answered, ())
 
-        self._transfers.call(partial(self._requests.submit, key, start))
-
-    def _deliver(self, function: Callable[[], None]) -> None:
-        """Call ``function`` on the service's thread, unless the client is closed
-        first."""
-
-        def run() -> None:
-            if not self._closed:
-                function()
-
-        self._deliver_raw(run)
+        if not self._transfers.closed:
+            self._requests.submit(key, start)
 
     def _log(self, level: int, message: str) -> None:
-        self._deliver(lambda: self._log_raw(level, message))
+        # A thread logs as well, that which reads the kubeconfig again.
+        self._loop.call_soon_threadsafe(partial(self._log_raw, level, message))
 
 
 async def _answer(request: Coroutine[Call[Any], Any, T]) -> Union[T, KubeError]:
@@ -271,17 +259,23 @@ async def _answer(request: Coroutine[Call[Any], Any, T]) -> Union[T, KubeError]:
 class BlockingApi:
     """Requests that wait for their answers."""
 
-    def __init__(self, transfers: Transfers, api: Api) -> None:
-        self._transfers = transfers
+    def __init__(self, loop: PollLoop, api: Api) -> None:
+        self._loop = loop
         self._api = api
 
     def request(
         self, method: str, kind: Kind, namespace: Optional[str], name: str = ""
     ) -> Json:
         """As :meth:`flux_k8s.kube.api.Api.request`."""
-        return self._transfers.wait_for(
-            self._api.request(method, kind, namespace, name)
-        )
+        answers: list[Any] = []
+        request = self._api.request(method, kind, namespace, name)
+        drive(request, answers.append, (Exception,))
+        self._loop.run(lambda: bool(answers))
+        (answer,) = answers
+        if isinstance(answer, Exception):
+            raise answer
+        found: Json = answer
+        return found
 
 
 @contextlib.contextmanager
@@ -298,7 +292,8 @@ def blocking(kubeconfig: Optional[str]) -> Iterator[BlockingApi]:
     def log(level: int, message: str) -> None:
         """Log nothing: the caller of a request receives its error."""
 
-    transfers = Transfers()
+    loop = PollLoop()
+    transfers = Transfers(loop)
     try:
         session = Session(
             transfers,
@@ -307,6 +302,7 @@ def blocking(kubeconfig: Optional[str]) -> Iterator[BlockingApi]:
             read_timeout=READ_TIMEOUT,
             log=log,
         )
-        yield BlockingApi(transfers, Api(session, {}, log))
+        yield BlockingApi(loop, Api(session, {}, log))
     finally:
-        transfers.close(CLOSE_TIMEOUT)
+        transfers.close()
+        loop.close()

@@ -1,11 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The queue from the thread of the watches to the service's thread."""
+"""The queue from a watch to its handler."""
 
 from __future__ import annotations
 
 import gc
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from flux_k8s.ports import Deliver, Json, KubeError, WatchHandler
 
 
 class EventQueue:
-    """Delivers the events of a watch to its handler, on the service's thread.
+    """Delivers the events of a watch to its handler.
 
     One call of ``deliver`` serves many events: up to ``PORTION`` events, for about
     ``SECONDS`` seconds, are delivered before other work has its turn. A MODIFIED that
@@ -43,7 +42,6 @@ class EventQueue:
     ) -> None:
         self._handler = handler
         self._deliver = deliver
-        self._lock = threading.Lock()
         self._waiting: deque[_QueuedEvent] = deque()
         self._latest: dict[ObjectKey, _QueuedEvent] = {}
         self._scheduled = False
@@ -57,15 +55,14 @@ class EventQueue:
         return len(self._waiting) >= self.CAPACITY
 
     def when_room(self, function: Callable[[], None]) -> None:
-        """Call a function when the queue is not full: at once, or on the service's
-        thread. After :meth:`close` it is not called any more."""
-        with self._lock:
-            if self._closed:
-                return
-            if self.full:
-                self._when_room.append(function)
-                return
-        function()
+        """Call a function when the queue is not full: at once, or later. After
+        :meth:`close` it is not called any more."""
+        if self._closed:
+            return
+        if self.full:
+            self._when_room.append(function)
+        else:
+            function()
 
     def put_events(self, events: Iterable[Event]) -> None:
         """Have ``handler.event`` called for each event."""
@@ -80,23 +77,20 @@ class EventQueue:
         self._put([_QueuedEvent("trouble", {}, error)])
 
     def close(self) -> None:
-        """Deliver nothing more. Only the service's thread may call this."""
-        with self._lock:
-            self._closed = True
-            self._waiting.clear()
-            self._latest.clear()
-            self._when_room.clear()
+        """Deliver nothing more."""
+        self._closed = True
+        self._waiting.clear()
+        self._latest.clear()
+        self._when_room.clear()
 
     def _put(self, items: list[_QueuedEvent]) -> None:
-        with self._lock:
-            if self._closed or not items:
-                return
-            for item in items:
-                self._enqueue(item)
-            if self._scheduled:
-                return
+        if self._closed or not items:
+            return
+        for item in items:
+            self._enqueue(item)
+        if not self._scheduled:
             self._scheduled = True
-        self._deliver(self._deliver_portion)
+            self._deliver(self._deliver_portion)
 
     def _enqueue(self, item: _QueuedEvent) -> None:
         metadata = item.object.get("metadata")
@@ -111,17 +105,15 @@ class EventQueue:
         self._waiting.append(item)
 
     def _take(self) -> Optional[_QueuedEvent]:
-        with self._lock:
-            if not self._waiting:
-                return None
-            item = self._waiting.popleft()
-            if item.key is not None and self._latest.get(item.key) is item:
-                del self._latest[item.key]
-            released: list[Callable[[], None]] = []
-            if self._when_room and not self.full:
-                released, self._when_room = self._when_room, released
-        for function in released:
-            function()
+        if not self._waiting:
+            return None
+        item = self._waiting.popleft()
+        if item.key is not None and self._latest.get(item.key) is item:
+            del self._latest[item.key]
+        if self._when_room and not self.full:
+            released, self._when_room = self._when_room, []
+            for function in released:
+                function()
         return item
 
     def _deliver_portion(self) -> None:
@@ -139,9 +131,8 @@ class EventQueue:
                 if time.monotonic() >= deadline:
                     return
         finally:
-            with self._lock:
-                more = self._scheduled = bool(self._waiting)
-            if more:
+            self._scheduled = bool(self._waiting)
+            if self._scheduled:
                 self._deliver(self._deliver_portion)
 
     def _call_handler(self, item: _QueuedEvent) -> None:

@@ -237,7 +237,7 @@ class Session:
                     raise KubeError(
                         0, "BadResponse", f"{transport.name}: the answer is too long"
                     )
-            except Exception as error:  # one that is raised here ends the thread
+            except Exception as error:  # one that is raised here ends the service
                 refused.append(error)
                 transfer.interrupt()
 

@@ -1,11 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""HTTP exchanges on one thread, which waits for all of their sockets together.
+"""HTTP exchanges in an event loop, on its thread.
 
 libcurl makes the exchanges. It resolves names, connects, does TLS, talks to proxies and
 keeps connections, and never waits. An exchange costs a tenth of what it costs in
-urllib3, and no thread of its own: to wake up a thread costs more than most of what the
-service does with an event of a watch.
+urllib3, and no thread: to wake up another thread for each event of a watch, and for
+each request, would cost more than most of what the service does with it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,31 @@ from __future__ import annotations
 import select
 import threading
 import time
+from collections import deque
 from functools import partial
-from typing import Any, Callable, Coroutine, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 import pycurl
 
-from flux_k8s.control.coroutines import Answer, Call, drive
-from flux_k8s.eventloop.callbackqueue import CallbackQueue, Function
-from flux_k8s.eventloop.timers import OneShotTimer, Timers
+from flux_k8s.control.coroutines import Answer, Call
+from flux_k8s.eventloop.callbackqueue import Function
+from flux_k8s.eventloop.loop import EventLoop
+from flux_k8s.ports import Timer
 
 T = TypeVar("T")
 
 IDLE_CONNECTIONS = 16
 """Connections that are kept for later exchanges."""
+
+TURN = 0.004
+"""Seconds after which nothing more is begun in a turn of the loop."""
+
+_EVENTS = {
+    pycurl.POLL_IN: select.EPOLLIN,
+    pycurl.POLL_OUT: select.EPOLLOUT,
+    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
+}
+"""What epoll waits for, by what libcurl asks for."""
 
 Receive = Callable[["Transfer", bytes], None]
 """Gets a part of a body, and the exchange, which it may pause and interrupt."""
@@ -60,7 +72,7 @@ class Interrupted(Exception):
 
 
 class Transfer:
-    """An HTTP exchange. All methods are for the thread of its :class:`Transfers`.
+    """An HTTP exchange.
 
     Args:
         curl: the handle, with all options but those for its output.
@@ -87,7 +99,7 @@ class Transfer:
         self._heard = time.monotonic()
         self._arrived: list[bytes] = []
         self._paused = False
-        self._timer: Optional[OneShotTimer] = None
+        self._timer: Optional[Timer] = None
         self._answer: Optional[Answer] = None
         self._interrupted = False
         curl.setopt(pycurl.HEADERFUNCTION, self.headers.append)
@@ -123,6 +135,7 @@ class Transfer:
             self._paused = False
             self._heard = time.monotonic()
             self._curl.pause(pycurl.PAUSE_CONT)
+            self._transfers.go_on()
 
     def deliver(self) -> None:
         """Pass on what has arrived."""
@@ -133,16 +146,21 @@ class Transfer:
 
     def end(self, error: Optional[Exception]) -> None:
         """The exchange is over."""
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None:
             return
+        self.forget()
+        self._transfers.finish(self._curl)
+        answer(error)
+
+    def forget(self) -> None:
+        """Give no answer."""
+        self._answer = None
         if self._timer is not None:
             self._timer.cancel()
-        self._transfers.finish(self._curl)
         # The handle refers to this exchange until its next one: without ``receive``,
         # it keeps no body of megabytes.
         self._receive = _ignore
-        answer(error)
 
     def _write(self, data: bytes) -> Optional[int]:
         # An exception here would be lost, so the data is passed on after libcurl's
@@ -169,41 +187,68 @@ class Transfer:
 
 
 class Transfers:
-    """The exchanges of a client, and the thread that they are made on.
+    """The exchanges of a client, in an event loop.
 
-    Any thread may use :meth:`call`, :meth:`in_thread` and :meth:`close`; the other
-    methods are for functions that are called on the thread.
+    libcurl says which sockets it waits for, and until when. One epoll has them all, and
+    the loop watches the epoll. In each turn of the loop libcurl reads or writes first,
+    so that a watch is read although the service falls behind with its events. Then what
+    has arrived is passed on, and the functions of :meth:`call` are called, before
+    another socket has its turn.
+
+    Attributes:
+        closed: :meth:`close` was called.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        self._sockets: set[int] = set()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
-        self._functions = CallbackQueue()
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._wait_for)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_due)
         self._due: Optional[float] = None
-        self._timers = Timers(self._arm)
+        self._timer: Optional[Timer] = None
+        self._armed = 0.0
+        self._functions: deque[Function] = deque()
+        self._in_turn = False
+        self._scheduled = False
         self._running: dict[Any, Transfer] = {}
+        self._some_ended = False
         self._arrived: list[Transfer] = []
-        self._closed = False
-        self._thread: Optional[threading.Thread] = None
+        self.closed = False
+        loop.add_reader(self._epoll.fileno(), self._turn)
 
-    def start(self, name: str) -> None:
-        """Begin with the exchanges, on a thread of this name."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+    def __len__(self) -> int:
+        """The number of functions that wait."""
+        return len(self._functions)
 
-    def close(self, seconds: float) -> None:
-        """End all exchanges, without an answer, and wait for up to ``seconds`` until
-        their connections are closed."""
-        self._functions.put(self._stop)
-        if self._thread is not None:
-            self._thread.join(seconds)
-        else:
-            self._functions.run()
-            self._end()
+    def close(self) -> None:
+        """End all exchanges, without an answer, and close their connections."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._epoll.fileno())
+        self._functions.clear()
+        self._arrived.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for curl, transfer in self._running.items():
+            transfer.forget()
+            self._multi.remove_handle(curl)
+            curl.close()
+        self._running.clear()
+        self._multi.close()
+        self._epoll.close()
 
     def call(self, function: Function) -> None:
-        """Call a function on the thread. After :meth:`close` this has no effect."""
-        self._functions.put(function)
+        """Call a function when what is being done is done. After :meth:`close` this has
+        no effect."""
+        if self.closed:
+            return
+        self._functions.append(function)
+        if not self._in_turn:
+            self._turn_later()
 
     def in_thread(self, function: Callable[[], T], seconds: float) -> Call[T]:
         """The result of a function that may wait. It is called on a thread of its
@@ -215,7 +260,8 @@ class Transfers:
 
             def end(result: Union[T, Exception]) -> None:
                 timer.cancel()
-                answer(result)
+                if not self.closed:
+                    answer(result)
 
             def run() -> None:
                 result: Union[T, Exception]
@@ -223,7 +269,7 @@ class Transfers:
                     result = function()
                 except Exception as error:
                     result = error
-                self.call(partial(end, result))
+                self._loop.call_soon_threadsafe(partial(end, result))
 
             try:
                 threading.Thread(target=run, daemon=True).start()
@@ -236,33 +282,22 @@ class Transfers:
         """Wait."""
         return Call(lambda answer: self.call_later(seconds, partial(answer, None)))
 
-    def call_later(self, seconds: float, function: Function) -> OneShotTimer:
-        """Call a function after so many seconds."""
-        return self._timers.add(seconds, function)
+    def call_later(self, seconds: float, function: Function) -> Timer:
+        """Call a function after so many seconds, unless the exchanges are closed
+        first."""
 
-    def wait_for(self, coroutine: Coroutine[Call[Any], Any, T]) -> T:
-        """Make exchanges on the calling thread until a coroutine has its result. Only
-        without :meth:`start`.
+        def run() -> None:
+            if not self.closed:
+                function()
 
-        Raises:
-            Exception: the coroutine raised it.
-        """
-        results: list[Any] = []
-        drive(coroutine, results.append, (Exception,))
-        self._turn()
-        while not results:
-            self._wait()
-            self._turn()
-        (result,) = results
-        if isinstance(result, Exception):
-            raise result
-        answer: T = result
-        return answer
+        return self._loop.call_later(seconds, run)
 
     def begin(self, transfer: Transfer, curl: Any) -> None:
-        """Begin an exchange."""
+        """Begin an exchange. On a connection that is there already the request is sent
+        before this returns."""
         self._running[curl] = transfer
         self._multi.add_handle(curl)
+        self.go_on()
 
     def finish(self, curl: Any) -> None:
         """An exchange is over: its handle may be used for another one."""
@@ -273,37 +308,63 @@ class Transfers:
         """A part of a body has arrived."""
         self._arrived.append(transfer)
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._turn()
-            self._wait()
-        self._end()
+    def go_on(self) -> None:
+        """Let libcurl do what it need not wait for. Nothing is passed on before this
+        returns."""
+        self._act(pycurl.SOCKET_TIMEOUT, 0)
+        if not self._in_turn:
+            self._turn_later()
 
-    def _stop(self) -> None:
-        self._closed = True
+    def _turn_later(self) -> None:
+        """Have a turn at once if there is something to do in it."""
+        waiting = self._functions or self._arrived or self._some_ended
+        if waiting and not self._scheduled and not self.closed:
+            self._scheduled = True
+            self._loop.call_later(0.0, self._scheduled_turn)
 
-    def _end(self) -> None:
-        self._functions.close()
-        for curl in self._running:
-            self._multi.remove_handle(curl)
-            curl.close()
-        self._running.clear()
-        self._multi.close()
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        self._turn()
 
     def _turn(self) -> None:
-        self._functions.run()
-        if self._due is not None and self._due <= time.monotonic():
-            self._due = None
-            self._timers.run()
-        if self._closed:
+        if self.closed or self._in_turn:
             return
-        _, active = self._multi.perform()
-        # Compared here: an exchange that is interrupted below was active.
-        some_ended = active < len(self._running)
+        self._in_turn = True
+        begin = time.monotonic()
+        try:
+            if self._due is not None and self._due <= begin:
+                self._act(pycurl.SOCKET_TIMEOUT, 0)
+            read = False
+            while not self.closed and time.monotonic() < begin + TURN:
+                if self._arrived or self._some_ended:
+                    self._pass_on()
+                elif self._functions and read:
+                    self._functions.popleft()()
+                else:
+                    # One at a time: what follows may close others.
+                    ready = self._epoll.poll(0, 1)
+                    if ready:
+                        self._act(*_action(*ready[0]))
+                    elif not self._functions:
+                        break
+                    read = True
+        finally:
+            self._in_turn = False
+            self._turn_later()
+
+    def _act(self, socket: int, events: int) -> None:
+        _, active = self._multi.socket_action(socket, events)
+        # Compared here: an exchange that is interrupted later was active.
+        self._some_ended = self._some_ended or active < len(self._running)
+        self._arm()
+
+    def _pass_on(self) -> None:
+        """Pass on what has arrived and which exchanges are over."""
         arrived, self._arrived = self._arrived, []
         for transfer in arrived:
             transfer.deliver()
-        if some_ended:
+        if self._some_ended and not self.closed:
+            self._some_ended = False
             self._end_transfers()
 
     def _end_transfers(self) -> None:
@@ -317,24 +378,45 @@ class Transfers:
         for transfer, error in ended:
             transfer.end(error)
 
-    def _wait(self) -> None:
-        """Wait until something can be done."""
-        if self._functions or self._closed:
-            return
-        waits = self._multi.timeout()  # -1: libcurl needs no turn
-        if self._due is not None:
-            due = max(0.0, (self._due - time.monotonic()) * 1000.0)
-            waits = due if waits < 0 else min(waits, due)
-        poll = select.poll()
-        # libcurl leaves out descriptors above 1023, which the service does not have.
-        readable, writable, _ = self._multi.fdset()
-        for descriptor in {*readable, *writable}:
-            events = select.POLLIN * (descriptor in readable)
-            poll.register(
-                descriptor, events | select.POLLOUT * (descriptor in writable)
-            )
-        poll.register(self._functions.fileno(), select.POLLIN)
-        poll.poll(None if waits < 0 else waits)
+    def _wait_for(self, what: int, socket: int, multi: Any, data: Any) -> None:
+        """libcurl waits for other events of a socket than before."""
+        events = _EVENTS.get(what)
+        if events is None:  # none, or libcurl closes the socket
+            if socket in self._sockets:
+                self._sockets.remove(socket)
+                self._epoll.unregister(socket)
+        elif socket in self._sockets:
+            self._epoll.modify(socket, events)
+        else:
+            self._sockets.add(socket)
+            self._epoll.register(socket, events)
 
-    def _arm(self, seconds: float) -> None:
-        self._due = time.monotonic() + seconds
+    def _set_due(self, milliseconds: int) -> None:
+        """libcurl wants a turn at the latest then; -1: it needs none."""
+        self._due = None
+        if milliseconds >= 0:
+            self._due = time.monotonic() + milliseconds / 1000.0
+
+    def _arm(self) -> None:
+        """Have a turn when libcurl wants it. A timer that is early enough is left: what
+        libcurl waits for changes with each exchange, and comes to pass seldom."""
+        if self._due is None or self._timer is not None and self._armed <= self._due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed = self._due
+        delay = max(0.0, self._due - time.monotonic())
+        self._timer = self._loop.call_later(delay, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._turn()
+        if not self.closed:
+            self._arm()
+
+
+def _action(socket: int, events: int) -> tuple[int, int]:
+    """What epoll has said of a socket, for libcurl."""
+    action = pycurl.CSELECT_IN * bool(events & (select.EPOLLIN | select.EPOLLHUP))
+    action |= pycurl.CSELECT_OUT * bool(events & select.EPOLLOUT)
+    return socket, action | pycurl.CSELECT_ERR * bool(events & select.EPOLLERR)

@@ -1,14 +1,13 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Watches: the objects of a cluster as a stream of events on the service's thread.
+"""Watches: the objects of a cluster as a stream of events.
 
 Each watch has three parts. The :class:`Informer` lists, watches, and lists again after
 an error. Its :class:`~flux_k8s.kube.cache.Cache` drops events that
-change nothing. Its :class:`~flux_k8s.kube.eventqueue.EventQueue` delivers the rest on
-the service's thread.
+change nothing. Its :class:`~flux_k8s.kube.eventqueue.EventQueue` delivers the rest.
 
 Lists come in pages, and events are delivered in portions: neither the parser of a long
-list nor its delivery keeps the service's thread busy for long.
+list nor its delivery keeps the service busy for long.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import json
 import random
 import time
 from functools import partial
-from typing import Callable, Optional
+from typing import Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Call, drive
@@ -25,7 +24,7 @@ from flux_k8s.kube.api import Api
 from flux_k8s.kube.cache import Cache, Event, resource_version_of
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfers import Transfer, Transfers
-from flux_k8s.ports import Deliver, Kind, KubeError, WatchHandler
+from flux_k8s.ports import Kind, KubeError, WatchHandler
 
 PAGE = 200
 """Objects per page of a list."""
@@ -42,8 +41,7 @@ LONGEST_PAUSE = 15.0
 
 
 class Informer:
-    """A watch, which lists and watches until :meth:`stop`. But for ``stop`` and
-    ``stopped`` all is done on the thread of ``transfers``.
+    """A watch, which lists and watches until :meth:`stop`.
 
     Args:
         namespace: None for all namespaces.
@@ -77,7 +75,7 @@ class Informer:
         self._ended_early = False
         self._stopped = False
         self._transfer: Optional[Transfer] = None
-        transfers.call(lambda: drive(self._run(), lambda result: None, ()))
+        transfers.call(lambda: drive(self._run(), _ignore, ()))
 
     @property
     def stopped(self) -> bool:
@@ -85,20 +83,16 @@ class Informer:
         return self._stopped
 
     def stop(self) -> None:
-        """End the watch. Nothing is delivered afterwards. Only the service's thread may
-        call this."""
+        """End the watch. Nothing is delivered afterwards."""
         self._queue.close()
         self._stopped = True
-        self._transfers.call(self._interrupt)
+        if self._transfer is not None:
+            self._transfer.interrupt()
 
     def _begun(self, transfer: Transfer) -> None:
         self._transfer = transfer
         if self.stopped:
             transfer.interrupt()
-
-    def _interrupt(self) -> None:
-        if self._transfer is not None:
-            self._transfer.interrupt()
 
     async def _run(self) -> None:
         while not self.stopped:
@@ -165,7 +159,7 @@ class Informer:
             self._take(lines.split(data))
             if self._queue.full:
                 transfer.pause()
-                self._when_room(transfer.resume)
+                self._queue.when_room(transfer.resume)
 
         opened = time.monotonic()
         try:
@@ -206,10 +200,11 @@ class Informer:
 
     def _room(self) -> Call[None]:
         """Wait until the queue is not full."""
-        return Call(lambda answer: self._when_room(partial(answer, None)))
+        return Call(lambda answer: self._queue.when_room(partial(answer, None)))
 
-    def _when_room(self, function: Callable[[], None]) -> None:
-        self._queue.when_room(lambda: self._transfers.call(function))
+
+def _ignore(result: None) -> None:
+    """The watch was stopped."""
 
 
 class _Lines:
@@ -246,7 +241,6 @@ class Watchers:
     """All watches of a client.
 
     Args:
-        deliver: calls a function on the service's thread.
         rng: the source of jitter.
         timeout: seconds after which a watch is opened again, without a list.
     """
@@ -255,13 +249,11 @@ class Watchers:
         self,
         transfers: Transfers,
         api: Api,
-        deliver: Deliver,
         rng: random.Random,
         timeout: float,
     ) -> None:
         self._transfers = transfers
         self._api = api
-        self._deliver = deliver
         self._rng = rng
         self._timeout = timeout
         self._informers: list[Informer] = []
@@ -280,7 +272,7 @@ class Watchers:
             kind,
             namespace,
             label_selector,
-            EventQueue(handler, self._deliver),
+            EventQueue(handler, self._transfers.call),
             self._rng,
             self._timeout,
         )

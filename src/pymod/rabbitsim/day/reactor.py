@@ -26,8 +26,7 @@ _Waiting = tuple[float, Function]
 """Since when (UNIX time) a function waits for its turn."""
 
 RECEIVE, PARSE = "receive", "parse"
-"""The names of the work of the threads that read watches: the cache, and JSON."""
-
+"""The names of the work of reading watches: the cache, and JSON."""
 
 PORTION = 50
 SECONDS = 0.002
@@ -69,7 +68,7 @@ class Meter:
             self.calls[name] += 1
 
     def receive(self, function: Function) -> None:
-        """Do the work of a thread that reads a watch."""
+        """Do the work of reading a watch."""
         self.measure(RECEIVE, function)
 
 

@@ -38,8 +38,8 @@ MEANINGS = {
     OUTAGES: "the API server, the controllers of DWS or the module are away",
 }
 WORK = {
-    "parse": "parsing of JSON, in the threads of watches and requests",
-    RECEIVE: "the cache of the watches, in their threads",
+    "parse": "parsing of JSON, of watches and requests",
+    RECEIVE: "the cache of the watches",
     "answer": "steps of jobs, after an answer of Kubernetes",
     "timer": "steps of jobs and others that were due at a time",
     "request": "requests of the plugin and of users",

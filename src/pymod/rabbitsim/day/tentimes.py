@@ -23,8 +23,8 @@ WORKFLOWS = "10,000"
 """The targets of the module: for how long it may hold its reactor, the memory that it
 may take, and the Workflows with which ``make bench`` measures it."""
 
-THREADS = ("parse", RECEIVE)
-"""The work that other threads than the reactor do."""
+READING = ("parse", RECEIVE)
+"""The work that :data:`~rabbitsim.day.site.COSTS` has with that of the events."""
 
 READS = 2
 """How often SystemStatus is read for each job: before PreRun and before PostRun."""
@@ -88,7 +88,7 @@ def costs(found: Numbers) -> tuple[Cost, Cost]:
 
     def own(of: Json) -> tuple[float, float, float]:
         times = of["measured"]["module_processor_s"]
-        reactor = seconds(of, *(name for name in times if name not in THREADS))
+        reactor = seconds(of, *(name for name in times if name not in READING))
         return reactor, seconds(of, RECEIVE), READS * status_parse_ms(of)
 
     small, large = own(day), own(ten)

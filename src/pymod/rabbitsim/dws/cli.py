@@ -53,7 +53,7 @@ def serve(
         client = KubeClient(
             kubeconfig,
             workers=WORKERS,
-            deliver=loop.call_soon_threadsafe,
+            loop=loop,
             rng=random.Random(seed),
             log=lambda level, line: _say(line) if level <= LOG_LEVEL else None,
         )

@@ -314,7 +314,7 @@ class DirectWatch:
     """One watch of a :class:`DirectKube`: list, then events, and again after
     every trouble.
 
-    It stands in for the thread of :class:`flux_k8s.kube.watch.Informer`. What it
+    It stands in for :class:`flux_k8s.kube.watch.Informer`. What it
     receives goes through the same :class:`~flux_k8s.kube.cache.Cache`.
     """
 

@@ -1,0 +1,90 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the Kubernetes adapter needs of an event loop, and a loop for commands.
+
+The names are those of asyncio.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import Callable, Optional, Protocol
+
+from flux_k8s.eventloop.callbackqueue import CallbackQueue, Function
+from flux_k8s.eventloop.timers import OneShotTimer, Timers
+from flux_k8s.ports import Timer
+
+
+class EventLoop(Protocol):
+    """An event loop. Functions are called on its thread."""
+
+    def call_later(self, delay: float, function: Function) -> Timer:
+        """Call a function after ``delay`` seconds."""
+
+    def call_soon_threadsafe(self, function: Function) -> None:
+        """Call a function. Any thread may ask for this."""
+
+    def add_reader(self, fd: int, function: Function) -> None:
+        """Call a function whenever a file descriptor is readable."""
+
+    def remove_reader(self, fd: int) -> None:
+        """Do not watch a file descriptor any more."""
+
+
+class PollLoop:
+    """An event loop that runs until something has come about."""
+
+    def __init__(self) -> None:
+        self._callbacks = CallbackQueue()
+        self._due: Optional[float] = None
+        self._timers = Timers(self._arm)
+        self._readers: dict[int, Function] = {}
+        self._poll = select.poll()
+        self.add_reader(self._callbacks.fileno(), self._run_callbacks)
+
+    def call_later(self, delay: float, function: Function) -> OneShotTimer:
+        """As of :class:`EventLoop`."""
+        return self._timers.add(delay, function)
+
+    def call_soon_threadsafe(self, function: Function) -> None:
+        """As of :class:`EventLoop`."""
+        self._callbacks.put(function)
+
+    def add_reader(self, fd: int, function: Function) -> None:
+        """As of :class:`EventLoop`."""
+        self._readers[fd] = function
+        self._poll.register(fd, select.POLLIN)
+
+    def remove_reader(self, fd: int) -> None:
+        """As of :class:`EventLoop`."""
+        del self._readers[fd]
+        self._poll.unregister(fd)
+
+    def run(self, until: Callable[[], bool], timeout: Optional[float] = None) -> bool:
+        """Run until ``until()`` (then True), or for ``timeout`` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not until():
+            now = time.monotonic()
+            if end is not None and now >= end:
+                return False
+            limits = [limit for limit in (self._due, end) if limit is not None]
+            wait = max(0.0, min(limits) - now) * 1e3 if limits else None
+            for fd, _ in self._poll.poll(wait):
+                reader = self._readers.get(fd)
+                if reader is not None:  # another may have removed it
+                    reader()
+            if self._due is not None and self._due <= time.monotonic():
+                self._due = None
+                self._timers.run()
+        return True
+
+    def close(self) -> None:
+        """Call nothing any more."""
+        self._callbacks.close()
+
+    def _run_callbacks(self) -> None:
+        self._callbacks.run()
+
+    def _arm(self, seconds: float) -> None:
+        self._due = time.monotonic() + seconds
