@@ -12,8 +12,9 @@ import pycurl
 import pytest
 
 from flux_k8s.eventloop.loop import PollLoop
+from flux_k8s.eventloop.timers import OneShotTimer
 from flux_k8s.kube.transfers import Interrupted, Transfer, Transfers
-from support.client import PATIENCE, Fake, Request, Wire
+from support.client import PATIENCE, Fake, Request, Wire, unused_port
 
 LONG = 3600.0
 """Seconds after which an exchange would be given up; no test takes that long."""
@@ -82,3 +83,37 @@ def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it
         assert exchanges.wait_for(2)
         assert isinstance(exchanges.ends["endless"], Interrupted)
         assert exchanges.ends["whole"] is None
+
+
+def test_a_libcurl_that_does_not_take_back_its_timer_keeps_the_loop_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As 7.88 of Debian 12 does."""
+    set_due = Transfers._set_due
+
+    def set_due_only(self: Transfers, milliseconds: int) -> None:
+        if milliseconds >= 0:
+            set_due(self, milliseconds)
+
+    monkeypatch.setattr(Transfers, "_set_due", set_due_only)
+    loop = PollLoop()
+    transfers = Transfers(loop)
+    timers: list[float] = []
+    call_later = loop.call_later
+
+    def note(delay: float, function: Callable[[], None]) -> OneShotTimer:
+        timers.append(delay)
+        return call_later(delay, function)
+
+    try:
+        curl = pycurl.Curl()
+        curl.setopt(pycurl.URL, f"http://127.0.0.1:{unused_port()}/")
+        ends: list[Optional[Exception]] = []
+        Transfer(transfers, curl, lambda found, _: None, LONG).begin(ends.append)
+        assert loop.run(lambda: bool(ends), PATIENCE)
+        monkeypatch.setattr(loop, "call_later", note)
+        loop.run(lambda: False, 0.2)
+        assert len(timers) < 10
+    finally:
+        transfers.close()
+        loop.close()

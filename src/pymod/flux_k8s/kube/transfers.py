@@ -353,6 +353,10 @@ class Transfers:
             self._turn_later()
 
     def _act(self, socket: int, events: int) -> None:
+        if socket == pycurl.SOCKET_TIMEOUT:
+            # libcurl sets it again if it waits for a time. If it does not, 7.88 does
+            # not say so.
+            self._due = None
         _, active = self._multi.socket_action(socket, events)
         # Compared here: an exchange that is interrupted later was active.
         self._some_ended = self._some_ended or active < len(self._running)
