@@ -206,8 +206,6 @@ class Transfers:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._wait_for)
-        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_due)
-        self._due: Optional[float] = None
         self._timer: Optional[Timer] = None
         self._armed = 0.0
         self._functions: deque[Function] = deque()
@@ -215,7 +213,8 @@ class Transfers:
         self._scheduled = False
         self._running: dict[Any, Transfer] = {}
         self._some_ended = False
-        self._arrived: list[Transfer] = []
+        self._arrived: deque[Transfer] = deque()
+        self._ended: deque[tuple[Transfer, Optional[Exception]]] = deque()
         self.closed = False
         loop.add_reader(self._epoll.fileno(), self._turn)
 
@@ -231,6 +230,7 @@ class Transfers:
         self._loop.remove_reader(self._epoll.fileno())
         self._functions.clear()
         self._arrived.clear()
+        self._ended.clear()
         if self._timer is not None:
             self._timer.cancel()
         for curl, transfer in self._running.items():
@@ -303,6 +303,7 @@ class Transfers:
         """An exchange is over: its handle may be used for another one."""
         del self._running[curl]
         self._multi.remove_handle(curl)
+        self._arm()
 
     def note_arrival(self, transfer: Transfer) -> None:
         """A part of a body has arrived."""
@@ -317,7 +318,7 @@ class Transfers:
 
     def _turn_later(self) -> None:
         """Have a turn at once if there is something to do in it."""
-        waiting = self._functions or self._arrived or self._some_ended
+        waiting = self._functions or self._has_news()
         if waiting and not self._scheduled and not self.closed:
             self._scheduled = True
             self._loop.call_later(0.0, self._scheduled_turn)
@@ -332,11 +333,9 @@ class Transfers:
         self._in_turn = True
         begin = time.monotonic()
         try:
-            if self._due is not None and self._due <= begin:
-                self._act(pycurl.SOCKET_TIMEOUT, 0)
             read = False
             while not self.closed and time.monotonic() < begin + TURN:
-                if self._arrived or self._some_ended:
+                if self._has_news():
                     self._pass_on()
                 elif self._functions and read:
                     self._functions.popleft()()
@@ -353,34 +352,33 @@ class Transfers:
             self._turn_later()
 
     def _act(self, socket: int, events: int) -> None:
-        if socket == pycurl.SOCKET_TIMEOUT:
-            # libcurl sets it again if it waits for a time. If it does not, 7.88 does
-            # not say so.
-            self._due = None
         _, active = self._multi.socket_action(socket, events)
         # Compared here: an exchange that is interrupted later was active.
         self._some_ended = self._some_ended or active < len(self._running)
         self._arm()
 
-    def _pass_on(self) -> None:
-        """Pass on what has arrived and which exchanges are over."""
-        arrived, self._arrived = self._arrived, []
-        for transfer in arrived:
-            transfer.deliver()
-        if self._some_ended and not self.closed:
-            self._some_ended = False
-            self._end_transfers()
+    def _has_news(self) -> bool:
+        return bool(self._arrived or self._some_ended or self._ended)
 
-    def _end_transfers(self) -> None:
+    def _pass_on(self) -> None:
+        """Pass on what has arrived for one exchange, or that one is over: an answer may
+        be long."""
+        if self._arrived:
+            self._arrived.popleft().deliver()
+        elif self._some_ended:
+            self._some_ended = False
+            self._note_ends()
+        else:
+            transfer, error = self._ended.popleft()
+            transfer.end(error)
+
+    def _note_ends(self) -> None:
+        # By exchange: an answer may begin another one with a handle that is named here.
         _, completed, failed = self._multi.info_read(max(1, len(self._running)))
-        # An answer may begin another exchange with a handle that is named here.
-        ended: list[tuple[Transfer, Optional[Exception]]]
-        ended = [(self._running[curl], None) for curl in completed]
+        self._ended += [(self._running[curl], None) for curl in completed]
         for curl, code, text in failed:
             errnum = curl.getinfo(pycurl.OS_ERRNO)
-            ended.append((self._running[curl], CurlError(code, errnum, text)))
-        for transfer, error in ended:
-            transfer.end(error)
+            self._ended.append((self._running[curl], CurlError(code, errnum, text)))
 
     def _wait_for(self, what: int, socket: int, multi: Any, data: Any) -> None:
         """libcurl waits for other events of a socket than before."""
@@ -395,28 +393,26 @@ class Transfers:
             self._sockets.add(socket)
             self._epoll.register(socket, events)
 
-    def _set_due(self, milliseconds: int) -> None:
-        """libcurl wants a turn at the latest then; -1: it needs none."""
-        self._due = None
-        if milliseconds >= 0:
-            self._due = time.monotonic() + milliseconds / 1000.0
-
     def _arm(self) -> None:
         """Have a turn when libcurl wants it. A timer that is early enough is left: what
         libcurl waits for changes with each exchange, and comes to pass seldom."""
-        if self._due is None or self._timer is not None and self._armed <= self._due:
+        # M_TIMERFUNCTION tells of changes only, and libcurl 7.88 not of all.
+        milliseconds = self._multi.timeout()
+        if milliseconds < 0:  # it waits for sockets only
             return
+        due = time.monotonic() + milliseconds / 1000.0
         if self._timer is not None:
+            if self._armed <= due:
+                return
             self._timer.cancel()
-        self._armed = self._due
-        delay = max(0.0, self._due - time.monotonic())
-        self._timer = self._loop.call_later(delay, self._expire)
+        self._armed = due
+        self._timer = self._loop.call_later(milliseconds / 1000.0, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
-        self._turn()
         if not self.closed:
-            self._arm()
+            self._act(pycurl.SOCKET_TIMEOUT, 0)
+            self._turn()
 
 
 def _action(socket: int, events: int) -> tuple[int, int]:

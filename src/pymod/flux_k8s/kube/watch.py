@@ -26,7 +26,7 @@ from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfers import Transfer, Transfers
 from flux_k8s.ports import Kind, KubeError, WatchHandler
 
-PAGE = 200
+PAGE = 100
 """Objects per page of a list."""
 
 GRACE = 10.0
