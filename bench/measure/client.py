@@ -9,6 +9,7 @@ nothing. What it takes for a job is what DWS and its API cost anybody.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -43,12 +44,15 @@ class IdealClient:
         self._ended: set[str] = set()
         self._count = 0
 
+    async def read(self) -> None:
+        """Watch Workflows, of which none is ours."""
+        await self._find_version()
+        await self._watch()
+
     async def run(self, first: int, count: int) -> None:
         """Take ``count`` jobs from their submission to their end."""
         self._count = count
-        async with self._session.get(f"/apis/{DWS_GROUP}") as answer:
-            group = await answer.json()
-        self._version = group["preferredVersion"]["groupVersion"]
+        await self._find_version()
         watch = asyncio.ensure_future(self._watch())
         await asyncio.sleep(0.1)
         for jobid in range(first, first + count):
@@ -62,6 +66,11 @@ class IdealClient:
             await watch
         while self._tasks:
             await asyncio.gather(*self._tasks)
+
+    async def _find_version(self) -> None:
+        async with self._session.get(f"/apis/{DWS_GROUP}") as answer:
+            group = await answer.json()
+        self._version = group["preferredVersion"]["groupVersion"]
 
     async def _watch(self) -> None:
         url = self._url(WORKFLOW, "?watch=true")
@@ -166,6 +175,17 @@ class Program:
         asyncio.run(self._run(first, count))
         return {"cpu": time.process_time() - before}
 
+    def watch(self, seconds: float) -> dict[str, float]:
+        """Read the events of Workflows for a while: ``cpu`` as above."""
+        before = time.process_time()
+        asyncio.run(self._watch(seconds))
+        return {"cpu": time.process_time() - before}
+
+    async def _watch(self, seconds: float) -> None:
+        async with aiohttp.ClientSession(self._url) as session:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(IdealClient(session, []).read(), seconds)
+
     async def _run(self, first: int, count: int) -> None:
         connector = aiohttp.TCPConnector(limit=count + 1)
         async with aiohttp.ClientSession(self._url, connector=connector) as session:
@@ -174,7 +194,8 @@ class Program:
 
 def main() -> None:
     program = Program()
-    serve({"start": program.start, "jobs": program.jobs})
+    names = ("start", "jobs", "watch")
+    serve({name: getattr(program, name) for name in names})
 
 
 if __name__ == "__main__":
