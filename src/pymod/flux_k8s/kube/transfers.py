@@ -231,6 +231,7 @@ class Transfers:
         self._functions.clear()
         self._arrived.clear()
         self._ended.clear()
+        self._some_ended = False
         if self._timer is not None:
             self._timer.cancel()
         for curl, transfer in self._running.items():
@@ -316,10 +317,19 @@ class Transfers:
         if not self._in_turn:
             self._turn_later()
 
+    @property
+    def _has_news(self) -> bool:
+        """Whether something has arrived, or an exchange is over."""
+        return bool(self._arrived or self._some_ended or self._ended)
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether there is something to do that waits for no socket."""
+        return self._has_news or bool(self._functions)
+
     def _turn_later(self) -> None:
         """Have a turn at once if there is something to do in it."""
-        waiting = self._functions or self._has_news()
-        if waiting and not self._scheduled and not self.closed:
+        if self._waiting and not self._scheduled and not self.closed:
             self._scheduled = True
             self._loop.call_later(0.0, self._scheduled_turn)
 
@@ -331,34 +341,38 @@ class Transfers:
         if self.closed or self._in_turn:
             return
         self._in_turn = True
-        begin = time.monotonic()
+        end = time.monotonic() + TURN
         try:
-            read = False
-            while not self.closed and time.monotonic() < begin + TURN:
-                if self._has_news():
+            # To read may take longer than the turn, each time, and so may an answer.
+            # Something is passed on, and a function is called, even so.
+            while self._read_one() or self._waiting:
+                while self._has_news:
                     self._pass_on()
-                elif self._functions and read:
-                    self._functions.popleft()()
-                else:
-                    # One at a time: what follows may close others.
-                    ready = self._epoll.poll(0, 1)
-                    if ready:
-                        self._act(*_action(*ready[0]))
-                    elif not self._functions:
+                    if time.monotonic() >= end:
                         break
-                    read = True
+                while self._functions:
+                    self._functions.popleft()()
+                    if time.monotonic() >= end:
+                        break
+                if self.closed or time.monotonic() >= end:
+                    break
         finally:
             self._in_turn = False
             self._turn_later()
+
+    def _read_one(self) -> bool:
+        """Let libcurl read from a socket, or write to it; whether one was ready. One at
+        a time: the functions that are called then may close others."""
+        ready = self._epoll.poll(0, 1)
+        if ready:
+            self._act(*_action(*ready[0]))
+        return bool(ready)
 
     def _act(self, socket: int, events: int) -> None:
         _, active = self._multi.socket_action(socket, events)
         # Compared here: an exchange that is interrupted later was active.
         self._some_ended = self._some_ended or active < len(self._running)
         self._arm()
-
-    def _has_news(self) -> bool:
-        return bool(self._arrived or self._some_ended or self._ended)
 
     def _pass_on(self) -> None:
         """Pass on what has arrived for one exchange, or that one is over: an answer may
