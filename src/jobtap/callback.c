@@ -273,7 +273,7 @@ static int dependency_cb (flux_plugin_t *p,
                                        description)
               || job->uncounted)
              && job->phase == DWS_DEPEND)
-        dws_job_resume (job);
+        dws_job_note_change (job);
     return 0;
 }
 
@@ -296,7 +296,7 @@ static int update_cb (flux_plugin_t *p,
                                      "context",
                                        "attributes.system.constraints",
                                        &constraints) == 0)
-        dws_job_resume (job);
+        dws_job_note_change (job);
     return 0;
 }
 
@@ -308,7 +308,7 @@ static int urgency_cb (flux_plugin_t *p,
     struct dws_job *job = current_job (p);
 
     if (job && job->phase == DWS_DEPEND)
-        dws_job_resume (job);
+        dws_job_note_change (job);
     return 0;
 }
 

@@ -19,6 +19,7 @@ void dws_job_enter (struct dws_job *job, enum dws_phase phase)
     flux_future_destroy (job->f);
     job->f = NULL;
     job->exec_asked = false;
+    job->changed = false;
     flux_watcher_destroy (job->timer);
     job->timer = NULL;
     job->phase = phase;

@@ -80,6 +80,7 @@ struct dws_job {
     int others;                  // the job's dependencies that are not ours
     bool uncounted;              // some were added before ours: they are in the
                                  // eventlog
+    bool changed;                // since the dws.create that is in flight
     bool updating;               // its jobspec is updated by us
     char error[256];             // why the jobspec is bad, or ""
     enum dws_phase phase;

@@ -57,6 +57,8 @@ static void request_cb (flux_future_t *f, void *arg)
                 job->accepted = true;
             if (job->accepted && job->teardown)
                 dws_job_ask_teardown (job);
+            if (job->changed)
+                dws_job_send_request (job);
             dws_job_unhold (&job);
         }
     }
@@ -82,6 +84,7 @@ static void send_create (struct dws_job *job)
     int urgency;
     flux_future_t *f = NULL;
 
+    job->changed = false;
     if (args
         && flux_plugin_arg_unpack (args,
                                    FLUX_PLUGIN_ARG_IN,
@@ -269,6 +272,17 @@ void dws_job_send_request (struct dws_job *job)
         case DWS_DONE:
             break;
     }
+}
+
+/* A guest may have a job change hundreds of times a second, and each request
+ * takes the module milliseconds: jobs of others would wait behind them.
+ */
+void dws_job_note_change (struct dws_job *job)
+{
+    if (job->f && !job->uncounted)
+        job->changed = true;
+    else
+        dws_job_send_request (job);
 }
 
 // vi:ts=4 sw=4 expandtab

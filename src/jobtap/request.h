@@ -83,6 +83,11 @@ void dws_abort_clear (struct dws *dws);
  */
 void dws_job_send_request (struct dws_job *job);
 
+/* The payload of dws.create has changed: send it again, but not before the one
+ * that is in flight is answered.
+ */
+void dws_job_note_change (struct dws_job *job);
+
 /* Have the module go to Teardown at once. */
 void dws_job_ask_teardown (struct dws_job *job);
 

@@ -244,6 +244,55 @@ def test_jobs_wait_for_the_module_with_one_log_line(
     assert all(job.memo["dws"] is None for job in manager.jobs.values())
 
 
+def change_urgency(manager: JobManager, urgency: int) -> None:
+    job = manager.jobs[1]
+    job.urgency = urgency
+    manager.post(job, "urgency", {"userid": job.userid, "urgency": urgency})
+
+
+def test_a_job_that_changes_again_and_again_has_one_create_in_flight(
+    manager: JobManager,
+) -> None:
+    submitted(manager)
+    for urgency in (1, 2, 3):
+        change_urgency(manager, urgency)
+    payload, respond = manager.take("dws.create")
+    assert payload["urgency"] == 16 and "dws.create" not in manager.topics()
+    respond(0, "", OK)
+    payload, respond = manager.take("dws.create")
+    assert payload["urgency"] == 3
+    respond(0, "", OK)
+    assert "dws.create" not in manager.topics()
+    change_urgency(manager, 4)
+    assert manager.take("dws.create")[0]["urgency"] == 4
+
+
+def test_a_change_of_a_job_whose_create_was_lost_is_sent_once_after_hello(
+    manager: JobManager,
+) -> None:
+    submitted(manager)
+    change_urgency(manager, 1)
+    manager.take("dws.create")[1](errno.EAGAIN, "too much to do", None)
+    assert "dws.create" not in manager.topics()
+    manager.request("hello", {})
+    payload, respond = manager.take("dws.create")
+    respond(0, "", OK)
+    assert payload["urgency"] == 1 and "dws.create" not in manager.topics()
+
+
+def test_a_change_before_a_job_is_admitted_has_no_later_request_sent_again(
+    manager: JobManager,
+) -> None:
+    job = submitted(manager)
+    change_urgency(manager, 1)
+    manager.request("resource-update", {"id": 1, "resources": [], "exclude": None})
+    manager.rpcs.clear()
+    manager.post(job, "alloc")
+    manager.answer_lookups()
+    manager.take("dws.setup")[1](0, "", OK)
+    assert "dws.setup" not in manager.topics()
+
+
 def test_a_job_whose_request_never_got_out_needs_no_epilog(manager: JobManager) -> None:
     job = submitted(manager)
     manager.take("dws.create")[1](errno.ENOSYS, "", None)
