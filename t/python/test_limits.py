@@ -83,6 +83,19 @@ def test_directives_of_presets_count_as_well() -> None:
     assert "more than 64 directives" in problem(["two"] * 33, two=(NAMELESS,) * 2)
 
 
+@pytest.mark.parametrize("separator", [" ", "\n", "\u00a0", "\x1c"])
+def test_words_have_a_bound(separator: str) -> None:
+    args = [f"k{n}=v" for n in range(limits.WORDS - 5)]
+    dw = separator.join([XFS + "p1", *args])
+    if separator == " ":
+        assert len(parse_attribute(dw)[0].arguments) == limits.WORDS - 2
+    assert problem([dw, "x"]) == "has more than 1024 words"
+
+
+def test_blank_lines_are_no_words() -> None:
+    assert len(parse_attribute(XFS + "p1" + "\n" * 60_000)) == 1
+
+
 def test_a_number_has_a_bound_and_zeros_before_it_do_not_matter() -> None:
     digits = "10".zfill(limits.DIGITS)
     (directive,) = parse_attribute(XFS.replace("10", digits) + "p1")

@@ -16,6 +16,10 @@ DIRECTIVES_BYTES = 65536
 DIRECTIVES = 64
 """Directives of a job, and strings in ``attributes.system.dw``."""
 
+WORDS = 1024
+"""Words of all strings in ``attributes.system.dw`` together. To parse so many takes a
+few milliseconds."""
+
 NAME_LENGTH = 253
 """Characters of ``name=`` and ``profile=``, which are names of Kubernetes objects."""
 

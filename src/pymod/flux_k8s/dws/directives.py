@@ -20,7 +20,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from flux_k8s.dws.closest import closest
 from flux_k8s.errors import DirectiveError, show
-from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME_LENGTH
+from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME_LENGTH, WORDS
 
 PREFIX = "#DW"
 
@@ -321,6 +321,8 @@ def _check_size(strings: Sequence[str], whole: str) -> None:
         raise _wrong_whole(
             whole, f"has {size} bytes, at most {DIRECTIVES_BYTES} are accepted"
         )
+    if sum(len(string.split()) for string in strings) > WORDS:
+        raise _wrong_whole(whole, f"has more than {WORDS} words")
 
 
 def _too_many(whole: str) -> DirectiveError:
@@ -346,16 +348,14 @@ def _split(string: str, presets: Mapping[str, Sequence[str]]) -> Iterator[str]:
 def _split_directives(string: str) -> Iterator[str]:
     """The texts of the directives in a string. A directive begins at each line, and
     at each word that is the prefix."""
-    for line in string.splitlines():
-        start = 0
-        empty = True
+    for line in filter(str.strip, string.splitlines()):
+        start, empty = 0, True
         for word in _WORD.finditer(line):
             if not empty and word[0] == PREFIX:
                 yield line[start : word.start()].strip()
                 start = word.start()
             empty = False
-        if not empty:
-            yield line[start:].strip()
+        yield line[start:].strip()
 
 
 def _check_names(directives: Iterable[Directive]) -> None:
