@@ -13,7 +13,7 @@ import pytest
 
 from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.eventloop.timers import OneShotTimer
-from flux_k8s.kube.transfers import Interrupted, Transfer, Transfers
+from flux_k8s.kube.transfers import PART, Interrupted, Transfer, Transfers
 from support.client import PATIENCE, Fake, Request, Wire, unused_port
 
 LONG = 3600.0
@@ -28,12 +28,16 @@ class Exchanges:
         self.transfers = Transfers(self.loop)
         self.ends: dict[str, Optional[Exception]] = {}
 
-    def begin(self, url: str, receive: Callable[[Transfer], None]) -> None:
+    def begin(
+        self,
+        url: str,
+        receive: Callable[[Transfer, bytes], None] = lambda transfer, data: None,
+    ) -> None:
         """Begin an exchange."""
         curl = pycurl.Curl()
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.NOSIGNAL, 1)
-        transfer = Transfer(self.transfers, curl, lambda found, _: receive(found), LONG)
+        transfer = Transfer(self.transfers, curl, receive, LONG)
 
         def answer(error: Optional[Exception]) -> None:
             self.ends[url.rpartition("/")[2]] = error
@@ -68,6 +72,9 @@ def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it
         sent.wait(PATIENCE)
         wire.hang()
 
+    def interrupt(transfer: Transfer, data: bytes) -> None:
+        transfer.interrupt()
+
     def hold() -> None:
         if reached.n_waiting < 2:
             exchanges.transfers.call_later(0.01, hold)
@@ -77,12 +84,31 @@ def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it
         sent.wait(PATIENCE)
 
     with Fake(answer) as fake:
-        exchanges.begin(f"http://127.0.0.1:{fake.port}/endless", Transfer.interrupt)
-        exchanges.begin(f"http://127.0.0.1:{fake.port}/whole", lambda transfer: None)
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/endless", interrupt)
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/whole")
         hold()
         assert exchanges.wait_for(2)
         assert isinstance(exchanges.ends["endless"], Interrupted)
         assert exchanges.ends["whole"] is None
+
+
+@pytest.mark.parametrize("size", [PART - 1, PART, PART + 1, 4 * PART, 2_000_000])
+def test_a_long_answer_is_passed_on_in_parts_and_as_a_whole(
+    exchanges: Exchanges, size: int
+) -> None:
+    body = bytes(range(250)) * (size // 250 + 1)
+    parts: list[bytes] = []
+
+    def answer(request: Request, wire: Wire) -> None:
+        wire.text(200, body[:size])
+
+    with Fake(answer) as fake:
+        url = f"http://127.0.0.1:{fake.port}/long"
+        exchanges.begin(url, lambda transfer, data: parts.append(data))
+        assert exchanges.wait_for(1)
+    assert exchanges.ends == {"long": None}
+    assert b"".join(parts) == body[:size]
+    assert max(map(len, parts)) < PART + 16 * 1024  # the longest write of libcurl
 
 
 def test_the_loop_is_idle_when_all_exchanges_are_over(

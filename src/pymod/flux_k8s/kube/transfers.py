@@ -10,6 +10,7 @@ each request, would cost more than most of what the service does with it.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import threading
 import time
@@ -31,6 +32,10 @@ IDLE_CONNECTIONS = 16
 
 TURN = 0.004
 """Seconds after which nothing more is begun in a turn of the loop."""
+
+PART = 64 * 1024
+"""Bytes of a body after which no more is read before they are passed on. By itself
+libcurl reads megabytes at a time, and to parse those would hold up the service."""
 
 _EVENTS = {
     pycurl.POLL_IN: select.EPOLLIN,
@@ -98,6 +103,7 @@ class Transfer:
         self._silence = silence
         self._heard = time.monotonic()
         self._arrived: list[bytes] = []
+        self._size = 0
         self._paused = False
         self._timer: Optional[Timer] = None
         self._answer: Optional[Answer] = None
@@ -131,18 +137,21 @@ class Transfer:
 
     def resume(self) -> None:
         """Receive again."""
-        if self._paused and self._answer is not None:
+        if self._paused:
             self._paused = False
             self._heard = time.monotonic()
-            self._curl.pause(pycurl.PAUSE_CONT)
-            self._transfers.go_on()
+            self._read_on()
 
     def deliver(self) -> None:
         """Pass on what has arrived."""
         data = b"".join(self._arrived)
         self._arrived.clear()
-        if self._answer is not None:
+        read_on = self._size >= PART
+        self._size = 0
+        if data and self._answer is not None:
             self._receive(self, data)
+        if read_on and not self._paused:
+            self._read_on()
 
     def end(self, error: Optional[Exception]) -> None:
         """The exchange is over."""
@@ -162,15 +171,24 @@ class Transfer:
         # it keeps no body of megabytes.
         self._receive = _ignore
 
+    def _read_on(self) -> None:
+        if self._answer is not None:
+            with contextlib.suppress(
+                pycurl.error
+            ):  # it is over; that is passed on next
+                self._curl.pause(pycurl.PAUSE_CONT)
+            self._transfers.go_on()
+
     def _write(self, data: bytes) -> Optional[int]:
         # An exception here would be lost, so the data is passed on after libcurl's
         # turn.
-        if self._paused:
+        if self._paused or self._size >= PART:
             return int(pycurl.WRITEFUNC_PAUSE)
         if not self._arrived:
             self._heard = time.monotonic()
             self._transfers.note_arrival(self)
         self._arrived.append(data)
+        self._size += len(data)
         return None
 
     def _listen(self, seconds: float) -> None:
@@ -384,6 +402,7 @@ class Transfers:
             self._note_ends()
         else:
             transfer, error = self._ended.popleft()
+            transfer.deliver()  # what came while others were passed on
             transfer.end(error)
 
     def _note_ends(self) -> None:
