@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -307,3 +311,56 @@ class Test_failures:
                 False,
                 False,
             ]
+
+
+NO_END = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+int getaddrinfo (const char *node,
+                 const char *service,
+                 const struct addrinfo *hints,
+                 struct addrinfo **res)
+{
+    int (*next) () = (int (*) ()) dlsym (RTLD_NEXT, "getaddrinfo");
+    while (node && strcmp (node, "kube.invalid") == 0)
+        pause ();
+    return next (node, service, hints, res);
+}
+"""
+"""A resolver that never says whether ``kube.invalid`` exists."""
+
+ASK = """
+import sys
+from flux_k8s.ports import WORKFLOW
+from support.client import Service
+
+with Service() as service:
+    client = service.client(sys.argv[1], read_timeout=0.1)
+    print(service.ask(client.get, WORKFLOW, "default", "w").reason)
+    client.get(WORKFLOW, "default", "w", print, key="k")
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="cc, which makes a resolver")
+def test_a_name_that_is_not_resolved_holds_up_nothing(tmp_path: Path) -> None:
+    library = tmp_path / "noend.so"
+    command = ["cc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(library)]
+    subprocess.run([*command, "-ldl"], input=NO_END, text=True, check=True)
+    kubeconfig = write_kubeconfig(tmp_path / "kc", "http://kube.invalid")
+    run = subprocess.run(
+        [sys.executable, "-c", ASK, kubeconfig],
+        env={
+            **os.environ,
+            "LD_PRELOAD": str(library),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.stdout, run.stderr) == ("Timeout\nclosed\n", "")

@@ -30,6 +30,9 @@ T = TypeVar("T")
 IDLE_CONNECTIONS = 16
 """Connections that are kept for later exchanges."""
 
+CLOSE_TIMEOUT = 1.0
+"""Seconds to wait for connections to be closed."""
+
 TURN = 0.004
 """Seconds after which nothing more is begun in a turn of the loop."""
 
@@ -257,7 +260,10 @@ class Transfers:
             self._multi.remove_handle(curl)
             curl.close()
         self._running.clear()
-        self._multi.close()
+        # This waits for the end of threads that resolve names.
+        closing = threading.Thread(target=self._multi.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_TIMEOUT)
         self._epoll.close()
 
     def call(self, function: Function) -> None:
@@ -415,6 +421,8 @@ class Transfers:
 
     def _wait_for(self, what: int, socket: int, multi: Any, data: Any) -> None:
         """libcurl waits for other events of a socket than before."""
+        if self.closed:
+            return
         events = _EVENTS.get(what)
         if events is None:  # none, or libcurl closes the socket
             if socket in self._sockets:

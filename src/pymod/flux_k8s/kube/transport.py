@@ -10,6 +10,7 @@ each request as it is. Other credentials come from the ``kubernetes`` package, t
 from __future__ import annotations
 
 import base64
+import contextlib
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Optional
@@ -35,6 +36,9 @@ _KEEPALIVE = (
 )
 """Options of sockets. A connection whose other end has vanished is closed after 40 s,
 that of a watch included."""
+
+_QUICK_EXIT = 322
+"""CURLOPT_QUICK_EXIT, which pycurl does not name."""
 
 
 class Transport:
@@ -102,6 +106,10 @@ class Transport:
             return self._handles.pop()
         curl = pycurl.Curl()
         curl.setopt(pycurl.NOSIGNAL, 1)
+        # Do not wait for the thread that resolves a name when an exchange is given up.
+        # Before 7.87 libcurl has no such option, and waits.
+        with contextlib.suppress(pycurl.error, TypeError):
+            curl.setopt(_QUICK_EXIT, 1)
         curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
         curl.setopt(pycurl.SOCKOPTFUNCTION, _set_options)
         curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
