@@ -8,17 +8,19 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from email.utils import formatdate
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 
 import flux_k8s.kube.session
-from flux_k8s.ports import WORKFLOW, KubeError
+from flux_k8s.ports import DWS_GROUP, WORKFLOW, KubeError
 from support.client import (
     OK,
+    PATIENCE,
     TOKEN,
     Fake,
     Request,
@@ -311,6 +313,31 @@ class Test_failures:
                 False,
                 False,
             ]
+
+
+def test_an_answer_that_came_while_the_service_was_stopped_is_taken(
+    service: Service, tmp_path: Path
+) -> None:
+    asked, stopped = threading.Event(), threading.Event()
+
+    def answer(request: Request, wire: Wire) -> None:
+        asked.set()
+        stopped.wait(PATIENCE)
+        wire.json(200, OK)
+
+    with Fake(answer) as fake:
+        client = service.client(
+            write_kubeconfig(tmp_path / "kc", fake.port),
+            read_timeout=0.5,
+            api_versions={DWS_GROUP: "v1alpha7"},
+        )
+        answers: list[Any] = []
+        client.get(WORKFLOW, "default", "w", answers.append, key="k")
+        service.run(asked.is_set)
+        stopped.set()
+        time.sleep(1.5)  # longer than any limit
+        service.run(lambda: bool(answers))
+        assert answers == [OK]
 
 
 NO_END = """

@@ -243,7 +243,9 @@ class Session:
 
         curl = transport.handle()
         self._prepare(curl, transport, request, credentials)
-        transfer = Transfer(self._transfers, curl, receive, request.silence)
+        transfer = Transfer(
+            self._transfers, curl, receive, request.silence, request.limit
+        )
         request.begun(transfer)
         try:
             await Call(transfer.begin)
@@ -279,7 +281,6 @@ class Session:
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.HTTPHEADER, headers)
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, int(self._connect_timeout * 1000))
-        curl.setopt(pycurl.TIMEOUT_MS, int((request.limit or 0.0) * 1000))
 
     def _renew(
         self, refused: Optional[Transport], why: Optional[KubeError]

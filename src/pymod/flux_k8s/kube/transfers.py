@@ -87,6 +87,8 @@ class Transfer:
         receive: gets the parts of the body, as they arrive. It does not refer to the
             exchange, which otherwise stays until a full collection of garbage.
         silence: seconds within which something must arrive.
+        limit: seconds for all of it; None for any time. libcurl's own limit would
+            throw away an answer that came while the service was busy, or stopped.
 
     Attributes:
         headers: the lines of the answer's head.
@@ -98,6 +100,7 @@ class Transfer:
         curl: Any,
         receive: Receive,
         silence: float,
+        limit: Optional[float] = None,
     ) -> None:
         self.headers: list[bytes] = []
         self._transfers = transfers
@@ -105,6 +108,7 @@ class Transfer:
         self._receive = receive
         self._silence = silence
         self._heard = time.monotonic()
+        self._end = float("inf") if limit is None else self._heard + limit
         self._arrived: list[bytes] = []
         self._size = 0
         self._paused = False
@@ -198,13 +202,21 @@ class Transfer:
         self._timer = self._transfers.call_later(seconds, self._check)
 
     def _check(self) -> None:
-        left = self._heard + self._silence - time.monotonic()
-        if self._paused:
-            left = self._silence
+        if self._left() <= 0.0:
+            self._transfers.read_all()
+        left = self._left()
+        if self._answer is None:
+            return
         if left > 0.0:
             self._listen(left)
         else:
             self.end(Silence())
+
+    def _left(self) -> float:
+        """Seconds until the exchange is given up."""
+        now = time.monotonic()
+        heard = now if self._paused else self._heard
+        return min(heard + self._silence, self._end) - now
 
 
 class Transfers:
@@ -281,7 +293,11 @@ class Transfers:
         its result is dropped."""
 
         def begin(answer: Answer) -> None:
-            timer = self.call_later(seconds, partial(answer, Silence()))
+            # A result that came while the service was busy, or stopped, is used.
+            timer = self.call_later(
+                seconds,
+                lambda: self._loop.call_soon_threadsafe(partial(end, Silence())),
+            )
 
             def end(result: Union[T, Exception]) -> None:
                 timer.cancel()
@@ -333,6 +349,13 @@ class Transfers:
     def note_arrival(self, transfer: Transfer) -> None:
         """A part of a body has arrived."""
         self._arrived.append(transfer)
+
+    def read_all(self) -> None:
+        """Read what came while the service was busy, or stopped, and pass it on."""
+        for socket, events in self._epoll.poll(0):
+            if socket in self._sockets:
+                self._act(*_action(socket, events))
+        self._pass_on()
 
     def go_on(self) -> None:
         """Let libcurl do what it need not wait for. Nothing is passed on before this
