@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
-from flux_k8s.kube import transfers
 from flux_k8s.kube.transfers import Transfer
 from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 from support.client import (
@@ -33,7 +32,6 @@ from support.client import (
     reply,
     unused_port,
     with_discovery,
-    workflow,
     write_kubeconfig,
 )
 
@@ -336,27 +334,6 @@ class Test_order:
             client.get(WORKFLOW, "default", "w", answers.append, key=str(number))
         service.run(lambda: len(answers) == 1000)
         assert max(later - before for before, later in zip(turns, turns[1:])) < 500
-
-    def test_a_turn_that_is_over_as_it_begins_answers_and_delivers_even_so(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """To read what has arrived may take longer than a turn, each time."""
-        monkeypatch.setattr(transfers, "TURN", 0.0)
-
-        def answer(request: Request, wire: Wire) -> None:
-            if "watch" in request.query:
-                wire.begin_stream()
-                wire.event("ADDED", workflow("w", 2))
-                wire.hang()
-            else:
-                wire.json(200, {"items": [], "metadata": {"resourceVersion": "1"}})
-
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            handler = Recorder()
-            client.watch(WORKFLOW, "default", handler)
-            service.run(lambda: handler.calls == ["synced", "ADDED w"])
-            assert service.ask(client.get, WORKFLOW, "default", "w")["items"] == []
 
     def test_a_client_may_be_closed_by_an_answer(
         self, service: Service, tmp_path: Path

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Callable, Optional
 
 import pycurl
@@ -13,8 +14,21 @@ import pytest
 
 from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.eventloop.timers import OneShotTimer
+from flux_k8s.kube import transfers
 from flux_k8s.kube.transfers import PART, Interrupted, Transfer, Transfers
-from support.client import PATIENCE, Fake, Request, Wire, unused_port
+from flux_k8s.ports import WORKFLOW
+from support.client import (
+    PATIENCE,
+    Fake,
+    Recorder,
+    Request,
+    Service,
+    Wire,
+    unused_port,
+    with_discovery,
+    workflow,
+    write_kubeconfig,
+)
 
 LONG = 3600.0
 """Seconds after which an exchange would be given up; no test takes that long."""
@@ -116,7 +130,7 @@ def test_the_loop_is_idle_when_all_exchanges_are_over(
 ) -> None:
     """libcurl 7.88 of Debian 12 does not take back a time that is past."""
     loop = PollLoop()
-    transfers = Transfers(loop)
+    exchanges = Transfers(loop)
     timers: list[float] = []
     call_later = loop.call_later
 
@@ -128,11 +142,33 @@ def test_the_loop_is_idle_when_all_exchanges_are_over(
         curl = pycurl.Curl()
         curl.setopt(pycurl.URL, f"http://127.0.0.1:{unused_port()}/")
         ends: list[Optional[Exception]] = []
-        Transfer(transfers, curl, lambda found, _: None, LONG).begin(ends.append)
+        Transfer(exchanges, curl, lambda found, _: None, LONG).begin(ends.append)
         assert loop.run(lambda: bool(ends), PATIENCE)
         monkeypatch.setattr(loop, "call_later", note)
         loop.run(lambda: False, 0.2)
         assert len(timers) < 10
     finally:
-        transfers.close()
+        exchanges.close()
         loop.close()
+
+
+def test_a_turn_that_is_over_as_it_begins_answers_and_delivers_even_so(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read what has arrived may take longer than a turn, each time."""
+    monkeypatch.setattr(transfers, "TURN", 0.0)
+
+    def answer(request: Request, wire: Wire) -> None:
+        if "watch" in request.query:
+            wire.begin_stream()
+            wire.event("ADDED", workflow("w", 2))
+            wire.hang()
+        else:
+            wire.json(200, {"items": [], "metadata": {"resourceVersion": "1"}})
+
+    with Fake(with_discovery(answer)) as fake:
+        client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+        handler = Recorder()
+        client.watch(WORKFLOW, "default", handler)
+        service.run(lambda: handler.calls == ["synced", "ADDED w"])
+        assert service.ask(client.get, WORKFLOW, "default", "w")["items"] == []
