@@ -138,6 +138,14 @@ def test_resources_have_a_bound_of_levels() -> None:
             create(nested(levels))
 
 
+def test_resources_have_a_bound_of_values() -> None:
+    core = {"type": "core", "count": 1}
+    most = limits.VALUES // 3
+    create([core] * most)
+    with pytest.raises(BadObject, match="at most 4096 values"):
+        create([core] * (most + 1))
+
+
 def test_a_job_cannot_ask_for_more_nodes_than_there_can_be() -> None:
     resources: list[Any] = [{"type": "node", "count": 2**62}]
     for _ in range(20):

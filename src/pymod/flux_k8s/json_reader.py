@@ -23,7 +23,7 @@ import sys
 from typing import Any, Collection, Optional, Union
 
 from flux_k8s.errors import BadObject
-from flux_k8s.limits import LEVELS
+from flux_k8s.limits import LEVELS, VALUES
 
 INT64_MAX = 2**63 - 1
 """The largest integer of Kubernetes' ``int64`` and of Flux's JSON."""
@@ -249,14 +249,14 @@ def is_number(value: Any) -> bool:
     return number and abs(value) <= sys.float_info.max
 
 
-def check_levels(name: str, path: str, value: Any) -> None:
-    """Refuse a value with more levels of arrays and objects than ``LEVELS``. Python can
-    read deeper JSON than it can write.
+def check_extent(name: str, path: str, value: Any) -> None:
+    """Refuse a value with more levels of arrays and objects than ``LEVELS``, or more
+    values in them than ``VALUES``. Python can read deeper JSON than it can write.
 
     Raises:
-        BadObject: ``value``, at ``path`` of the object ``name``, has more levels.
+        BadObject: ``value``, at ``path`` of the object ``name``, has more.
     """
-    level = [value]
+    level, count = [value], 0
     for _ in range(LEVELS):
         level = [
             item
@@ -268,6 +268,9 @@ def check_levels(name: str, path: str, value: Any) -> None:
         ]
         if not level:
             return
+        count += len(level)
+        if count > VALUES:
+            raise BadObject(name, path, value, f"at most {VALUES} values")
     raise BadObject(name, path, value, f"at most {LEVELS} levels")
 
 

@@ -29,5 +29,9 @@ DIGITS = 32
 LEVELS = 128
 """Levels of arrays and objects in a job's ``resources``."""
 
+VALUES = 4096
+"""Values in all arrays and objects of a job's ``resources``. A vertex has four or five,
+and takes the module about 10 microseconds."""
+
 NODES = 2**31 - 1
 """Nodes that a job may ask for."""

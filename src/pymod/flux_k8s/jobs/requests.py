@@ -19,7 +19,7 @@ from flux_k8s.dws.storagerequest import (
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs.setuppayload import Payload, load
 from flux_k8s.jobs.work import Work
-from flux_k8s.json_reader import Reader, check_levels
+from flux_k8s.json_reader import Reader, check_extent
 from flux_k8s.rfc.jobid import f58
 
 RELEASING = frozenset({"post_run", "teardown", "abort"})
@@ -82,7 +82,7 @@ def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]
     reader = Reader("dws.create", payload)
     jobid = reader.integer("jobid", minimum=0)
     resources = list(reader.list("resources"))
-    check_levels(reader.name, "resources", resources)
+    check_extent(reader.name, "resources", resources)
     urgency = reader.optional_integer("urgency", minimum=0)  # an older plugin has none
     request = StorageRequest(
         userid=reader.integer("userid", minimum=0),
