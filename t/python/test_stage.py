@@ -96,6 +96,17 @@ def test_a_job_asks_for_no_ssd_with_the_resources_of_one_that_had_some() -> None
     settle(system)
 
 
+@pytest.mark.parametrize(
+    "constraint", [{"ranks": ["0-1000000"]}, {"properties": ["^a"] * 10_000}]
+)
+def test_a_job_whose_constraint_is_too_large_fails(constraint: Json) -> None:
+    system = slow()
+    jobid = submit(system, constraints=constraint)
+    settle(system)
+    (found,) = exceptions(system, jobid)
+    assert "constraints" in found["note"]
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5, 6])
 def test_a_job_gets_its_nodes_where_its_storage_is(nodes: int) -> None:
     system = slow(rabbits=3)

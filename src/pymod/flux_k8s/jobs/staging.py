@@ -244,8 +244,8 @@ class Staging:
         if states is None or not self._machine.free_storage.listed:
             raise NoRoom("the nodes, or the storage in use, are not known yet")
         assert info.request is not None
-        wanted = info.request.constraints
-        hosts = states.matching(constraints.parse({} if wanted is None else wanted))
+        wanted = constraints.parse_of_job(info.request.constraints)
+        hosts = states.matching(wanted)
         needed = requested_per_node(info.request.resources)
         return hosts - states.lacking(needed) or hosts
 

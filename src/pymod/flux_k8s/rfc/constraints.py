@@ -26,6 +26,10 @@ MAX_MEMBERS = 2**20
 """More hosts and ranks than this in one constraint, repetitions included, are taken
 for a mistake."""
 
+JOB_MEMBERS, JOB_VALUES = 2**14, 2**10
+"""The most hosts and ranks that the constraint of a job may name, and the most values
+that its operators may have. A guest wrote it."""
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -151,6 +155,17 @@ def parse(
             hostlist, idset or constraint.
     """
     return _parse(obj, name, "", 0, _Size(name, most, most_values))
+
+
+def parse_of_job(obj: Any) -> Constraint:
+    """Read ``attributes.system.constraints`` of a job; None stands for no constraint.
+
+    Raises:
+        BadObject: as :func:`parse`; it is larger than ``JOB_MEMBERS`` and
+            ``JOB_VALUES`` allow.
+    """
+    most, most_values = JOB_MEMBERS, JOB_VALUES
+    return parse({} if obj is None else obj, most=most, most_values=most_values)
 
 
 def exclude_properties(names: Iterable[str]) -> dict[str, Any]:

@@ -33,10 +33,6 @@ MAX_DEPTH = 32
 MAX_COUNT = 2**31 - 1
 """Cores, GPUs, nodes or GiB that a request may have for one thing."""
 
-MAX_HOSTS, MAX_VALUES = 2**14, 2**10
-"""The most hosts and ranks that a constraint may name, and the most values that its
-operators may have."""
-
 SLOT, CORE, GPU = "slot", "core", "gpu"
 ONE = Count.fixed(1)
 
@@ -124,9 +120,7 @@ def parse(jobspec: Any) -> Request:
     places = tuple(map(_place, vertices))
     system = reader.optional_object("attributes.system")
     found = {} if system is None else system.value.get("constraints")
-    constraint = constraints.parse(
-        {} if found is None else found, most=MAX_HOSTS, most_values=MAX_VALUES
-    )
+    constraint = constraints.parse_of_job(found)
     duration = None if system is None else system.optional_number("duration", 0.0)
     return Request(places, constraint, duration or 0.0)
 
