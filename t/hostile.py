@@ -70,7 +70,7 @@ def nonsense(rng: random.Random) -> str:
 
 
 def blanks(rng: random.Random) -> str:
-    return "#DW" + rng.choice(" \t\v\u00a0") * rng.randrange(1, 65_000) + "x"
+    return "#DW" + rng.choice(" \t\v\u00a0\n") * rng.randrange(1, 65_000) + "x"
 
 
 def in_a_directive(rng: random.Random) -> str:
@@ -115,6 +115,7 @@ DIRECTIVES: tuple[Callable[[random.Random], Any], ...] = (
     lambda rng: [nonsense(rng) for _ in range(rng.randrange(1, 6))],
     lambda rng: (XFS + " ") * rng.choice((2, 64, 65, 1_000)),
     lambda rng: "#DW " * rng.choice((64, 65, 16_000)),
+    lambda rng: XFS + " x=y" * rng.choice((1_000, 1_020, 16_000)),
     lambda rng: ["#DW"] * rng.choice((64, 65, 20_000)),
     lambda rng: f"{XFS} x={'y' * rng.choice((60_000, 65_536, 200_000))}",
     lambda rng: rng.choice((None, 7, 1e300, True, {}, {"a": XFS}, [None], "", [])),
@@ -130,7 +131,9 @@ def resources(rng: random.Random) -> list[Any]:
     kind = rng.random()
     if kind < 0.1:
         node["count"] = rng.choice(COUNTS)
-    elif kind < 0.15:
+    elif kind < 0.13:
+        node["with"][0]["with"] = [core] * rng.choice((1_300, 1_400, 10_000))
+    elif kind < 0.18:
         for _ in range(rng.choice((3, 40, 200))):
             count = rng.choice((1, 2**60))
             node = {"type": "rack", "count": count, "with": [node]}
