@@ -291,10 +291,10 @@ class Test_EventQueue:
         monkeypatch.setattr(EventQueue, "PORTION", 1)
         handler, desk = Recorder(), Desk()
         queue = EventQueue(handler, desk)
-        queue.when_room(lambda: handler.calls.append("empty"))
+        queue.when_fewer(queue.CAPACITY, lambda: handler.calls.append("empty"))
         queue.put_events([("ADDED", workflow(str(number))) for number in range(4)])
         assert queue.full
-        queue.when_room(lambda: handler.calls.append("room"))
+        queue.when_fewer(queue.CAPACITY, lambda: handler.calls.append("room"))
         while desk.waiting:
             desk.work()
         assert not queue.full

@@ -463,6 +463,37 @@ class Test_flow:
             service.run(lambda: handler.calls[-1] == f"ADDED {count - 1}")
             assert handler.calls[1:] == [f"ADDED {number}" for number in range(count)]
 
+    def test_a_page_of_a_list_is_asked_for_when_those_before_are_delivered(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """But for the last one, so that nobody waits for it."""
+        monkeypatch.setattr(flux_k8s.kube.watch, "PAGE", 10)
+        monkeypatch.setattr(EventQueue, "PORTION", 1)
+        asked: list[int] = []
+
+        def answer(request: Request, wire: Wire) -> None:
+            if "watch" in request.query:
+                wire.hang()
+                return
+            first = int(request.query.get("continue", 0))
+            asked.append(first)
+            items = [workflow(str(number)) for number in range(first, first + 10)]
+            following = str(first + 10) if first < 90 else ""
+            page = {"resourceVersion": "1", "continue": following}
+            wire.json(200, {"items": items, "metadata": page})
+
+        class Counting(Recorder):
+            def event(self, type: str, object: Json) -> None:
+                assert asked[-1] <= len(self.calls) + 10
+                super().event(type, object)
+
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            handler = Counting()
+            client.watch(WORKFLOW, None, handler)
+            service.run(lambda: handler.calls[-1:] == ["synced"])
+            assert len(handler.view) == 100
+
     def test_a_watch_is_not_opened_again_while_the_service_is_far_behind(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -22,7 +22,7 @@ class EventQueue:
     ``SECONDS`` seconds, are delivered before other work has its turn. A MODIFIED that
     waits is replaced by a newer one of the same object, so that a service which falls
     behind catches up. When ``CAPACITY`` events wait, the queue is ``full``, and whoever
-    puts events into it is to wait with ``when_room``.
+    puts events into it is to wait with ``when_fewer``.
 
     After ``COLLECTED`` events the garbage collector looks at what is new. By itself it
     would not: it counts the objects that were made since less those that were freed,
@@ -47,22 +47,22 @@ class EventQueue:
         self._scheduled = False
         self._uncollected = 0
         self._closed = False
-        self._when_room: list[Callable[[], None]] = []
+        self._when_fewer: list[tuple[int, Callable[[], None]]] = []
 
     @property
     def full(self) -> bool:
         """Whether as many events wait as may."""
         return len(self._waiting) >= self.CAPACITY
 
-    def when_room(self, function: Callable[[], None]) -> None:
-        """Call a function when the queue is not full: at once, or later. After
-        :meth:`close` it is not called any more."""
+    def when_fewer(self, count: int, function: Callable[[], None]) -> None:
+        """Call a function when fewer than ``count`` events wait: at once, or later.
+        After :meth:`close` it is not called any more."""
         if self._closed:
             return
-        if self.full:
-            self._when_room.append(function)
-        else:
+        if len(self._waiting) < count:
             function()
+        else:
+            self._when_fewer.append((count, function))
 
     def put_events(self, events: Iterable[Event]) -> None:
         """Have ``handler.event`` called for each event."""
@@ -81,7 +81,7 @@ class EventQueue:
         self._closed = True
         self._waiting.clear()
         self._latest.clear()
-        self._when_room.clear()
+        self._when_fewer.clear()
 
     def _put(self, items: list[_QueuedEvent]) -> None:
         if self._closed or not items:
@@ -110,10 +110,10 @@ class EventQueue:
         item = self._waiting.popleft()
         if item.key is not None and self._latest.get(item.key) is item:
             del self._latest[item.key]
-        if self._when_room and not self.full:
-            released, self._when_room = self._when_room, []
-            for function in released:
-                function()
+        if self._when_fewer:
+            held, self._when_fewer = self._when_fewer, []
+            for count, function in held:
+                self.when_fewer(count, function)
         return item
 
     def _deliver_portion(self) -> None:

@@ -180,9 +180,7 @@ class Transfer:
 
     def _read_on(self) -> None:
         if self._answer is not None:
-            with contextlib.suppress(
-                pycurl.error
-            ):  # it is over; that is passed on next
+            with contextlib.suppress(pycurl.error):  # it is over: that comes next
                 self._curl.pause(pycurl.PAUSE_CONT)
             self._transfers.go_on()
 
@@ -355,7 +353,8 @@ class Transfers:
         for socket, events in self._epoll.poll(0):
             if socket in self._sockets:
                 self._act(*_action(socket, events))
-        self._pass_on()
+        while self._has_news:
+            self._pass_on()
 
     def go_on(self) -> None:
         """Let libcurl do what it need not wait for. Nothing is passed on before this

@@ -129,8 +129,10 @@ class Informer:
                 items = []
             if not isinstance(items, list) or not isinstance(metadata, dict):
                 raise KubeError(0, "BadResponse", "the answer is not a list")
-            await self._room()
             self._queue.put_events(self._cache.add_page(items))
+            # The next page comes while this one is delivered, and no sooner: its JSON
+            # takes many times the memory of what the service keeps of it.
+            await self._fewer_than(PAGE)
             if not metadata.get("continue"):
                 self._queue.put_events(self._cache.end_list(resource_version_of(page)))
                 self._queue.put_synced()
@@ -141,7 +143,7 @@ class Informer:
         """Watch until the server ends the watch, as it does every few minutes. One that
         ends as it began, such as that of a server that ends, is opened again at once:
         if that fails as well, its error says more."""
-        await self._room()
+        await self._fewer_than(self._queue.CAPACITY)
         timeout = self._timeout * self._rng.uniform(1.0, 1.2)
         query = {
             **self._selector,
@@ -159,7 +161,7 @@ class Informer:
             self._take(lines.split(data))
             if self._queue.full:
                 transfer.pause()
-                self._queue.when_room(transfer.resume)
+                self._queue.when_fewer(self._queue.CAPACITY, transfer.resume)
 
         opened = time.monotonic()
         try:
@@ -198,9 +200,9 @@ class Informer:
         finally:
             self._queue.put_events(events)
 
-    def _room(self) -> Call[None]:
-        """Wait until the queue is not full."""
-        return Call(lambda answer: self._queue.when_room(partial(answer, None)))
+    def _fewer_than(self, count: int) -> Call[None]:
+        """Wait until fewer events than that wait for their delivery."""
+        return Call(lambda answer: self._queue.when_fewer(count, partial(answer, None)))
 
 
 def _ignore(result: None) -> None:
