@@ -33,7 +33,7 @@ class EventQueue:
     PORTION = 50
     SECONDS = 0.002
     CAPACITY = 10_000
-    COLLECTED = 200
+    COLLECTED = 100
 
     def __init__(
         self,

@@ -242,12 +242,13 @@ class Transfers:
         self._functions: deque[Function] = deque()
         self._in_turn = False
         self._scheduled = False
+        self._functions_first = False
         self._running: dict[Any, Transfer] = {}
         self._some_ended = False
         self._arrived: deque[Transfer] = deque()
         self._ended: deque[tuple[Transfer, Optional[Exception]]] = deque()
         self.closed = False
-        loop.add_reader(self._epoll.fileno(), self._turn)
+        loop.add_reader(self._epoll.fileno(), self._ready)
 
     def __len__(self) -> int:
         """The number of functions that wait."""
@@ -379,6 +380,11 @@ class Transfers:
             self._scheduled = True
             self._loop.call_later(0.0, self._scheduled_turn)
 
+    def _ready(self) -> None:
+        """A socket is ready. One turn is enough in a turn of the loop."""
+        if not self._scheduled:
+            self._turn()
+
     def _scheduled_turn(self) -> None:
         self._scheduled = False
         self._turn()
@@ -389,22 +395,33 @@ class Transfers:
         self._in_turn = True
         end = time.monotonic() + TURN
         try:
-            # To read may take longer than the turn, each time, and so may an answer.
-            # Something is passed on, and a function is called, even so.
-            while self._read_one() or self._waiting:
-                while self._has_news:
-                    self._pass_on()
-                    if time.monotonic() >= end:
-                        break
-                while self._functions:
-                    self._functions.popleft()()
-                    if time.monotonic() >= end:
-                        break
-                if self.closed or time.monotonic() >= end:
-                    break
+            # What is read, or passed on, may take longer than the turn, each time. The
+            # functions that wait have the next turn then.
+            over = self._functions_first and self._call_functions(end)
+            self._functions_first = False
+            while not over and (self._read_one() or self._waiting):
+                over = self._functions_first = self._pass_on_all(end)
+                over = over or self._call_functions(end)
         finally:
             self._in_turn = False
             self._turn_later()
+
+    def _pass_on_all(self, end: float) -> bool:
+        """Pass on what has arrived and which exchanges are over; whether the turn is
+        over."""
+        while self._has_news:
+            self._pass_on()
+            if time.monotonic() >= end:
+                return True
+        return self.closed
+
+    def _call_functions(self, end: float) -> bool:
+        """Call the functions that wait; whether the turn is over."""
+        while self._functions:
+            self._functions.popleft()()
+            if time.monotonic() >= end:
+                return True
+        return self.closed
 
     def _read_one(self) -> bool:
         """Let libcurl read from a socket, or write to it; whether one was ready. One at
