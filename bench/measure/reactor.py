@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import select
 import time
 from typing import Callable, Optional
 
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.loop import Readers
 from rabbitsim.loop import Loop, LoopTimer
 
 CALLBACKS_PER_TURN = 32
@@ -28,24 +28,18 @@ class Reactor(Loop):
         super().__init__()
         self.callbacks = CallbackQueue()
         self.call_soon_threadsafe = self.callbacks.put
-        self._poll = select.poll()
-        self._readers: dict[int, Callable[[], object]] = {}
-        self.add_reader(
-            self.callbacks.fileno(), lambda: self.callbacks.run(CALLBACKS_PER_TURN)
-        )
+        self._readers = Readers()
+        self.add_reader = self._readers.add
+        self.remove_reader = self._readers.remove
+        self.add_reader(self.callbacks.fileno(), self._run_callbacks)
         self.gaps: list[float] = []
         self.used: list[float] = []
 
     def now(self) -> float:
         return time.time()
 
-    def add_reader(self, fd: int, function: Callable[[], object]) -> None:
-        self._readers[fd] = function
-        self._poll.register(fd, select.POLLIN)
-
-    def remove_reader(self, fd: int) -> None:
-        del self._readers[fd]
-        self._poll.unregister(fd)
+    def _run_callbacks(self) -> None:
+        self.callbacks.run(CALLBACKS_PER_TURN)
 
     def run(self, until: Callable[[], bool], timeout: float) -> bool:
         """Run until ``until()`` (then True) or for ``timeout`` seconds."""
@@ -56,9 +50,7 @@ class Reactor(Loop):
                 return False
             due = self.next_due()
             wait = min(end, due if due is not None else end) - now
-            for fd, _ in self._poll.poll(max(wait, 0.0) * 1e3):
-                if fd in self._readers:
-                    self._readers[fd]()
+            self._readers.wait(max(wait, 0.0))
             self._fire_due()
         return True
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.kube.transfers import Transfer
 from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 from support.client import (
@@ -34,6 +35,12 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
+
+
+def refused_client(service: Service, tmp_path: Path) -> KubeClient:
+    """A client of a server that is not there."""
+    kubeconfig = write_kubeconfig(tmp_path / "kc", unused_port())
+    return service.client(kubeconfig, api_versions={DWS_GROUP: "v1alpha7"})
 
 
 class Test_requests:
@@ -302,9 +309,7 @@ class Test_order:
         self, service: Service, tmp_path: Path
     ) -> None:
         """Nothing listens there: libcurl may know it as soon as it tries."""
-        versions = {DWS_GROUP: "v1alpha7"}
-        kubeconfig = write_kubeconfig(tmp_path / "kc", unused_port())
-        client = service.client(kubeconfig, api_versions=versions)
+        client = refused_client(service, tmp_path)
         answers: list[Any] = []
 
         def done(answer: Any) -> None:
@@ -319,9 +324,7 @@ class Test_order:
     def test_requests_that_fail_at_once_let_others_have_their_turns(
         self, service: Service, tmp_path: Path
     ) -> None:
-        versions = {DWS_GROUP: "v1alpha7"}
-        kubeconfig = write_kubeconfig(tmp_path / "kc", unused_port())
-        client = service.client(kubeconfig, api_versions=versions)
+        client = refused_client(service, tmp_path)
         answers: list[Any] = []
         turns: list[int] = []
 

@@ -13,11 +13,12 @@ import heapq
 import itertools
 import os
 import queue
-import select
 import signal
 import threading
 import time
 from typing import Callable, Optional
+
+from flux_k8s.eventloop.loop import Readers
 
 
 class LoopTimer:
@@ -107,8 +108,9 @@ class RealLoop(Loop):
         super().__init__()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._poll = select.poll()
-        self._readers: dict[int, Callable[[], None]] = {}
+        self._readers = Readers()
+        self.add_reader = self._readers.add
+        self.remove_reader = self._readers.remove
         self.add_reader(self._wake_read, self._woken)
         self._epoch = time.time() - time.monotonic()
         # A signal's handler may call where it interrupts a call.
@@ -129,16 +131,6 @@ class RealLoop(Loop):
                 except BlockingIOError:
                     pass  # the pipe is full: the loop will wake up anyway
 
-    def add_reader(self, fd: int, function: Callable[[], None]) -> None:
-        """Call ``function`` whenever a file descriptor is readable."""
-        self._readers[fd] = function
-        self._poll.register(fd, select.POLLIN)
-
-    def remove_reader(self, fd: int) -> None:
-        """Do not watch a file descriptor any more."""
-        del self._readers[fd]
-        self._poll.unregister(fd)
-
     def run(
         self,
         until: Callable[[], bool] = lambda: False,
@@ -158,7 +150,7 @@ class RealLoop(Loop):
             if due is not None and due <= now:
                 self._fire_next()
             limits = [max(0.0, t - now) for t in (due, end) if t is not None]
-            self._wait(min(limits) if limits else None)
+            self._readers.wait(min(limits) if limits else None)
 
     def run_interruptible(self, until: Callable[[], bool]) -> bool:
         """Run until ``until()`` is true (then True) or SIGINT came (then False). A
@@ -175,11 +167,6 @@ class RealLoop(Loop):
         finally:
             signal.signal(signal.SIGINT, before)
         return until()
-
-    def _wait(self, seconds: Optional[float]) -> None:
-        for fd, _ in self._poll.poll(None if seconds is None else seconds * 1e3):
-            if fd in self._readers:
-                self._readers[fd]()
 
     def _woken(self) -> None:
         os.read(self._wake_read, 4096)

@@ -20,7 +20,6 @@ class ReactorLoop:
 
     def __init__(self, handle: Any, clock: Clock, callbacks: CallbackQueue) -> None:
         self._handle = handle
-        self._callbacks = callbacks
         self._watchers: dict[int, Any] = {}
         self.call_later = clock.call_later
         self.call_soon_threadsafe = callbacks.put

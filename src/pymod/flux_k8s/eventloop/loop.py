@@ -32,6 +32,32 @@ class EventLoop(Protocol):
         """Do not watch a file descriptor any more."""
 
 
+class Readers:
+    """The file descriptors that a loop watches, and what it calls for each."""
+
+    def __init__(self) -> None:
+        self._functions: dict[int, Function] = {}
+        self._poll = select.poll()
+
+    def add(self, fd: int, function: Function) -> None:
+        """As :meth:`EventLoop.add_reader`."""
+        self._functions[fd] = function
+        self._poll.register(fd, select.POLLIN)
+
+    def remove(self, fd: int) -> None:
+        """As :meth:`EventLoop.remove_reader`."""
+        del self._functions[fd]
+        self._poll.unregister(fd)
+
+    def wait(self, seconds: Optional[float]) -> None:
+        """Wait until one is readable, or for so long (None: any time), and call the
+        functions of those that are."""
+        for fd, _ in self._poll.poll(None if seconds is None else seconds * 1e3):
+            function = self._functions.get(fd)
+            if function is not None:  # another may have removed it
+                function()
+
+
 class PollLoop:
     """An event loop that runs until something has come about."""
 
@@ -39,8 +65,9 @@ class PollLoop:
         self._callbacks = CallbackQueue()
         self._due: Optional[float] = None
         self._timers = Timers(self._arm)
-        self._readers: dict[int, Function] = {}
-        self._poll = select.poll()
+        self._readers = Readers()
+        self.add_reader = self._readers.add
+        self.remove_reader = self._readers.remove
         self.add_reader(self._callbacks.fileno(), self._run_callbacks)
 
     def call_later(self, delay: float, function: Function) -> OneShotTimer:
@@ -51,16 +78,6 @@ class PollLoop:
         """As of :class:`EventLoop`."""
         self._callbacks.put(function)
 
-    def add_reader(self, fd: int, function: Function) -> None:
-        """As of :class:`EventLoop`."""
-        self._readers[fd] = function
-        self._poll.register(fd, select.POLLIN)
-
-    def remove_reader(self, fd: int) -> None:
-        """As of :class:`EventLoop`."""
-        del self._readers[fd]
-        self._poll.unregister(fd)
-
     def run(self, until: Callable[[], bool], timeout: Optional[float] = None) -> bool:
         """Run until ``until()`` (then True), or for ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
@@ -69,11 +86,7 @@ class PollLoop:
             if end is not None and now >= end:
                 return False
             limits = [limit for limit in (self._due, end) if limit is not None]
-            wait = max(0.0, min(limits) - now) * 1e3 if limits else None
-            for fd, _ in self._poll.poll(wait):
-                reader = self._readers.get(fd)
-                if reader is not None:  # another may have removed it
-                    reader()
+            self._readers.wait(max(0.0, min(limits) - now) if limits else None)
             if self._due is not None and self._due <= time.monotonic():
                 self._due = None
                 self._timers.run()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from flux_k8s.kube.cache import Event, ObjectKey
-from flux_k8s.ports import Deliver, Json, KubeError, WatchHandler
+from flux_k8s.ports import Json, KubeError, WatchHandler
 
 
 class EventQueue:
@@ -38,7 +38,7 @@ class EventQueue:
     def __init__(
         self,
         handler: WatchHandler,
-        deliver: Deliver,
+        deliver: Callable[[Callable[[], None]], None],
     ) -> None:
         self._handler = handler
         self._deliver = deliver

@@ -221,10 +221,9 @@ class Transfers:
     """The exchanges of a client, in an event loop.
 
     libcurl says which sockets it waits for, and until when. One epoll has them all, and
-    the loop watches the epoll. In each turn of the loop libcurl reads or writes first,
-    so that a watch is read although the service falls behind with its events. Then what
-    has arrived is passed on, and the functions of :meth:`call` are called, before
-    another socket has its turn.
+    the loop watches the epoll. In a turn one socket after the other is read or written,
+    what has arrived is passed on, and the functions of :meth:`call` are called. So a
+    watch is read although the service falls behind with its events.
 
     Attributes:
         closed: :meth:`close` was called.
