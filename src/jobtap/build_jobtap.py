@@ -17,6 +17,7 @@ COMPONENT = Component(
     # Lowest first: a file calls none that comes after it (doc/architecture.md).
     sources=[
         "src/jobtap/text.c",
+        "src/jobtap/window.c",
         "src/jobtap/job.c",
         "src/jobtap/jobspec.c",
         "src/jobtap/eventlog.c",

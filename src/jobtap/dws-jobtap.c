@@ -118,6 +118,7 @@ static void dws_destroy (struct dws *dws)
             dws_job_enter (job, DWS_DONE);
             job->dws = NULL;
         }
+        dws_requests_clear (dws);
         dws_abort_clear (dws);
         dws_tasks_clear (dws);
         dws_dataout_clear (dws);
@@ -135,6 +136,7 @@ int flux_plugin_init (flux_plugin_t *p)
         || !(dws = calloc (1, sizeof (*dws))))
         return -1;
     dws->p = p;
+    dws->send_request = dws_send_request;
     if (flux_plugin_aux_set (p,
                              DWS_AUX,
                              dws,

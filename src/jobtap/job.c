@@ -16,8 +16,7 @@
 
 void dws_job_enter (struct dws_job *job, enum dws_phase phase)
 {
-    flux_future_destroy (job->f);
-    job->f = NULL;
+    dws_job_drop_request (job);
     job->exec_asked = false;
     job->changed = false;
     flux_watcher_destroy (job->timer);

@@ -44,6 +44,7 @@ enum dws_phase {
 
 struct dws_abort;
 struct dws_dataout;
+struct dws_job;
 
 /* The plugin: one per load. */
 struct dws {
@@ -58,6 +59,10 @@ struct dws {
     struct dws_job *first;       // jobs in the order in which they were seen
     struct dws_job *last;
     struct dws_abort *aborts;    // dws.abort requests not answered yet
+    int requests;                // how many jobs have a request in flight
+    int waiting;                 // how many jobs wait to send theirs
+    flux_watcher_t *request_timer;                // when they do
+    void (*send_request) (struct dws_job *job);   // how: see window.c
     flux_future_t *f_exec;       // asks job-exec which jobs have tasks
     flux_watcher_t *exec_timer;  // when to ask
     struct dws_dataout *dataout; // who waits for data; NULL if nobody ever did
@@ -105,9 +110,27 @@ struct dws_job {
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight
+    bool in_flight;              // a request of ours is, or a look-up for it
+    bool waits;                  // to send the request
     bool accepted;               // dws.post_run was answered
     flux_watcher_t *timer;
 };
+
+/* window.c: how many requests are in flight.
+ */
+
+/* Have dws->send_request called with the job when its turn comes, instead of
+ * the request that it has in flight. That puts the future into job->f; each one
+ * that follows in its place belongs to the same request.
+ */
+void dws_job_queue_request (struct dws_job *job);
+
+/* Neither is a request in flight, nor does one wait. */
+void dws_job_drop_request (struct dws_job *job);
+
+/* The request was answered, or cannot be sent. */
+void dws_job_request_done (struct dws_job *job);
+void dws_requests_clear (struct dws *dws);
 
 /* job.c: the life of the struct.
  */

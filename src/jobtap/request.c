@@ -43,6 +43,7 @@ static void request_cb (flux_future_t *f, void *arg)
     enum dws_answer answer;
 
     job->f = NULL; // ours now: the job may end below
+    dws_job_request_done (job);
     answer = dws_answer_get (f, reason, sizeof (reason));
     if (answer != DWS_ANSWER_ABSENT && answer != DWS_ANSWER_LATER)
         job->delivered = true;
@@ -74,6 +75,7 @@ static void request_failed (struct dws_job *job, const char *what)
              " again: %s",
              what,
              strerror (errno));
+    dws_job_request_done (job);
 }
 
 static void send_create (struct dws_job *job)
@@ -147,6 +149,7 @@ static void send_count (struct dws_job *job)
 
 static void R_failed (struct dws_job **jobp, flux_future_t *f)
 {
+    dws_job_request_done (*jobp);
     dws_job_raise (jobp,
                    "error reading R: %s; please submit it again",
                    future_strerror (f, errno));
@@ -244,24 +247,30 @@ void dws_job_ask_teardown (struct dws_job *job)
         request_failed (job, "dws.teardown");
 }
 
+void dws_send_request (struct dws_job *job)
+{
+    if (job->phase == DWS_SETUP)
+        send_setup (job);
+    else if (job->phase == DWS_DEPEND && job->uncounted)
+        send_count (job);
+    else if (job->phase == DWS_DEPEND)
+        send_create (job);
+    else if (!dws_job_has_tasks (job))
+        send_post_run (job);
+}
+
 void dws_job_send_request (struct dws_job *job)
 {
-    flux_future_destroy (job->f);
-    job->f = NULL;
+    dws_job_drop_request (job);
     job->accepted = false;
     switch (job->phase) {
         case DWS_DEPEND:
-            if (job->uncounted)
-                send_count (job);
-            else
-                send_create (job);
-            break;
         case DWS_SETUP:
-            send_setup (job);
+            dws_job_queue_request (job);
             break;
         case DWS_POST_RUN:
             if (!dws_job_has_tasks (job))
-                send_post_run (job);
+                dws_job_queue_request (job);
             if (job->aborted) // the module may have died before it was done
                 dws_abort (job->dws, job->id);
             break;

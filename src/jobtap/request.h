@@ -78,10 +78,13 @@ void dws_abort_clear (struct dws *dws);
  * Sending posts nothing.
  */
 
-/* Send the request of the job's phase, or send it again. In DWS_POST_RUN there
- * is none as long as the job has tasks.
+/* Send the request of the job's phase, or send it again, when its turn comes.
+ * In DWS_POST_RUN there is none as long as the job has tasks.
  */
 void dws_job_send_request (struct dws_job *job);
+
+/* It is the job's turn: dws->send_request. */
+void dws_send_request (struct dws_job *job);
 
 /* The payload of dws.create has changed: send it again, but not before the one
  * that is in flight is answered.

@@ -559,16 +559,89 @@ def pages(manager: JobManager) -> Iterator[tuple[list[int], list[str]]]:
         payload = {"cursor": answer["cursor"]} if "cursor" in answer else None
 
 
-def test_hello_is_answered_in_portions_and_requests_are_sent_again_in_the_same(
+def creates(manager: JobManager, error: int = 0) -> list[int]:
+    """Answer each dws.create that is sent, one by one; the jobs. A request is in flight
+    for no more than some of the jobs, although there are more to be asked for."""
+    jobs = []
+    manager.advance(0.0)
+    while "dws.create" in manager.topics():
+        assert manager.topics().count("dws.create") < MANY / 1.5
+        payload, done = manager.take("dws.create")
+        done(error, "", None if error else OK)
+        jobs.append(payload["jobid"])
+        manager.advance(0.0)
+    return jobs
+
+
+def test_hello_is_answered_in_portions_and_all_requests_are_sent_again(
     manager: JobManager,
 ) -> None:
     many(manager)
+    assert creates(manager) == list(manager.jobs)
     told = []
     for ids, topics in pages(manager):
         assert 0 < len(ids) < MANY / 2
         assert topics == ["dws.create"] * len(ids)
+        assert creates(manager) == ids
         told += ids
     assert told == list(manager.jobs)
+
+
+def test_a_hello_that_is_faster_than_the_answers_has_each_request_sent_once(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    assert creates(manager) == list(manager.jobs)
+    payload: dict[str, Any] = {}
+    while "cursor" in (answer := manager.request("hello", payload)):
+        payload = {"cursor": answer["cursor"]}
+    assert creates(manager) == list(manager.jobs)
+
+
+def test_requests_that_wait_do_so_no_longer_than_their_jobs(
+    manager: JobManager,
+) -> None:
+    """Of those in flight, and of those that wait for them, each second job ends."""
+    many(manager)
+    for jobid in range(1, MANY + 1, 2):
+        manager.raise_exception(jobid, "cancel", 0, "")
+    assert all(manager.jobs[i].state == INACTIVE for i in range(MANY - 9, MANY, 2))
+    rest = [jobid for jobid in creates(manager) if jobid % 2 == 0]
+    assert rest == list(range(2, MANY + 1, 2))
+
+
+def test_all_jobs_in_flight_may_end_at_once(manager: JobManager) -> None:
+    many(manager)
+    sent = manager.topics().count("dws.create")
+    for jobid in range(1, sent + 1):
+        manager.raise_exception(jobid, "cancel", 0, "")
+        manager.request("epilog-remove", {"id": jobid})
+    manager.rpcs.clear()
+    assert creates(manager) == list(range(sent + 1, MANY + 1))
+
+
+def test_the_request_of_an_older_job_comes_before_those_of_newer_ones(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "sched")
+    for jobid in range(2, MANY + 1):
+        manager.submit(jobid, {"dw": "#DW a"})
+    manager.post(job, "alloc")
+    while "kvs" not in manager.topics() and "dws.setup" not in manager.topics():
+        manager.take("dws.create")[1](0, "", OK)
+        manager.advance(0.0)
+        manager.answer_lookups()
+    sent = MANY - 1 - manager.topics().count("dws.create")
+    assert 0 < sent < MANY - 1
+
+
+def test_each_of_many_jobs_says_that_it_waits_for_the_module(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    assert creates(manager, errno.ENOSYS) == list(manager.jobs)
+    memo = "the dws module is not loaded"
+    assert all(job.memo["dws"] == memo for job in manager.jobs.values())
 
 
 def test_jobs_may_come_and_go_between_the_portions_of_hello(

@@ -1,0 +1,107 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* window.c: which jobs have a request in flight, and which wait to send theirs
+ *
+ * Only so many are in flight. The next ones are sent when half of them are
+ * answered, those of older jobs first. So neither a guest who submits thousands
+ * of jobs, nor a hello about all of them, fills the queues of the module and of
+ * the job manager, in which the requests of others would wait.
+ */
+
+#include "job.h"
+
+/* The most jobs with a request in flight. The module answers each as soon as it
+ * has seen it.
+ */
+#define REQUESTS_MAX 64
+
+/* Send the request of a job that waits. */
+static void send_request (struct dws_job *job)
+{
+    struct dws *dws = job->dws;
+
+    job->waits = false;
+    dws->waiting--;
+    job->in_flight = true;
+    dws->requests++;
+    dws->send_request (job);
+    if (!job->f)
+        dws_job_request_done (job);
+}
+
+static void send_cb (flux_reactor_t *r,
+                     flux_watcher_t *w,
+                     int revents,
+                     void *arg)
+{
+    struct dws *dws = arg;
+    struct dws_job *job;
+
+    dws_requests_clear (dws);
+    for (job = dws->first;
+         job && dws->waiting > 0 && dws->requests < REQUESTS_MAX;
+         job = job->next) {
+        if (job->waits)
+            send_request (job);
+    }
+}
+
+/* Send what waits, but not here: a request is dropped in the midst of other
+ * things.
+ */
+static void send_later (struct dws *dws)
+{
+    if (dws->waiting == 0
+        || dws->requests > REQUESTS_MAX / 2
+        || dws->request_timer)
+        return;
+    if (!(dws->request_timer = flux_timer_watcher_create (
+              flux_get_reactor (dws->h), 0., 0., send_cb, dws))) {
+        flux_log_error (dws->h, "dws: error starting a timer");
+        return;
+    }
+    flux_watcher_start (dws->request_timer);
+}
+
+void dws_job_queue_request (struct dws_job *job)
+{
+    struct dws *dws = job->dws;
+
+    dws_job_drop_request (job);
+    job->waits = true;
+    dws->waiting++;
+    if (dws->waiting == 1 && dws->requests < REQUESTS_MAX)
+        send_request (job);
+    else
+        send_later (dws);
+}
+
+void dws_job_drop_request (struct dws_job *job)
+{
+    flux_future_destroy (job->f);
+    job->f = NULL;
+    if (job->waits) {
+        job->waits = false;
+        job->dws->waiting--;
+    }
+    dws_job_request_done (job);
+}
+
+void dws_job_request_done (struct dws_job *job)
+{
+    if (job->in_flight) {
+        job->in_flight = false;
+        job->dws->requests--;
+        send_later (job->dws);
+    }
+}
+
+void dws_requests_clear (struct dws *dws)
+{
+    flux_watcher_destroy (dws->request_timer);
+    dws->request_timer = NULL;
+}
+
+// vi:ts=4 sw=4 expandtab
