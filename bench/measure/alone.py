@@ -60,7 +60,7 @@ class Alone:
         ]
         self._next = FIRST_JOB + running + ended
         self._kube = KubeClient(kubeconfig, loop=self.reactor, log=self.flux.log)
-        self._reader = ReaderProcess(self.reactor.callbacks.put)
+        self._reader = ReaderProcess(self.reactor.call_soon_threadsafe)
         settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
         self.service = make_service(
             self.flux,

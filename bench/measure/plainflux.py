@@ -111,8 +111,8 @@ class PlainFlux:
         self._send(method, payload)
 
     def _later(self, function: Callable[[], None]) -> None:
-        """As a message of the broker, of which a turn handles some only."""
-        self._reactor.callbacks.put(function)
+        """As a message of the broker."""
+        self._reactor.messages.put(function)
 
     def _send(self, method: str, payload: Any) -> None:
         service = self.service

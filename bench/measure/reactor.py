@@ -8,17 +8,20 @@ import time
 from typing import Callable, Optional
 
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
-from flux_k8s.eventloop.loop import Readers
-from rabbitsim.loop import Loop, LoopTimer
+from flux_k8s.eventloop.loop import PollLoop
+from flux_k8s.eventloop.timers import OneShotTimer
 
 CALLBACKS_PER_TURN = 32
 """As in ``flux_k8s.broker.process``."""
 
 
-class Reactor(Loop):
-    """Timers, and a queue of callbacks that takes turns with them.
+class Reactor(PollLoop):
+    """The timers and the queue of callbacks of the service, which take turns with
+    what it reads.
 
     Attributes:
+        messages: what Flux has for the service. Of these a turn handles one, as
+            libflux does (``handle_cb`` of its ``msg_handler.c``).
         gaps: how late each beat was, in seconds.
         used: the seconds of processor time that went by since the beat before, which
             others' work on this machine disturbs less.
@@ -26,58 +29,30 @@ class Reactor(Loop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.callbacks = CallbackQueue()
-        self.call_soon_threadsafe = self.callbacks.put
-        self._readers = Readers()
-        self.add_reader = self._readers.add
-        self.remove_reader = self._readers.remove
-        self.add_reader(self.callbacks.fileno(), self._run_callbacks)
+        self.messages = CallbackQueue()
+        self.add_reader(self.messages.fileno(), self._handle_message)
         self.gaps: list[float] = []
         self.used: list[float] = []
 
     def now(self) -> float:
         return time.time()
 
-    def _run_callbacks(self) -> None:
-        self.callbacks.run(CALLBACKS_PER_TURN)
-
-    def run(self, until: Callable[[], bool], timeout: float) -> bool:
-        """Run until ``until()`` (then True) or for ``timeout`` seconds."""
-        end = self.now() + timeout
-        while not until():
-            now = self.now()
-            if now >= end:
-                return False
-            due = self.next_due()
-            wait = min(end, due if due is not None else end) - now
-            self._readers.wait(max(wait, 0.0))
-            self._fire_due()
-        return True
-
-    def _fire_due(self) -> None:
-        """Timers that are due now, but not those that they start."""
-        now = self.now()
-        for _ in range(len(self._heap)):
-            due = self.next_due()
-            if due is None or due > now:
-                return
-            self._fire_next()
-
     def beat(self, interval: float = 0.001) -> Callable[[], None]:
         """Note how late a timer is, again and again, until the function that is
         returned is called."""
         self.gaps, self.used = [], []
-        timer: Optional[LoopTimer] = None
-        before = 0.0
+        timer: Optional[OneShotTimer] = None
+        due = before = 0.0
 
         def start() -> None:
-            nonlocal timer, before
+            nonlocal timer, due, before
+            due = time.monotonic() + interval
             timer = self.call_later(interval, tick)
             before = time.thread_time()
 
         def tick() -> None:
             if timer is not None:
-                self.gaps.append(self.now() - timer.when)
+                self.gaps.append(time.monotonic() - due)
                 self.used.append(time.thread_time() - before)
                 start()
 
@@ -89,3 +64,9 @@ class Reactor(Loop):
 
         start()
         return stop
+
+    def _run_callbacks(self) -> None:
+        self._callbacks.run(CALLBACKS_PER_TURN)
+
+    def _handle_message(self) -> None:
+        self.messages.run(1)
