@@ -15,7 +15,7 @@ from typing import Callable, Optional
 
 Function = Callable[[], None]
 
-TURN = 0.005
+TURN = 0.003
 """Seconds after which no other function is called in a turn of the reactor."""
 
 FEW = 64

@@ -33,7 +33,7 @@ IDLE_CONNECTIONS = 16
 CLOSE_TIMEOUT = 1.0
 """Seconds to wait for connections to be closed."""
 
-TURN = 0.004
+TURN = 0.002
 """Seconds after which nothing more is begun in a turn of the loop."""
 
 PART = 64 * 1024
