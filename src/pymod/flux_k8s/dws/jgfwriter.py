@@ -10,7 +10,7 @@ to one job as a whole.
 
 The graph of a large system has a million vertices. Most of them are cores that differ
 in a number only. So the graph is made as text, a piece for each node, from one template
-for all nodes with the same cores.
+for all nodes with the same cores, which is cut where nodes differ.
 
 The graph lacks the keys that Fluxion 0.54 fills in by itself (``basename``,
 ``uniq_id``, the name of a core), and ``writer``, which Fluxion does not accept in a
@@ -43,10 +43,6 @@ node can have two, and rounding up costs a job less than 3 % of a Rabbit. With m
 rounding costs less, but every R and every match gets longer. Fluxion's own test of a
 graph with Rabbits has 36, too.
 """
-
-# Placeholders of a template, for the parts in which vertices differ. They are control
-# characters, which JSON text does not have.
-_NUMBER, _RANK, _PATH = "\0", "\1", "\2"
 
 
 class GraphError(DWSError):
@@ -137,12 +133,10 @@ class _Leaf(NamedTuple):
 
     Attributes:
         ids: the ids of the vertices, an idset string.
-        detail: the rest of their metadata, as JSON text or as a template.
     """
 
     type: str
     ids: str
-    detail: str
 
 
 class _Branch(NamedTuple):
@@ -151,12 +145,14 @@ class _Branch(NamedTuple):
     Attributes:
         number: the first part of the ids of the vertex and of its leaves.
         parent: the number of the branch above; 0 above the root.
+        detail: what the metadata of its leaves have in common, as JSON text.
     """
 
     number: int
     parent: int
     metadata: Mapping[str, Any]
-    leaves: tuple[_Leaf, ...]
+    leaves: tuple[_Leaf, ...] = ()
+    detail: str = ""
 
     @property
     def path(self) -> str:
@@ -164,10 +160,16 @@ class _Branch(NamedTuple):
 
 
 class _Template(NamedTuple):
-    """The text for the leaves of a branch."""
+    """The text for the leaves of a branch, in pieces.
 
-    vertices: str
-    edges: str
+    Attributes:
+        vertices: between these are by turns the number of the branch, and what the
+            metadata of its leaves have in common.
+        edges: between these is the number of the branch.
+    """
+
+    vertices: tuple[str, ...]
+    edges: tuple[str, ...]
 
 
 def _branches(
@@ -180,7 +182,7 @@ def _branches(
     """The root, then the chassis, then the nodes by rank."""
     root = f"/{cluster}"
     metadata: dict[str, Any] = {"type": "cluster", "name": cluster}
-    branches = [_Branch(1, 0, {**metadata, **_paths(root)}, ())]
+    branches = [_Branch(1, 0, {**metadata, **_paths(root)})]
     chassis_of = {}
     for id, rabbit in enumerate(mapping.rabbits):
         chassis = _chassis(len(branches) + 1, root, id, rabbit, mapping, chunks)
@@ -213,9 +215,8 @@ def _chassis(
         "properties": {RABBIT_PROPERTY: rabbit, "ssdcount": str(chunks)},
         **_paths(f"{root}/chassis{id}"),
     }
-    detail = f'"unit":"GiB","size":{size}'
-    ids = idset.encode(range(chunks))
-    return _Branch(number, 1, metadata, (_Leaf(SSD, ids, detail),))
+    leaves = (_Leaf(SSD, idset.encode(range(chunks))),)
+    return _Branch(number, 1, metadata, leaves, f'"unit":"GiB","size":{size}')
 
 
 def chunk_size(mapping: RabbitMapping, rabbit: str, chunks: int) -> int:
@@ -256,10 +257,8 @@ def _node(
     if properties:
         metadata["properties"] = properties
     metadata.update(_paths(f"{above.path}/{target.host}"))
-    leaves = tuple(
-        _Leaf(type, ids, f'"rank":{_RANK}') for type, ids in target.children.items()
-    )
-    return _Branch(number, above.number, metadata, leaves)
+    leaves = tuple(_Leaf(type, ids) for type, ids in target.children.items())
+    return _Branch(number, above.number, metadata, leaves, f'"rank":{target.rank}')
 
 
 def _paths(path: str) -> dict[str, Any]:
@@ -278,7 +277,7 @@ def _properties(rset: ResourceSet) -> dict[int, dict[str, str]]:
 def _text(branches: list[_Branch]) -> Iterator[str]:
     """The graph, in two passes: vertices, then edges."""
     kinds = {branch.leaves for branch in branches}
-    most = max(sum(len(idset.decode(ids)) for _, ids, _ in kind) for kind in kinds)
+    most = max(sum(len(idset.decode(ids)) for _, ids in kind) for kind in kinds)
     # The id of a leaf is the number of its branch and this many digits. Fluxion reads
     # an id as a number, so the numbers must be unique, too.
     width = len(str(most))
@@ -301,14 +300,18 @@ def _text(branches: list[_Branch]) -> Iterator[str]:
 def _vertices(branch: _Branch, template: _Template, width: int) -> str:
     """A branch and its leaves, as items of ``nodes``."""
     head = {"id": _id(branch.number, width), "metadata": branch.metadata}
-    leaves = template.vertices.replace(_NUMBER, str(branch.number))
-    leaves = leaves.replace(_PATH, _json(branch.path)[1:-1])
-    return _json(head) + leaves.replace(_RANK, str(branch.metadata.get("rank", -1)))
+    path = _json(branch.path)[1:-1]
+    leaves = len(template.vertices) // 2
+    text = [""] * (4 * leaves + 1)
+    text[0::2] = template.vertices
+    text[1::4] = [str(branch.number)] * leaves
+    text[3::4] = [f'{branch.detail},"paths":{{"containment":"{path}'] * leaves
+    return _json(head) + "".join(text)
 
 
 def _edges(branch: _Branch, template: _Template, width: int) -> str:
     """The edges to a branch and to its leaves, as items of ``edges``."""
-    edges = template.edges.replace(_NUMBER, str(branch.number))
+    edges = str(branch.number).join(template.edges)
     if not branch.parent:
         return edges[1:]
     source, target = _id(branch.parent, width), _id(branch.number, width)
@@ -317,20 +320,21 @@ def _edges(branch: _Branch, template: _Template, width: int) -> str:
 
 def _template(leaves: tuple[_Leaf, ...], width: int) -> _Template:
     """The leaves' text; each item begins with a comma."""
-    vertices: list[str] = []
-    edges: list[str] = []
-    source = f"{_NUMBER}{0:0{width}d}"
+    vertices, edges = [""], [""]
+    count = 0
     for leaf in leaves:
         kind = _json(leaf.type)
         name = kind[1:-1]
         for id in idset.decode(leaf.ids):
-            target = f"{_NUMBER}{len(edges) + 1:0{width}d}"
-            vertices.append(
-                f',{{"id":"{target}","metadata":{{"type":{kind},"id":{id},'
-                f'{leaf.detail},"paths":{{"containment":"{_PATH}/{name}{id}"}}}}}}'
-            )
-            edges.append(f',{{"source":"{source}","target":"{target}"}}')
-    return _Template("".join(vertices), "".join(edges))
+            count += 1
+            vertices[-1] += ',{"id":"'
+            vertices += [
+                f'{count:0{width}d}","metadata":{{"type":{kind},"id":{id},',
+                f'/{name}{id}"}}}}}}',
+            ]
+            edges[-1] += ',{"source":"'
+            edges += [f'{0:0{width}d}","target":"', f'{count:0{width}d}"}}']
+    return _Template(tuple(vertices), tuple(edges))
 
 
 def _id(number: int, width: int) -> str:
