@@ -219,8 +219,6 @@ static int cleanup_cb (flux_plugin_t *p,
         start_epilog (&job);
         return 0;
     }
-    if (job->phase == DWS_DEPEND && job->f)
-        job->delivered = true; // it may be
     dws_job_enter (job, DWS_DONE);
     dws_job_prolog_release (&job, 1);
     if (job && !job->delivered) // then there is no Workflow

@@ -80,6 +80,8 @@ void dws_job_queue_request (struct dws_job *job)
 
 void dws_job_drop_request (struct dws_job *job)
 {
+    if (job->phase == DWS_DEPEND && job->f)
+        job->delivered = true; // it may be
     flux_future_destroy (job->f);
     job->f = NULL;
     if (job->waits) {

@@ -635,6 +635,17 @@ def test_the_request_of_an_older_job_comes_before_those_of_newer_ones(
     assert 0 < sent < MANY - 1
 
 
+def test_a_job_that_ends_before_its_request_is_sent_again_may_have_a_workflow(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    payload, _ = manager.take("dws.create")
+    manager.request("hello", {})
+    assert payload["jobid"] == 1
+    manager.raise_exception(1, "cancel", 0, "")
+    assert manager.jobs[1].open["dws-epilog"]
+
+
 def test_each_of_many_jobs_says_that_it_waits_for_the_module(
     manager: JobManager,
 ) -> None:
