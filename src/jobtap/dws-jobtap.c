@@ -136,7 +136,7 @@ int flux_plugin_init (flux_plugin_t *p)
         || !(dws = calloc (1, sizeof (*dws))))
         return -1;
     dws->p = p;
-    dws->send_request = dws_send_request;
+    dws_requests_init (dws, dws_send_request);
     if (flux_plugin_aux_set (p,
                              DWS_AUX,
                              dws,

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <jansson.h>
 #include <flux/core.h>
 #include <flux/jobtap.h>
@@ -46,6 +47,11 @@ struct dws_abort;
 struct dws_dataout;
 struct dws_job;
 
+/* Sends a job's request: see window.c. */
+typedef void (*dws_send_f) (struct dws_job *job);
+
+TAILQ_HEAD (dws_queue, dws_job);
+
 /* The plugin: one per load. */
 struct dws {
     flux_plugin_t *p;
@@ -60,9 +66,11 @@ struct dws {
     struct dws_job *last;
     struct dws_abort *aborts;    // dws.abort requests not answered yet
     int requests;                // how many jobs have a request in flight
-    int waiting;                 // how many jobs wait to send theirs
-    flux_watcher_t *request_timer;                // when they do
-    void (*send_request) (struct dws_job *job);   // how: see window.c
+    struct dws_queue actions;    // jobs with a prolog or an epilog that wait to
+                                 // send theirs
+    struct dws_queue creates;    // jobs in DWS_DEPEND that do
+    flux_watcher_t *request_timer; // when they do
+    dws_send_f send_request;       // and how
     flux_future_t *f_exec;       // asks job-exec which jobs have tasks
     flux_watcher_t *exec_timer;  // when to ask
     struct dws_dataout *dataout; // who waits for data; NULL if nobody ever did
@@ -111,7 +119,8 @@ struct dws_job {
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight
     bool in_flight;              // a request of ours is, or a look-up for it
-    bool waits;                  // to send the request
+    struct dws_queue *queue;     // where the job waits to send it, or NULL
+    TAILQ_ENTRY (dws_job) queued;
     bool accepted;               // dws.post_run was answered
     flux_watcher_t *timer;
 };
@@ -130,6 +139,7 @@ void dws_job_drop_request (struct dws_job *job);
 
 /* The request was answered, or cannot be sent. */
 void dws_job_request_done (struct dws_job *job);
+void dws_requests_init (struct dws *dws, dws_send_f send_request);
 void dws_requests_clear (struct dws *dws);
 
 /* job.c: the life of the struct.

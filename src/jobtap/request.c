@@ -290,7 +290,7 @@ void dws_job_note_change (struct dws_job *job)
 {
     if (job->f && !job->uncounted)
         job->changed = true;
-    else
+    else if (!job->queue) // then it is not made yet
         dws_job_send_request (job);
 }
 

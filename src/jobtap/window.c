@@ -5,9 +5,12 @@
 /* window.c: which jobs have a request in flight, and which wait to send theirs
  *
  * Only so many are in flight. The next ones are sent when half of them are
- * answered, those of older jobs first. So neither a guest who submits thousands
- * of jobs, nor a hello about all of them, fills the queues of the module and of
- * the job manager, in which the requests of others would wait.
+ * answered: those of jobs in DEPEND last, for the others may have nodes, which
+ * idle meanwhile. Each kind is sent in the order in which the jobs were queued,
+ * so no job waits for ever behind those that a guest changes again and again.
+ * Neither a guest who submits thousands of jobs, nor a hello about all of them,
+ * fills the queues of the module and of the job manager, in which the requests
+ * of others would wait.
  */
 
 #include "job.h"
@@ -17,13 +20,26 @@
  */
 #define REQUESTS_MAX 64
 
-/* Send the request of a job that waits. */
+/* The job whose turn it is, or NULL. */
+static struct dws_job *next_job (struct dws *dws)
+{
+    struct dws_job *job = TAILQ_FIRST (&dws->actions);
+
+    return job ? job : TAILQ_FIRST (&dws->creates);
+}
+
+static void job_unqueue (struct dws_job *job)
+{
+    if (job->queue) {
+        TAILQ_REMOVE (job->queue, job, queued);
+        job->queue = NULL;
+    }
+}
+
 static void send_request (struct dws_job *job)
 {
     struct dws *dws = job->dws;
 
-    job->waits = false;
-    dws->waiting--;
     job->in_flight = true;
     dws->requests++;
     dws->send_request (job);
@@ -40,11 +56,9 @@ static void send_cb (flux_reactor_t *r,
     struct dws_job *job;
 
     dws_requests_clear (dws);
-    for (job = dws->first;
-         job && dws->waiting > 0 && dws->requests < REQUESTS_MAX;
-         job = job->next) {
-        if (job->waits)
-            send_request (job);
+    while (dws->requests < REQUESTS_MAX && (job = next_job (dws))) {
+        job_unqueue (job);
+        send_request (job);
     }
 }
 
@@ -53,7 +67,7 @@ static void send_cb (flux_reactor_t *r,
  */
 static void send_later (struct dws *dws)
 {
-    if (dws->waiting == 0
+    if (!next_job (dws)
         || dws->requests > REQUESTS_MAX / 2
         || dws->request_timer)
         return;
@@ -70,12 +84,13 @@ void dws_job_queue_request (struct dws_job *job)
     struct dws *dws = job->dws;
 
     dws_job_drop_request (job);
-    job->waits = true;
-    dws->waiting++;
-    if (dws->waiting == 1 && dws->requests < REQUESTS_MAX)
+    if (!next_job (dws) && dws->requests < REQUESTS_MAX) {
         send_request (job);
-    else
-        send_later (dws);
+        return;
+    }
+    job->queue = job->phase == DWS_DEPEND ? &dws->creates : &dws->actions;
+    TAILQ_INSERT_TAIL (job->queue, job, queued);
+    send_later (dws);
 }
 
 void dws_job_drop_request (struct dws_job *job)
@@ -84,10 +99,7 @@ void dws_job_drop_request (struct dws_job *job)
         job->delivered = true; // it may be
     flux_future_destroy (job->f);
     job->f = NULL;
-    if (job->waits) {
-        job->waits = false;
-        job->dws->waiting--;
-    }
+    job_unqueue (job);
     dws_job_request_done (job);
 }
 
@@ -98,6 +110,13 @@ void dws_job_request_done (struct dws_job *job)
         job->dws->requests--;
         send_later (job->dws);
     }
+}
+
+void dws_requests_init (struct dws *dws, dws_send_f send_request)
+{
+    dws->send_request = send_request;
+    TAILQ_INIT (&dws->actions);
+    TAILQ_INIT (&dws->creates);
 }
 
 void dws_requests_clear (struct dws *dws)

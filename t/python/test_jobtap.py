@@ -244,8 +244,8 @@ def test_jobs_wait_for_the_module_with_one_log_line(
     assert all(job.memo["dws"] is None for job in manager.jobs.values())
 
 
-def change_urgency(manager: JobManager, urgency: int) -> None:
-    job = manager.jobs[1]
+def change_urgency(manager: JobManager, urgency: int, jobid: int = 1) -> None:
+    job = manager.jobs[jobid]
     job.urgency = urgency
     manager.post(job, "urgency", {"userid": job.userid, "urgency": urgency})
 
@@ -620,19 +620,45 @@ def test_all_jobs_in_flight_may_end_at_once(manager: JobManager) -> None:
     assert creates(manager) == list(range(sent + 1, MANY + 1))
 
 
-def test_the_request_of_an_older_job_comes_before_those_of_newer_ones(
-    manager: JobManager,
+@pytest.mark.parametrize("jobid", [1, MANY])
+def test_the_nodes_of_a_job_do_not_wait_for_the_storage_of_others_to_be_planned(
+    manager: JobManager, jobid: int
 ) -> None:
-    job = up_to(manager, "sched")
-    for jobid in range(2, MANY + 1):
-        manager.submit(jobid, {"dw": "#DW a"})
-    manager.post(job, "alloc")
-    while "kvs" not in manager.topics() and "dws.setup" not in manager.topics():
+    many(manager)
+    creates(manager)
+    manager.request("resource-update", {"id": jobid})
+    for other in set(manager.jobs) - {jobid}:
+        change_urgency(manager, 1, other)
+    manager.post(manager.jobs[jobid], "alloc")
+    while "dws.setup" not in manager.topics():
         manager.take("dws.create")[1](0, "", OK)
         manager.advance(0.0)
         manager.answer_lookups()
     sent = MANY - 1 - manager.topics().count("dws.create")
-    assert 0 < sent < MANY - 1
+    assert 0 < sent < MANY / 1.5
+
+
+def test_no_request_waits_for_ever_behind_those_of_jobs_that_change_again_and_again(
+    manager: JobManager,
+) -> None:
+    """Each job changes as soon as its last change was sent."""
+    many(manager)
+    rest = set(manager.jobs)
+    for number in range(2 * MANY):
+        payload, done = manager.take("dws.create")
+        done(0, "", OK)
+        rest.discard(payload["jobid"])
+        change_urgency(manager, number % 16, payload["jobid"])
+        manager.advance(0.0)
+    assert not rest
+
+
+def test_a_job_that_changes_while_its_request_waits_keeps_its_place(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    change_urgency(manager, 1, MANY - 1)
+    assert creates(manager) == list(manager.jobs)
 
 
 def test_a_job_that_ends_before_its_request_is_sent_again_may_have_a_workflow(
