@@ -290,6 +290,7 @@ class PluginMachine(RuleBasedStateMachine):
             assert job.state == INACTIVE, (job.state, job.eventlog)
             assert not +job.open
             assert job.unprotected or not job.memo.get("dws")
+            assert job.unprotected or job.creates == 0 or job.has("epilog-start")
         self.manager.unload()
 
 

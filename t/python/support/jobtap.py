@@ -86,6 +86,8 @@ class Job:
         self.memo: Json = {}
         self.record: Optional[str] = None
         """``rabbit_data_out`` in its KVS directory."""
+        self.creates = 0
+        """How many dws.create a module may have seen."""
         self.unprotected = False
         """The plugin was away at some time of the job's life."""
 
@@ -433,8 +435,21 @@ class JobManager:
         if topic in ("dws.post_run", "dws.teardown"):
             assert payload is not None
             assert not self.jobs[payload["jobid"]].running, "tasks lose their storage"
+        if topic == "dws.create":
+            assert payload is not None
+            done = self.count_create(self.jobs[payload["jobid"]], done)
         self.sent[topic] += 1
         self.rpcs.append((topic, payload or {}, done))
+
+    def count_create(self, job: Job, done: RpcDone) -> RpcDone:
+        job.creates += 1
+
+        def counted(errnum: int, text: str, answer: Optional[Json]) -> None:
+            if errnum in (errno.ENOSYS, errno.EAGAIN):
+                job.creates -= 1
+            done(errnum, text, answer)
+
+        return counted
 
     def kvs_lookup(self, key: str, done: KvsDone) -> None:
         self.lookups.append((key, done))
