@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable, Optional
@@ -104,6 +105,40 @@ def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it
         assert exchanges.wait_for(2)
         assert isinstance(exchanges.ends["endless"], Interrupted)
         assert exchanges.ends["whole"] is None
+
+
+def flood_or_answer(request: Request, wire: Wire) -> None:
+    """Send more and more, or an answer."""
+    if request.path == "/flood":
+        wire.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        while wire.open:
+            wire.send(bytes(16 * PART))
+    else:
+        wire.json(200, {})
+
+
+def work() -> None:
+    """Be slower with a part than its server."""
+    end = time.monotonic() + 0.001
+    while time.monotonic() < end:
+        pass
+
+
+def test_an_answer_is_passed_on_while_another_exchange_gets_more_than_it_can_take(
+    exchanges: Exchanges,
+) -> None:
+    parts: list[int] = []
+
+    def receive(transfer: Transfer, data: bytes) -> None:
+        parts.append(len(data))
+        work()
+
+    with Fake(flood_or_answer) as fake:
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/flood", receive)
+        assert exchanges.loop.run(lambda: len(parts) > 100, PATIENCE)
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/whole")
+        assert exchanges.wait_for(1)
+        assert exchanges.ends == {"whole": None}
 
 
 @pytest.mark.parametrize("size", [PART - 1, PART, PART + 1, 4 * PART, 2_000_000])

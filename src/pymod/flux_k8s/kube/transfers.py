@@ -439,15 +439,17 @@ class Transfers:
     def _pass_on(self) -> None:
         """Pass on what has arrived for one exchange, or that one is over: an answer may
         be long."""
-        if self._arrived:
-            self._arrived.popleft().deliver()
-        elif self._some_ended:
+        # Ends first: an exchange whose server sends faster than its parts are passed on
+        # has always another part.
+        if self._some_ended:
             self._some_ended = False
             self._note_ends()
-        else:
+        elif self._ended:
             transfer, error = self._ended.popleft()
-            transfer.deliver()  # what came while others were passed on
+            transfer.deliver()  # what has arrived before the end
             transfer.end(error)
+        else:
+            self._arrived.popleft().deliver()
 
     def _note_ends(self) -> None:
         # By exchange: an answer may begin another one with a handle that is named here.
