@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +20,7 @@ import pytest
 from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.eventloop.timers import OneShotTimer
 from flux_k8s.kube import transfers
-from flux_k8s.kube.transfers import PART, Interrupted, Transfer, Transfers
+from flux_k8s.kube.transfers import PART, Interrupted, Silence, Transfer, Transfers
 from flux_k8s.ports import WORKFLOW
 from support.client import (
     PATIENCE,
@@ -47,12 +51,13 @@ class Exchanges:
         self,
         url: str,
         receive: Callable[[Transfer, bytes], None] = lambda transfer, data: None,
+        silence: float = LONG,
     ) -> None:
         """Begin an exchange."""
         curl = pycurl.Curl()
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.NOSIGNAL, 1)
-        transfer = Transfer(self.transfers, curl, receive, LONG)
+        transfer = Transfer(self.transfers, curl, receive, silence)
 
         def answer(error: Optional[Exception]) -> None:
             self.ends[url.rpartition("/")[2]] = error
@@ -108,11 +113,13 @@ def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it
 
 
 def flood_or_answer(request: Request, wire: Wire) -> None:
-    """Send more and more, or an answer."""
+    """Send more and more, or nothing, or an answer."""
     if request.path == "/flood":
         wire.send(b"HTTP/1.1 200 OK\r\n\r\n")
         while wire.open:
             wire.send(bytes(16 * PART))
+    elif request.path == "/silent":
+        wire.hang()
     else:
         wire.json(200, {})
 
@@ -139,6 +146,76 @@ def test_an_answer_is_passed_on_while_another_exchange_gets_more_than_it_can_tak
         exchanges.begin(f"http://127.0.0.1:{fake.port}/whole")
         assert exchanges.wait_for(1)
         assert exchanges.ends == {"whole": None}
+
+
+def test_the_loop_has_turns_while_an_exchange_is_given_up_beside_one_that_goes_on(
+    exchanges: Exchanges,
+) -> None:
+    parts, in_a_row, most = 0, 0, 0
+
+    def receive(transfer: Transfer, data: bytes) -> None:
+        nonlocal parts, in_a_row, most
+        parts += 1
+        in_a_row += 1
+        most = max(most, in_a_row)
+        work()
+        if most > 500:
+            transfer.interrupt()
+
+    def turn() -> None:
+        nonlocal in_a_row
+        in_a_row = 0
+        exchanges.transfers.call_later(0.0, turn)
+
+    turn()
+    with Fake(flood_or_answer) as fake:
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/flood", receive)
+        assert exchanges.loop.run(lambda: parts > 100, PATIENCE)
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/silent", silence=0.1)
+        assert exchanges.loop.run(lambda: "silent" in exchanges.ends, PATIENCE)
+    assert isinstance(exchanges.ends["silent"], Silence)
+    assert most < 100
+
+
+PLUGIN_OF_A_SERVICE = """
+import subprocess, sys, time
+from flux_k8s.control.coroutines import drive
+from flux_k8s.eventloop.loop import PollLoop
+from flux_k8s.kube.transfers import Transfers
+
+def plugin():
+    run = subprocess.run(["head", "-n1"], stdout=subprocess.PIPE)
+    time.sleep(0.02)  # more has to be done with its result
+    return run.stdout
+
+async def ask():
+    return await Transfers(loop).in_thread(plugin, 0.5)
+
+loop, results = PollLoop(), []
+drive(ask(), results.append, (Exception,))
+print("begun", flush=True)
+loop.run(lambda: bool(results), 10.0)
+print(repr(results), flush=True)
+"""
+
+
+def test_the_result_of_a_plugin_that_ended_while_the_service_was_stopped_is_used() -> (
+    None
+):
+    with subprocess.Popen(
+        [sys.executable, "-c", PLUGIN_OF_A_SERVICE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as service:
+        assert service.stdin is not None and service.stdout is not None
+        assert service.stdout.readline() == b"begun\n"
+        os.kill(service.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, service.pid, os.WSTOPPED)
+        service.stdin.write(b"token\n")
+        service.stdin.flush()
+        time.sleep(1.0)  # longer than the plugin may take
+        os.kill(service.pid, signal.SIGCONT)
+        assert service.stdout.readline() == b"[b'token\\n']\n"
 
 
 @pytest.mark.parametrize("size", [PART - 1, PART, PART + 1, 4 * PART, 2_000_000])

@@ -33,6 +33,10 @@ IDLE_CONNECTIONS = 16
 CLOSE_TIMEOUT = 1.0
 """Seconds to wait for connections to be closed."""
 
+CATCH_UP = 1.0
+"""Seconds after the end of a time limit in which an answer is still taken. When the
+service was busy, or stopped, it has not read yet what came meanwhile."""
+
 TURN = 0.002
 """Seconds after which nothing more is begun in a turn of the loop."""
 
@@ -113,6 +117,7 @@ class Transfer:
         self._size = 0
         self._paused = False
         self._timer: Optional[Timer] = None
+        self._late = False
         self._answer: Optional[Answer] = None
         self._interrupted = False
         curl.setopt(pycurl.HEADERFUNCTION, self.headers.append)
@@ -200,13 +205,12 @@ class Transfer:
         self._timer = self._transfers.call_later(seconds, self._check)
 
     def _check(self) -> None:
-        if self._left() <= 0.0:
-            self._transfers.read_all()
         left = self._left()
-        if self._answer is None:
-            return
-        if left > 0.0:
+        was_late, self._late = self._late, left <= 0.0
+        if not self._late:
             self._listen(left)
+        elif not was_late:
+            self._listen(CATCH_UP)
         else:
             self.end(Silence())
 
@@ -291,15 +295,18 @@ class Transfers:
         its result is dropped."""
 
         def begin(answer: Answer) -> None:
-            # A result that came while the service was busy, or stopped, is used.
-            timer = self.call_later(
-                seconds,
-                lambda: self._loop.call_soon_threadsafe(partial(end, Silence())),
-            )
+            def catch_up() -> None:
+                nonlocal timer
+                timer = self.call_later(CATCH_UP, partial(end, Silence()))
+
+            timer = self.call_later(seconds, catch_up)
+            over = False
 
             def end(result: Union[T, Exception]) -> None:
-                timer.cancel()
-                if not self.closed:
+                nonlocal over
+                if not over and not self.closed:
+                    over = True
+                    timer.cancel()
                     answer(result)
 
             def run() -> None:
@@ -347,14 +354,6 @@ class Transfers:
     def note_arrival(self, transfer: Transfer) -> None:
         """A part of a body has arrived."""
         self._arrived.append(transfer)
-
-    def read_all(self) -> None:
-        """Read what came while the service was busy, or stopped, and pass it on."""
-        for socket, events in self._epoll.poll(0):
-            if socket in self._sockets:
-                self._act(*_action(socket, events))
-        while self._has_news:
-            self._pass_on()
 
     def go_on(self) -> None:
         """Let libcurl do what it need not wait for. Nothing is passed on before this
