@@ -18,7 +18,7 @@ import pytest
 
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.kube.client import KubeClient
-from flux_k8s.kube.transfers import Transfer
+from flux_k8s.kube.transfer import Transfer
 from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 from support.client import (
     OK,

@@ -20,7 +20,8 @@ import pytest
 from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.eventloop.timers import OneShotTimer
 from flux_k8s.kube import transfers
-from flux_k8s.kube.transfers import PART, Interrupted, Silence, Transfer, Transfers
+from flux_k8s.kube.transfer import PART, Interrupted, Silence, Transfer
+from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import WORKFLOW
 from support.client import (
     PATIENCE,

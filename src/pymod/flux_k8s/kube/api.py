@@ -10,7 +10,7 @@ from typing import Awaitable, Callable, Optional, TypeVar
 from urllib.parse import quote
 
 from flux_k8s.kube.session import Session
-from flux_k8s.kube.transfers import Receive, Transfer
+from flux_k8s.kube.transfer import Receive, Transfer
 from flux_k8s.ports import Json, Kind, KubeError
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Optional
 import pycurl
 
 from flux_k8s.kube.status import MAX_RETRY_AFTER, status_error
-from flux_k8s.kube.transfers import CurlError, Interrupted, Silence
+from flux_k8s.kube.transfer import CurlError, Interrupted, Silence
 from flux_k8s.ports import Json, KubeError
 
 LOST = "ConnectionLost"

@@ -30,7 +30,8 @@ from flux_k8s.control.coroutines import Call
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
 from flux_k8s.kube.failures import parse_object, response_error, transfer_error
-from flux_k8s.kube.transfers import Receive, Silence, Transfer, Transfers
+from flux_k8s.kube.transfer import Receive, Silence, Transfer
+from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.transport import Transport
 from flux_k8s.ports import Json, KubeError
 

@@ -10,7 +10,6 @@ each request, would cost more than most of what the service does with it.
 
 from __future__ import annotations
 
-import contextlib
 import select
 import threading
 import time
@@ -23,6 +22,7 @@ import pycurl
 from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.eventloop.callbackqueue import Function
 from flux_k8s.eventloop.loop import EventLoop
+from flux_k8s.kube.transfer import CATCH_UP, CurlError, Silence, Transfer
 from flux_k8s.ports import Timer
 
 T = TypeVar("T")
@@ -33,16 +33,8 @@ IDLE_CONNECTIONS = 16
 CLOSE_TIMEOUT = 1.0
 """Seconds to wait for connections to be closed."""
 
-CATCH_UP = 1.0
-"""Seconds after the end of a time limit in which an answer is still taken. When the
-service was busy, or stopped, it has not read yet what came meanwhile."""
-
 TURN = 0.002
 """Seconds after which nothing more is begun in a turn of the loop."""
-
-PART = 64 * 1024
-"""Bytes of a body after which no more is read before they are passed on. By itself
-libcurl reads megabytes at a time, and to parse those would hold up the service."""
 
 _EVENTS = {
     pycurl.POLL_IN: select.EPOLLIN,
@@ -50,175 +42,6 @@ _EVENTS = {
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
 """What epoll waits for, by what libcurl asks for."""
-
-Receive = Callable[["Transfer", bytes], None]
-"""Gets a part of a body, and the exchange, which it may pause and interrupt."""
-
-
-def _ignore(transfer: Transfer, data: bytes) -> None:
-    """The exchange is over."""
-
-
-class CurlError(Exception):
-    """libcurl has given an exchange up.
-
-    Attributes:
-        code: one of libcurl's ``CURLE_...``.
-        errnum: the errno of the system call that failed, or 0.
-        text: libcurl's words. They have no header, and so no credentials.
-    """
-
-    def __init__(self, code: int, errnum: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.errnum = errnum
-        self.text = text
-
-
-class Silence(Exception):
-    """The server has sent nothing for too long."""
-
-
-class Interrupted(Exception):
-    """:meth:`Transfer.interrupt` was called."""
-
-
-class Transfer:
-    """An HTTP exchange.
-
-    Args:
-        curl: the handle, with all options but those for its output.
-        receive: gets the parts of the body, as they arrive. It does not refer to the
-            exchange, which otherwise stays until a full collection of garbage.
-        silence: seconds within which something must arrive.
-        limit: seconds for all of it; None for any time. libcurl's own limit would
-            throw away an answer that came while the service was busy, or stopped.
-
-    Attributes:
-        headers: the lines of the answer's head.
-    """
-
-    def __init__(
-        self,
-        transfers: Transfers,
-        curl: Any,
-        receive: Receive,
-        silence: float,
-        limit: Optional[float] = None,
-    ) -> None:
-        self.headers: list[bytes] = []
-        self._transfers = transfers
-        self._curl = curl
-        self._receive = receive
-        self._silence = silence
-        self._heard = time.monotonic()
-        self._end = float("inf") if limit is None else self._heard + limit
-        self._arrived: list[bytes] = []
-        self._size = 0
-        self._paused = False
-        self._timer: Optional[Timer] = None
-        self._late = False
-        self._answer: Optional[Answer] = None
-        self._interrupted = False
-        curl.setopt(pycurl.HEADERFUNCTION, self.headers.append)
-        curl.setopt(pycurl.WRITEFUNCTION, self._write)
-
-    @property
-    def status(self) -> int:
-        """The HTTP status; 0 before the answer's head has come."""
-        return int(self._curl.getinfo(pycurl.RESPONSE_CODE))
-
-    def begin(self, answer: Answer) -> None:
-        """Send the request. ``answer`` is called when the exchange is over: with None,
-        or with the error that ended it."""
-        if self._interrupted:
-            answer(Interrupted())
-            return
-        self._answer = answer
-        self._transfers.begin(self, self._curl)
-        self._listen(self._silence)
-
-    def interrupt(self) -> None:
-        """End the exchange, if it is not over. It may not have begun yet."""
-        self._interrupted = True
-        self.end(Interrupted())
-
-    def pause(self) -> None:
-        """Receive nothing until :meth:`resume`."""
-        self._paused = True
-
-    def resume(self) -> None:
-        """Receive again."""
-        if self._paused:
-            self._paused = False
-            self._heard = time.monotonic()
-            self._read_on()
-
-    def deliver(self) -> None:
-        """Pass on what has arrived."""
-        data = b"".join(self._arrived)
-        self._arrived.clear()
-        read_on = self._size >= PART
-        self._size = 0
-        if data and self._answer is not None:
-            self._receive(self, data)
-        if read_on and not self._paused:
-            self._read_on()
-
-    def end(self, error: Optional[Exception]) -> None:
-        """The exchange is over."""
-        answer = self._answer
-        if answer is None:
-            return
-        self.forget()
-        self._transfers.finish(self._curl)
-        answer(error)
-
-    def forget(self) -> None:
-        """Give no answer."""
-        self._answer = None
-        if self._timer is not None:
-            self._timer.cancel()
-        # The handle refers to this exchange until its next one: without ``receive``,
-        # it keeps no body of megabytes.
-        self._receive = _ignore
-
-    def _read_on(self) -> None:
-        if self._answer is not None:
-            with contextlib.suppress(pycurl.error):  # it is over: that comes next
-                self._curl.pause(pycurl.PAUSE_CONT)
-            self._transfers.go_on()
-
-    def _write(self, data: bytes) -> Optional[int]:
-        # An exception here would be lost, so the data is passed on after libcurl's
-        # turn.
-        if self._paused or self._size >= PART:
-            return int(pycurl.WRITEFUNC_PAUSE)
-        if not self._arrived:
-            self._heard = time.monotonic()
-            self._transfers.note_arrival(self)
-        self._arrived.append(data)
-        self._size += len(data)
-        return None
-
-    def _listen(self, seconds: float) -> None:
-        self._timer = self._transfers.call_later(seconds, self._check)
-
-    def _check(self) -> None:
-        left = self._left()
-        was_late, self._late = self._late, left <= 0.0
-        if not self._late:
-            self._listen(left)
-        elif not was_late:
-            self._listen(CATCH_UP)
-        else:
-            self.end(Silence())
-
-    def _left(self) -> float:
-        """Seconds until the exchange is given up."""
-        now = time.monotonic()
-        heard = now if self._paused else self._heard
-        return min(heard + self._silence, self._end) - now
 
 
 class Transfers:

@@ -23,7 +23,8 @@ from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.cache import Cache, Event, resource_version_of
 from flux_k8s.kube.eventqueue import EventQueue
-from flux_k8s.kube.transfers import Transfer, Transfers
+from flux_k8s.kube.transfer import Transfer
+from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import Kind, KubeError, WatchHandler
 
 PAGE = 100
