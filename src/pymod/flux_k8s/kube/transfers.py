@@ -118,12 +118,12 @@ class Transfers:
         its result is dropped."""
 
         def begin(answer: Answer) -> None:
+            over = False
+
             def catch_up() -> None:
-                nonlocal timer
-                timer = self.call_later(CATCH_UP, partial(end, Silence()))
+                self.call_later(CATCH_UP, partial(end, Silence()))
 
             timer = self.call_later(seconds, catch_up)
-            over = False
 
             def end(result: Union[T, Exception]) -> None:
                 nonlocal over
