@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import os
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import certifi
+import pycurl
 import pytest
 import yaml
 
@@ -62,6 +64,31 @@ class Test_credentials:
             assert service.ask(client.get, WORKFLOW, "default", "w") == OK
             service.run(lambda: any(str(path) in line for line in service.logged))
             assert "second" not in "".join(service.logged)
+
+    def test_what_was_made_for_credentials_that_were_replaced_is_freed_at_once(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        """The service has hardly any full collections of garbage."""
+
+        def handles() -> int:
+            return sum(isinstance(each, pycurl.Curl) for each in gc.get_objects())
+
+        with Fake(only("0")) as fake:
+            path = tmp_path / "kc"
+            client = service.client(write_kubeconfig(path, fake.port, {"token": "0"}))
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            gc.collect()
+            before = handles()
+            gc.disable()
+            try:
+                for token in "1234":
+                    client._session._renewed = float("-inf")
+                    fake.answer = only(token)
+                    write_kubeconfig(path, fake.port, {"token": token})
+                    assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+                assert handles() <= before
+            finally:
+                gc.enable()
 
     def test_a_401_that_stays_is_an_error_and_fixed_credentials_are_tried_once(
         self, service: Service, tmp_path: Path

@@ -81,7 +81,8 @@ class Transfer:
     ) -> None:
         self.headers: list[bytes] = []
         self._transfers = transfers
-        self._curl = curl
+        self._curl: Optional[Any] = curl
+        self._status = 0
         self._receive = receive
         self._silence = silence
         self._heard = time.monotonic()
@@ -99,12 +100,15 @@ class Transfer:
     @property
     def status(self) -> int:
         """The HTTP status; 0 before the answer's head has come."""
-        return int(self._curl.getinfo(pycurl.RESPONSE_CODE))
+        if self._curl is not None:
+            self._status = int(self._curl.getinfo(pycurl.RESPONSE_CODE))
+        return self._status
 
     def begin(self, answer: Answer) -> None:
         """Send the request. ``answer`` is called when the exchange is over: with None,
         or with the error that ended it."""
         if self._interrupted:
+            self.forget()
             answer(Interrupted())
             return
         self._answer = answer
@@ -143,8 +147,9 @@ class Transfer:
         answer = self._answer
         if answer is None:
             return
+        curl = self._curl
         self.forget()
-        self._transfers.finish(self._curl)
+        self._transfers.finish(curl)
         answer(error)
 
     def forget(self) -> None:
@@ -152,12 +157,14 @@ class Transfer:
         self._answer = None
         if self._timer is not None:
             self._timer.cancel()
-        # The handle refers to this exchange until its next one: without ``receive``,
-        # it keeps no body of megabytes.
+        # The handle refers to this exchange until its next one. So without ``receive``
+        # it keeps no body of megabytes; and a cycle would outlive the credentials that
+        # the handle was made for.
         self._receive = _ignore
+        self._status, self._curl = self.status, None
 
     def _read_on(self) -> None:
-        if self._answer is not None:
+        if self._curl is not None:
             with contextlib.suppress(pycurl.error):  # it is over: that comes next
                 self._curl.pause(pycurl.PAUSE_CONT)
             self._transfers.go_on()
