@@ -9,14 +9,17 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
 import flux_k8s.kube.watch
+from flux_k8s.control.coroutines import Call
 from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.eventqueue import EventQueue
+from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
 from support.client import (
     Fake,
@@ -394,6 +397,33 @@ class Test_Informer:
             until="ADDED a",
         )
         assert handler.calls.count("trouble ConnectionLost") == 2
+
+    def test_pauses_become_longer_while_each_watch_begins_with_an_error(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each error costs the server a list of all objects."""
+        pauses: list[float] = []
+
+        def sleep(transfers: Transfers, seconds: float) -> Call[None]:
+            pauses.append(seconds)
+            return Call(lambda answer: transfers.call_later(0.0, partial(answer, None)))
+
+        def answer(request: Request, wire: Wire) -> None:
+            if "watch" in request.query:
+                wire.begin_stream()
+                for byte in json.dumps({"type": "ERROR", "object": EXPIRED}).encode():
+                    wire.chunk(bytes([byte]))
+                wire.chunk(b"\n")
+                wire.end_stream()
+            else:
+                wire.json(200, page(1))
+
+        monkeypatch.setattr(Transfers, "sleep", sleep)
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            client.watch(WORKFLOW, None, Recorder())
+            service.run(lambda: len(pauses) >= 8)
+        assert pauses[7] > 32 * flux_k8s.kube.watch.FIRST_PAUSE
 
     def test_a_watch_that_ends_as_it_began_is_opened_again_before_jobs_wait(
         self, follow: Any

@@ -158,8 +158,10 @@ class Informer:
         def receive(transfer: Transfer, data: bytes) -> None:
             nonlocal quiet
             quiet = False
-            self._backoff.reset()
-            self._take(lines.split(data))
+            whole = lines.split(data)
+            self._take(whole)
+            if whole:  # and no error among them
+                self._backoff.reset()
             if self._queue.full:
                 transfer.pause()
                 self._queue.when_fewer(self._queue.CAPACITY, transfer.resume)
