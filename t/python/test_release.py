@@ -423,6 +423,13 @@ def test_a_workflow_that_others_take_over_is_reported_and_keeps_its_storage() ->
     assert reports(system) == [{"id": jobids[0], "success": False}]
     next_job = submit(system, ALL)
     assert always(system, lambda: "alloc" not in names(system, next_job), COPY - 60)
+    free = system.service._machine.free_storage
+    for name in free.usage_of(jobids[0]):
+        gone: Json = {"metadata": {"finalizers": None}}
+        system.store.merge_patch(SERVERS, "default", name, gone)
+        system.store.delete(SERVERS, "default", name)
+    system.loop.run(lambda: not free.usage_of(jobids[0]), timeout=HOUR)
+    assert jobids[0] not in free.jobs | free._released | free._forgotten
 
 
 def test_the_loss_is_named_in_the_report_of_data_that_another_gave_up() -> None:

@@ -91,16 +91,14 @@ class Planner:
         return await self._reader.read(info)
 
     def forget(self, info: WorkflowInfo) -> None:
-        """Drop all that the planner keeps for a job. The storage of a Workflow that
-        others have taken over is still there."""
+        """Drop all that the planner keeps for a job."""
         jobid = info.jobid
         for breakdown in self._reader.forget(jobid):
             if breakdown.servers is not None:
                 self._free_storage.withdraw(breakdown.servers)
         self._waiting.pop(jobid, None)
         self._settle(jobid)
-        if info.view is None:
-            self._free_storage.forget(jobid)
+        self._free_storage.forget(jobid)
 
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share of the Rabbits, which the scheduler takes back."""

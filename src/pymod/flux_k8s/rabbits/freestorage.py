@@ -275,9 +275,10 @@ class FreeStorage:
         self._changed()
 
     def forget(self, jobid: int) -> None:
-        """The job is over, and its Workflow is gone. Storage that was not torn down,
-        since an administrator has deleted the Workflow, is there until the watch shows
-        that it is gone."""
+        """The job is over, and its Workflow is gone, or is not the job's any more.
+        Storage that was not torn down, since an administrator has deleted the Workflow,
+        or others have taken it over, is there until the watch shows that it is
+        gone."""
         for servers in tuple(self._of_job.get(jobid, ())):
             before = self._found(servers)
             self._assumed.pop(servers, None)
