@@ -35,15 +35,24 @@ MAPPING = {
 
 class Seen(NamedTuple):
     """Servers of a job, or of a persistent file system (0), with storage on a Rabbit,
-    or on none."""
+    or on none.
+
+    Attributes:
+        number: of the Servers, of which a job may have several.
+        made: the Rabbits on which NNF has made the storage.
+        ready: NNF had made all storage once.
+    """
 
     jobid: int
     rabbits: frozenset[str] = frozenset({"r1"})
     keys: frozenset[str] = frozenset({"mgt"})
+    number: int = 0
+    made: frozenset[str] = frozenset()
+    ready: bool = False
 
     @property
     def name(self) -> Reference:
-        return Reference("default", f"s{self.jobid}")
+        return Reference("default", f"s{self.jobid}-{self.number}")
 
     @property
     def object(self) -> Json:
@@ -60,7 +69,10 @@ class Seen(NamedTuple):
             "labels": labels,
             "annotations": annotations,
         }
-        return {"metadata": metadata, "spec": {"allocationSets": sets}}
+        made = {name: {"allocationSize": 2 * GIB} for name in self.made}
+        status = {"ready": self.ready, "allocationSets": [{"storage": made}]}
+        spec = {"allocationSets": sets}
+        return {"metadata": metadata, "spec": spec, "status": status}
 
 
 CHANGES = st.tuples(
@@ -70,6 +82,9 @@ CHANGES = st.tuples(
         st.integers(0, 2),
         st.frozensets(st.sampled_from(RABBITS)),
         st.frozensets(st.sampled_from(["mgt", "mdt"])),
+        st.integers(0, 1),
+        st.frozensets(st.sampled_from(RABBITS)),
+        st.booleans(),
     ),
 )
 
@@ -101,11 +116,46 @@ def test_when_all_servers_are_gone_nothing_is_counted(
         change(free, what, seen)
     for jobid in range(3):
         free.forget(jobid)
-        free.event("DELETED", Seen(jobid).object)
+        for number in range(2):
+            free.event("DELETED", Seen(jobid, number=number).object)
     assert free.left([]) == free.sizes
     assert not any(free.colocated([]).values())
     assert not (free.reserved or free.unscheduled or free.bytes_in_use or free.jobs)
     assert not (free._released or free._torn_down or free._forgotten)
+
+
+@examples(300)
+@given(st.lists(CHANGES, max_size=20), st.sets(st.integers(1, 2)))
+def test_a_service_that_is_loaded_anew_counts_the_same(
+    changes: list[tuple[str, Seen]], ended: set[int]
+) -> None:
+    """Whatever came in between, writes that failed included."""
+    free, shown = free_storage(), dict[Reference, Seen]()
+    for what, seen in changes:
+        if what == "teardown":  # until the storage is gone, only this service knows
+            what = "release"
+        change(free, what, seen)
+        if what == "MODIFIED":
+            shown[seen.name] = seen
+        elif what == "DELETED":
+            shown.pop(seen.name, None)
+    for jobid in range(3):
+        for number in range(2):
+            free.withdraw(Seen(jobid, number=number).name)
+        free.release_share(jobid, torn_down=False)
+    for jobid in ended:
+        free.forget(jobid)
+    anew = free_storage()
+    for seen in shown.values():
+        anew.event("ADDED", seen.object)
+    for jobid in range(3):
+        anew.release_share(jobid, torn_down=False)
+    assert free.left([]) == anew.left([])
+    assert free.left([], lasting=True) == anew.left([], lasting=True)
+    assert free.reserved == anew.reserved
+    assert free.unscheduled == anew.unscheduled
+    assert free.colocated([]) == anew.colocated([])
+    assert [free.usage_of(j) for j in range(3)] == [anew.usage_of(j) for j in range(3)]
 
 
 def test_servers_seen_after_the_teardown_take_nothing_off_those_of_others() -> None:
