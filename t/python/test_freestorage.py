@@ -183,6 +183,28 @@ def test_storage_that_was_not_torn_down_is_counted_until_it_is_gone() -> None:
     assert not free.unscheduled
 
 
+def test_storage_that_is_about_to_be_written_is_counted_until_that_write_is_shown() -> (
+    None
+):
+    """A write whose answer was lost may be shown after another one was begun."""
+    free = free_storage()
+    first, second = Seen(1), Seen(1, frozenset({"r2"}))
+    for seen in (first, second):
+        free.assume(seen.name, seen.object)
+    free.event("MODIFIED", first.object)
+    assert free.left([]) == {"r1": 58 * GIB, "r2": 58 * GIB}
+    free.event("MODIFIED", second.object)
+    assert free.left([]) == {"r1": 60 * GIB, "r2": 58 * GIB}
+
+
+def test_storage_that_was_deleted_before_its_write_was_shown_is_not_counted() -> None:
+    """The watch skips versions when the service falls behind."""
+    free = free_storage()
+    free.assume(Seen(1).name, Seen(1).object)
+    free.event("MODIFIED", Seen(1, ready=True).object)
+    assert free.left([]) == free.sizes
+
+
 def test_storage_is_counted_where_it_was_and_where_it_may_be_written() -> None:
     free = free_storage()
     free.event("ADDED", Seen(1).object)

@@ -307,7 +307,9 @@ class FreeStorage:
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error))
         before = self._found(key)
-        if found.unavailable or type == "DELETED":  # else as before they were assumed
+        assumed = self._assumed.get(key, NOTHING)
+        # Others are shown as they were before, or as an older write has left them.
+        if type == "DELETED" or found.allocations == assumed.allocations:
             self._assumed.pop(key, None)
         self._seen.pop(key, None)
         if found.unavailable:
