@@ -9,7 +9,7 @@ compute node and once for the Rabbit. Both lists must agree.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Collection, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
@@ -42,10 +42,9 @@ class RabbitMapping:
         """The Rabbit that a compute node is connected to; None without one."""
         return self._rabbit_of.get(host)
 
-    def rabbits_of(self, hosts: Iterable[str]) -> dict[str, Optional[str]]:
+    def rabbits_of(self, hosts: Collection[str]) -> dict[str, Optional[str]]:
         """The Rabbit of each host, as in :meth:`rabbit_of`."""
-        get = self._rabbit_of.get
-        return {host: get(host) for host in hosts}
+        return dict(zip(hosts, map(self._rabbit_of.get, hosts)))
 
     def has(self, rabbit: str) -> bool:
         """Whether the mapping knows this Rabbit."""

@@ -386,8 +386,8 @@ class Availability:
         free = self.free_storage
         if free.counted:
             scheduler = self._settings.scheduler
-            used = () if scheduler else self._hosts_of(free.in_use)
-            self._fluxion.want(ALLOC_RABBIT, frozenset(used))
+            used = () if scheduler else free.in_use
+            self._fluxion.want(ALLOC_RABBIT, self._hosts_of(used))
             # Before, Fluxion keeps what an earlier module had it keep.
             if self._workflows_listed:
                 self._fluxion.want_reserved(free.unscheduled if scheduler else {})
@@ -414,9 +414,9 @@ class Availability:
             self._flux.log(syslog.LOG_NOTICE, text)
             self.nodes.undrain(verdict.to_undrain)
 
-    def _hosts_of(self, rabbits: Iterable[str]) -> Iterator[str]:
-        for rabbit in rabbits:
-            yield from self._settings.mapping.hosts_of(rabbit)
+    def _hosts_of(self, rabbits: Iterable[str]) -> frozenset[str]:
+        # Without a loop over ten thousand hosts: this is done for each job.
+        return frozenset().union(*map(self._settings.mapping.hosts_of, rabbits))
 
     def _note_down(self, health: Health) -> None:
         """Log which Rabbits go out of service, and which return."""

@@ -168,7 +168,7 @@ class Fluxion:
 
     def want(self, key: str, hosts: AbstractSet[str]) -> None:
         """Have these nodes, and no others, carry a property."""
-        known = frozenset(host for host in hosts if self._mapping.rabbit_of(host))
+        known = self._mapping.hosts.intersection(hosts)
         if known != self._desired.properties.get(key):
             self._desired.properties[key] = known
             self._controller.add(KEY)
