@@ -9,6 +9,7 @@ compute node and once for the Rabbit. Both lists must agree.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Collection, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.errors import BadObject
@@ -50,7 +51,7 @@ class RabbitMapping:
         """Whether the mapping knows this Rabbit."""
         return rabbit in self._capacity
 
-    @property
+    @cached_property
     def hosts(self) -> frozenset[str]:
         """All compute nodes that are connected to a Rabbit."""
         return frozenset(self._rabbit_of)
