@@ -8,16 +8,19 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any, Callable, Optional
 
 import pytest
 
 from flux_k8s.config.table import Config
+from flux_k8s.control.coroutines import Call
 from flux_k8s.dws.directivebreakdown import Access, Breakdown, parse
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs import breakdownreader
+from flux_k8s.jobs.planning import Planner
 from flux_k8s.ports import (
     DIRECTIVEBREAKDOWN,
     SERVERS,
@@ -251,6 +254,26 @@ def test_jobs_at_once_never_share_a_rabbit_for_the_same_key(dw: str, seed: int) 
     running(system, *jobids)
     found = keys(system)
     assert len(found) == len(set(found)) >= count
+    settle_jobs(system)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+
+
+@pytest.mark.parametrize("dw", [LUSTRE, MGT])
+@pytest.mark.parametrize("seed", seeds(2, soaking=20))
+def test_large_jobs_that_choose_in_several_turns_do_not_choose_the_same(
+    dw: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn takes a second here, and other jobs choose meanwhile."""
+
+    async def next_turn(self: Planner, hosts: object) -> None:
+        await Call(lambda go_on: self._clock.call_later(1.0, partial(go_on, None)))
+
+    monkeypatch.setattr(Planner, "_next_turn", next_turn)
+    system = started(seed=seed, nodes=16, rabbits=4, message_latency=0.1)
+    jobids = [system.instance.submit(long(dw)) for _ in range(4)]
+    running(system, *jobids)
+    found = keys(system)
+    assert len(found) == len(set(found)) >= len(jobids)
     settle_jobs(system)
     assert all(names(system, jobid) == LIFE for jobid in jobids)
 

@@ -153,11 +153,17 @@ class Planner:
         R, mapping = info.allocation, self._settings.mapping
         name = f"R of job {f58(info.jobid)}"
         self._note_shares(info.jobid, ssd_per_rabbit(R, mapping, name))
+        await self._next_turn(R.hosts)
         allocation = job_allocation(R, mapping, name=name)
         breakdowns = await self._reader.read(info)
         existing = await self._reader.servers(existing_servers(breakdowns))
         await self._next_turn(allocation.hosts)
-        choice = self._choose(info, breakdowns, existing, allocation)
+        choose = partial(self._choose, info, breakdowns, existing, allocation)
+        choice, before = choose(), self._counted()
+        await self._next_turn(choice.hosts)
+        if self._counted() != before:
+            choice = choose()
+        self._count(info, choice)
         # Other jobs choose beside what is counted now.
         await self._next_turn(choice.hosts)
         # A request that fails may be carried out yet, so its storage stays counted.
@@ -239,7 +245,7 @@ class Planner:
         existing: Mapping[Reference, Json],
         allocation: Allocation,
     ) -> Choice:
-        """Choose the job's storage, and count it."""
+        """Choose the job's storage."""
         own, free = _own(breakdowns), self._free_storage
         choose = partial(self._chooser.choose, info, breakdowns, existing, allocation)
         other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
@@ -254,13 +260,20 @@ class Planner:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
             colocated = self._colocated(breakdowns)
-            choice = choose(colocated, free.left(own), other_shares)
+            return choose(colocated, free.left(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
             raise self._reason_to_wait(info, error, without_others) from None
+
+    def _counted(self) -> tuple[int, Counter[str]]:
+        """The state of the storage by which a job's is chosen. After a change another
+        choice may be right."""
+        return self._free_storage.changes, self._unplaced_shares.copy()
+
+    def _count(self, info: WorkflowInfo, choice: Choice) -> None:
+        """Count the storage of a job as its own."""
         self.waits_no_more(info)
         self._assume(choice)
         self._settle(info.jobid)
-        return choice
 
     def _colocated(
         self, breakdowns: Breakdowns, lasting: bool = False

@@ -52,6 +52,7 @@ class FreeStorage:
         listed: all Servers have been seen once.
         counted: as ``listed``, or Kubernetes forbids the watch.
         uncountable: the watch has failed before it showed all Servers.
+        changes: how often what is counted has changed.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class FreeStorage:
         self.listed = False
         self.counted = False
         self.uncountable = False
+        self.changes = 0
 
     def start(self, kube: Kube) -> None:
         self._watch = kube.watch(SERVERS, None, self)
@@ -272,7 +274,7 @@ class FreeStorage:
         for found in usages:
             self._count(found, 1)
         self._job_changed(jobid)
-        self._changed()
+        self._note_change()
 
     def forget(self, jobid: int) -> None:
         """The job is over, and its Workflow is gone, or is not the job's any more.
@@ -345,7 +347,7 @@ class FreeStorage:
         self.uncountable = error is not None
         if first:
             self._watched()
-        self._changed()
+        self._note_change()
 
     def _read(self, servers: Json) -> StorageUsage:
         usage = storageusage.parse(servers)
@@ -375,10 +377,14 @@ class FreeStorage:
             for usage in (before, after):
                 if usage.jobid is not None:
                     self._job_changed(usage.jobid)
-            self._changed()
+            self._note_change()
         for jobid in self._forgotten - self._of_job.keys():
             self._forgotten.discard(jobid)
             self._released.discard(jobid)
+
+    def _note_change(self) -> None:
+        self.changes += 1
+        self._changed()
 
     def _index(
         self, servers: Reference, before: Optional[int], after: Optional[int]
