@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.config import submission
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.dws.directiverules import RuleSet, read_rules
 from flux_k8s.dws.directives import REQUIRED, parse_attribute
@@ -431,6 +432,20 @@ def test_an_attribute_that_is_misspelt_is_refused(name: str, meant: str) -> None
     for dw in (XFS, None):
         error = refusal(dw, **{name: "x"})
         assert (word(error), error.meant) == (name, meant)
+
+
+def test_a_guest_with_many_attributes_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+
+    def compare(word: str, *_: object) -> list[str]:
+        compared.append(word)
+        return []
+
+    monkeypatch.setattr(submission, "get_close_matches", compare)
+    check(XFS, **{f"dw_{'x' * 10**6}": 1}, **{f"dw_x{n}": 1 for n in range(10_000)})
+    assert compared == [f"dw_x{n}" for n in range(64)]
 
 
 def test_other_attributes_are_those_of_a_site() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Iterable, Optional
 
 from flux_k8s.config.policy import (
@@ -36,6 +37,11 @@ ATTRIBUTES = ("dw", "dw_failure_tolerance", "dw_release", "dw_stage")
 
 _SIMILAR = 0.7
 """How similar to one of them, from 0 to 1, the name is that a user has misspelt."""
+
+_GUESSES = 64
+_LENGTH = 64
+"""Unknown attributes that are compared with them, and characters of one of these. A
+guest may have a hundred thousand, and others' jobs wait meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +109,11 @@ def check_submission(
 def _check_names(attributes: Iterable[str]) -> None:
     """Refuse an attribute that is misspelt, and would have no effect. Others that begin
     with ``dw`` may be a site's own."""
-    for name in attributes:
-        if name.startswith("dw") and name not in ATTRIBUTES:
-            for meant in get_close_matches(name, ATTRIBUTES, 1, _SIMILAR):
-                raise DirectiveError(name, 0, len(name), "unknown attribute", meant)
+    unknown = (
+        name
+        for name in attributes
+        if name.startswith("dw") and name not in ATTRIBUTES and len(name) <= _LENGTH
+    )
+    for name in islice(unknown, _GUESSES):
+        for meant in get_close_matches(name, ATTRIBUTES, 1, _SIMILAR):
+            raise DirectiveError(name, 0, len(name), "unknown attribute", meant)
