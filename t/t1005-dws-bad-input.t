@@ -61,6 +61,27 @@ test_expect_success 'directives of more bytes than allowed are refused at submis
         2>err &&
     grep "attributes.system.dw has 70004 bytes, at most 65536 are accepted" err
 '
+# usage: spec_with KEY: a jobspec with 100 kB there
+spec_with () {
+    flux submit --dry-run --setattr=system.dw="$DW" true >spec.json &&
+    python -c '
+import json, sys
+spec = json.load(sys.stdin)
+if sys.argv[1] == "resources":
+    spec["resources"][0]["with"][0]["label"] = "x" * 100000
+else:
+    spec["attributes"]["system"]["constraints"] = {"hostlist": ["compute-01"] * 8000}
+json.dump(spec, sys.stdout)' "$1" <spec.json
+}
+
+for part in resources attributes.system.constraints; do
+    test_expect_success "more bytes of $part than allowed are refused at submission" "
+        spec_with $part >large.json &&
+        test_must_fail flux job submit large.json 2>err &&
+        cat err &&
+        grep '$part of a job with #DW directives has more than 65536 bytes' err
+    "
+done
 for value in -1 1.5 '"x"' true; do
     test_expect_success "dw_failure_tolerance=$value is refused at submission" "
         test_must_fail flux submit --setattr=system.dw=\"$DW\" \

@@ -45,6 +45,8 @@ static int validate_cb (flux_plugin_t *p,
     json_t *tolerance = NULL;
     json_t *release = NULL;
     json_t *stage = NULL;
+    json_t *resources = NULL;
+    json_t *constraints = NULL;
     json_t *directives;
     const char *mode;
     int n;
@@ -52,17 +54,28 @@ static int validate_cb (flux_plugin_t *p,
 
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
-                                "{s:{s?{s?{s?o s?o s?o s?o}}}}",
+                                "{s:{s?o s?{s?{s?o s?o s?o s?o s?o}}}}",
                                 "jobspec",
+                                  "resources", &resources,
                                   "attributes",
                                     "system",
                                       "dw", &dw,
                                       "dw_failure_tolerance", &tolerance,
                                       "dw_release", &release,
-                                      "dw_stage", &stage) < 0
+                                      "dw_stage", &stage,
+                                      "constraints", &constraints) < 0
         || !dw
         || dws_jobspec_is_empty (dw))
         return 0;
+    if (dws_jobspec_check_part ("resources",
+                                resources,
+                                error,
+                                sizeof (error)) < 0
+        || dws_jobspec_check_part ("attributes.system.constraints",
+                                   constraints,
+                                   error,
+                                   sizeof (error)) < 0)
+        return flux_jobtap_reject_job (p, args, "%s", error);
     if (dws_jobspec_parse (dw,
                            tolerance,
                            release,

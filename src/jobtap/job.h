@@ -31,6 +31,10 @@
 #define DWS_DIRECTIVES_BYTES 65536
 #define DWS_DIRECTIVES 64
 
+// The most bytes of each other part of a jobspec that dws.create has. In it are
+// 4096 values of resources (limits.py), or the names of some thousand nodes.
+#define DWS_REQUEST_BYTES 65536
+
 /* The phase of a job, as far as its storage is concerned. */
 enum dws_phase {
     DWS_NEW,      // submitted, but not in DEPEND yet
@@ -225,6 +229,14 @@ int dws_jobspec_parse (json_t *dw,
                        const char **stagep,
                        char *error,
                        size_t size);
+
+/* Check the size of a part of a jobspec that dws.create has. It may be NULL.
+ * Return 0, or -1 with a sentence in 'error'.
+ */
+int dws_jobspec_check_part (const char *name,
+                            json_t *part,
+                            char *error,
+                            size_t size);
 
 /* eventlog.c: the state of a job's storage by its eventlog.
  */

@@ -92,6 +92,40 @@ static int check_size (json_t *directives, char *error, size_t size)
     return 0;
 }
 
+static int count_bytes (const char *s, size_t size, void *data)
+{
+    size_t *left = data;
+
+    if (size > *left)
+        return -1;
+    *left -= size;
+    return 0;
+}
+
+/* dws.create is sent again whenever the job changes, and a guest may change it
+ * thousands of times a second.
+ */
+int dws_jobspec_check_part (const char *name,
+                            json_t *part,
+                            char *error,
+                            size_t size)
+{
+    size_t left = DWS_REQUEST_BYTES;
+
+    if (!part
+        || json_dump_callback (part,
+                               count_bytes,
+                               &left,
+                               JSON_COMPACT | JSON_ENCODE_ANY) == 0)
+        return 0;
+    snprintf (error,
+              size,
+              "%s of a job with #DW directives has more than %d bytes",
+              name,
+              DWS_REQUEST_BYTES);
+    return -1;
+}
+
 /* An attribute that chooses one of two modes. */
 struct choice {
     const char *name;

@@ -79,6 +79,17 @@ def test_plugin_and_module_count_directives_alike(
             assert reason is not None and reason.endswith(problem(value))
 
 
+@pytest.mark.parametrize("more", [False, True])
+def test_the_plugin_bounds_what_it_sends_again_and_again(
+    manager: JobManager, more: bool
+) -> None:
+    names = ["x" * (65536 - len('{"hostlist":[""]}') + more)]
+    reason = manager.submit(1, {"dw": NAMELESS, "constraints": {"hostlist": names}})
+    text = "attributes.system.constraints of a job with #DW directives has more than"
+    assert reason == (f"{text} 65536 bytes" if more else None)
+    assert manager.submit(2, {"constraints": {"hostlist": names}}) is None
+
+
 def test_directives_of_presets_count_as_well() -> None:
     assert "more than 64 directives" in problem(["two"] * 33, two=(NAMELESS,) * 2)
 
