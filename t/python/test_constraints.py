@@ -8,6 +8,7 @@ import json
 import random
 import shutil
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints
+from flux_k8s.rfc.constraints import Constraint
+from flux_k8s.rfc.resourcestatus import NodeStates
 
 NODES: list[tuple[str, int, frozenset[str]]] = [
     ("host0", 0, frozenset({"ssd"})),
@@ -92,13 +95,43 @@ def test_the_nodes_that_a_constraint_selects_are_those_that_match(
     constraint: Json,
 ) -> None:
     names = {name for _, _, having in NODES for name in having}
-    selected = constraints.parse(constraint).select(
-        frozenset(host for host, _, _ in NODES),
+    states = NodeStates(
+        tuple(host for host, _, _ in NODES),
+        frozenset(),
+        {},
         {n: frozenset(h for h, _, having in NODES if n in having) for n in names},
-        {rank: host for host, rank, _ in NODES},
+        host_of={rank: host for host, rank, _ in NODES},
     )
+    selected = states.matching(constraints.parse(constraint))
     ranks = matching(constraint)
     assert selected == {host for host, rank, _ in NODES if rank in ranks}
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"or": [{"and": []}] * 1000},
+        {"or": [{"properties": ["^slow"]}] * 500},
+        {"and": [{"not": [{"properties": ["slow"]}]}] * 300},
+        {"properties": ["^fast", "slow"] * 500},
+    ],
+)
+def test_the_constraint_of_a_guest_takes_little_time_on_a_large_machine(
+    constraint: Json,
+) -> None:
+    hosts = tuple(f"node{number}" for number in range(11_136))
+    having = {"fast": frozenset(hosts[::2]), "slow": frozenset(hosts[::3])}
+    states = NodeStates(hosts, frozenset(), {}, having)
+    parsed = constraints.parse_of_job(constraint)
+
+    def seconds(constraint: Constraint) -> float:
+        start = time.process_time()
+        states.matching(constraint)
+        return time.process_time() - start
+
+    states.matching(parsed)
+    least = min(seconds(constraints.parse({"not": [{}]})) for _ in range(5))
+    assert min(seconds(parsed) for _ in range(3)) < 0.01 + 10 * least
 
 
 @pytest.mark.parametrize(("constraint", "ranks"), EXAMPLES)

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
 from typing import Any, Collection, Iterable, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
@@ -74,34 +76,34 @@ class Constraint:
         return all(matches)
 
     def select(
-        self,
-        hosts: frozenset[str],
-        having: Mapping[str, frozenset[str]],
-        host_of: Mapping[int, str],
-    ) -> frozenset[str]:
-        """Those of ``hosts`` that :meth:`match`.
+        self, all: int, having: Mapping[str, int], number_of: Mapping[Any, int]
+    ) -> int:
+        """Those of some nodes that :meth:`match`, as the bits of an integer: a guest's
+        constraint has a thousand operators, and Python has the union and the
+        intersection of ten thousand nodes in less than a microsecond that way.
 
         Args:
-            having: the nodes that have each property.
-            host_of: the node of each rank.
+            all: the nodes.
+            having: those that have each property.
+            number_of: the bit of each host, and of each rank.
         """
         if self.operator == PROPERTIES:
-            found = hosts
+            found = all
             for name in self.names:
                 absent = name.startswith("^")
-                those = having.get(name[absent:], frozenset[str]())
-                found = found - those if absent else found & those
+                those = having.get(name[absent:], 0)
+                found &= ~those if absent else those
             return found
-        if self.operator == HOSTLIST:
-            return hosts.intersection(map(str, self._members))
-        if self.operator == RANKS:
-            ranks = map(int, self._members)
-            return hosts.intersection(host_of[r] for r in ranks if r in host_of)
-        chosen = [child.select(hosts, having, host_of) for child in self.children]
+        if self.operator in (HOSTLIST, RANKS):
+            found = 0
+            for member in self._members & number_of.keys():
+                found |= 1 << number_of[member]
+            return found & all
+        chosen = [child.select(all, having, number_of) for child in self.children]
         if self.operator == OR and chosen:
-            return frozenset().union(*chosen)
-        both = hosts.intersection(*chosen)
-        return hosts - both if self.operator == NOT else both
+            return reduce(or_, chosen)
+        both = reduce(and_, chosen, all)
+        return all & ~both if self.operator == NOT else both
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Iterable, Mapping, Union
 
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import idset, rset
@@ -55,7 +56,30 @@ class NodeStates:
 
     def matching(self, constraint: Constraint) -> frozenset[str]:
         """The nodes that satisfy a constraint."""
-        return constraint.select(frozenset(self.hosts), self.properties, self.host_of)
+        everything = (1 << len(self.hosts)) - 1
+        found = constraint.select(everything, self._having, self._number_of)
+        if found == everything:
+            return frozenset(self.hosts)
+        bits = bin(found)[:1:-1]
+        return frozenset(host for host, bit in zip(self.hosts, bits) if bit == "1")
+
+    @cached_property
+    def _number_of(self) -> Mapping[Union[str, int], int]:
+        """The place in ``hosts`` of each host, and of that of each rank."""
+        found: dict[Union[str, int], int] = {}
+        found.update((host, number) for number, host in enumerate(self.hosts))
+        ranks = self.host_of.items()
+        found.update((rank, found[host]) for rank, host in ranks if host in found)
+        return found
+
+    @cached_property
+    def _having(self) -> Mapping[str, int]:
+        """``properties``, with the places of the nodes as the bits of an integer."""
+        return {
+            name: int("".join("01"[host in having] for host in self.hosts)[::-1], 2)
+            for name, having in self.properties.items()
+            if self.hosts
+        }
 
 
 def parse(status: Any) -> NodeStates:
