@@ -250,6 +250,19 @@ assert Module.failed == [\"dws.setup\"], Module.failed
 assert relay.count(1000) == 0
 "
 '
+test_expect_success 'no time goes into a disconnect of a user without a request' '
+    flux python -c "
+from flux.core.inner import lib
+from flux.message import Message
+from flux_k8s.broker import relay
+
+raw = lib.flux_request_encode(b\"dws.disconnect\", b\"{}\")
+lib.flux_msg_set_userid(raw, 1000)
+message = Message(handle=raw)
+relay.route_of = None
+assert not relay.Relay(None).drop(message)
+"
+'
 test_expect_success 'a disconnect is of its own sender only' '
     gate_shut PreRun &&
     id=$(job_submit true) &&

@@ -91,8 +91,11 @@ class Relay:
         """Forget the requests of a sender that has gone. Return whether there are any.
 
         Args:
-            message: the ``disconnect`` of the sender.
+            message: the ``disconnect`` of the sender. A guest may send a hundred
+                thousand of them a second: few have their route looked at.
         """
+        if message.userid not in self._of_user:
+            return False
         route = route_of(message)
         matchtags = tuple(self._pending.get(route, ()))
         for matchtag in matchtags:
