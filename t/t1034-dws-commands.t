@@ -243,6 +243,22 @@ test_expect_success 'a module that is loaded later shows the nodes of a job that
     job_cancel $running &&
     wait_event $running clean
 '
+test_expect_success 'a memo of a thousand levels keeps nobody from the list of jobs' '
+    gate_shut PreRun &&
+    deep=$(job_submit true) &&
+    kube wait $(workflow $deep) PreRun &&
+    rpc job-manager.memo "$(python_stdin "
+import sys
+levels = 1500
+print(\"{\\\"id\\\": %s, \\\"memo\\\": {\\\"x\\\": %s}}\"
+      % (sys.argv[1], levels * \"[\" + levels * \"]\"))" $(flux job id --to=dec $deep))" &&
+    flux dws check "$DW" &&
+    rm gates/PreRun &&
+    job_succeeds $deep &&
+    for command in "list -a" "show $deep" usage report timeline; do
+        flux dws $command >out || return 1
+    done
+'
 test_expect_success 'metrics are written for node exporter, by the owner only' '
     an_end_is_counted () {
         flux dws metrics >metrics &&

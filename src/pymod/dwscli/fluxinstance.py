@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from contextlib import contextmanager
 from typing import Any, Iterable, Iterator, Optional
@@ -27,6 +28,10 @@ TICK = 1.0
 PATIENCE = 60.0
 """Seconds after which a module that has not answered is given up. It holds a request
 for half of that."""
+
+LEVELS = 10_000
+"""Python refuses JSON with more levels than this, once it was set. Users write memos,
+which are in the list of all jobs, and Flux accepts 2048 levels of JSON."""
 
 LOOKUPS = 256
 """Lookups in the KVS that are sent before the first answer is awaited."""
@@ -96,6 +101,7 @@ class FluxInstance:
     def __init__(self) -> None:
         import flux
 
+        sys.setrecursionlimit(max(LEVELS, sys.getrecursionlimit()))
         self._handle = flux.Flux()
 
     @property
