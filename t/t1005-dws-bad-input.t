@@ -38,11 +38,15 @@ test_expect_success 'load the module' '
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     version=$(kube version)
 '
-for value in 7 1.5 true '{}' '[""]' '[1]' '["#DW",null]' '[[]]'; do
+for value in 7 1.5 true '{}' '[1]' '["#DW",null]' '[[]]'; do
     test_expect_success "dw=$value is refused at submission" "
         refuses_attribute '$value'
     "
 done
+test_expect_success 'a list with an empty string is refused at submission' '
+    test_must_fail flux submit --setattr=system.dw="[\"$DW\",\"\"]" true 2>err &&
+    grep "attributes.system.dw has an empty string" err
+'
 for value in '""' '[]' '" "'; do
     test_expect_success "dw=$value is no directive: the job runs without storage" "
         empty=\$(flux submit --setattr=system.dw='$value' true) &&

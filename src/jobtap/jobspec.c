@@ -42,6 +42,18 @@ static json_t *directives_create (json_t *dw)
     return json_copy (dw);
 }
 
+static bool has_blank (json_t *dw)
+{
+    size_t index;
+    json_t *entry;
+
+    json_array_foreach (dw, index, entry) {
+        if (json_is_string (entry) && is_blank (entry))
+            return true;
+    }
+    return false;
+}
+
 /* Return how many words of 's' are the prefix of a directive.
  */
 static size_t count_prefixes (const char *s)
@@ -201,11 +213,17 @@ int dws_jobspec_parse (json_t *dw,
         *failure_tolerancep = n;
     }
     if (!(*directivesp = directives_create (dw))) {
-        snprintf (error,
-                  size,
-                  "attributes.system.dw is %s,"
-                  " expected a string of #DW directives or a list of them",
-                  dws_show (dw, value, sizeof (value)));
+        if (has_blank (dw))
+            snprintf (error,
+                      size,
+                      "attributes.system.dw has an empty string,"
+                      " expected a #DW directive in quotes");
+        else
+            snprintf (error,
+                      size,
+                      "attributes.system.dw is %s,"
+                      " expected a string of #DW directives or a list of them",
+                      dws_show (dw, value, sizeof (value)));
         return -1;
     }
     if (check_size (*directivesp, error, size) < 0) {

@@ -127,7 +127,17 @@ def test_directives_of_blanks_are_no_directives(manager: JobManager) -> None:
     assert manager.rpcs == [] and not manager.jobs[1].subscribed
 
 
-@pytest.mark.parametrize("dw", [[1], ["#DW a", ""], [""], 7, None, {"a": 1}])
+@pytest.mark.parametrize("dw", [["#DW a", ""], [" \n"], ["", 1]])
+def test_a_list_with_an_empty_string_is_rejected_as_such(
+    manager: JobManager, dw: Any
+) -> None:
+    reason = manager.submit(1, {"dw": dw})
+    assert reason == (
+        "attributes.system.dw has an empty string, expected a #DW directive in quotes"
+    )
+
+
+@pytest.mark.parametrize("dw", [[1], 7, None, {"a": 1}])
 def test_bad_directives_are_rejected_at_submission(
     manager: JobManager, dw: Any
 ) -> None:

@@ -281,6 +281,13 @@ def test_persistent_storage_is_not_for_guests_where_the_site_says_so() -> None:
     check(dw, {"restrict_persistent_creation": False}, userid=GUEST)
 
 
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_an_empty_string_beside_directives_is_refused(blank: str) -> None:
+    error = refusal([XFS, blank])
+    assert error.problem == "has an empty string, expected a #DW directive in quotes"
+    assert word(error) == error.line
+
+
 @pytest.mark.parametrize("value", [-1, 4, 10**20, 1.5, "1", True, None, [1]])
 def test_a_failure_tolerance_is_a_number_of_nodes_less_than_all(value: Any) -> None:
     error = refusal(XFS, dw_failure_tolerance=value)

@@ -304,6 +304,10 @@ def parse_attribute(
             directives.append(parse(line))
     if not directives:
         raise _wrong_whole(whole, "has no #DW directive")
+    if not all(string.strip(_BLANKS) for string in strings):
+        raise _wrong_whole(
+            whole, "has an empty string, expected a #DW directive in quotes"
+        )
     _check_names(directives)
     return tuple(directives)
 
