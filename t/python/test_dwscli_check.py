@@ -125,6 +125,17 @@ def test_more_than_the_machine_has_is_refused() -> None:
     assert "asks for 110 GiB on 11 nodes; all Rabbits together have 100" in done.out
 
 
+def test_more_on_a_node_than_the_largest_rabbit_has_is_refused() -> None:
+    found = instance()
+    nodes = {"tuo201": ["tuo1001"], "tuo202": ["tuo1002"]}
+    found.mapping = assemble(nodes, dict.fromkeys(nodes, 6 * GIB))
+    done = dws(found, "check", XFS)
+    assert done.status == 1
+    assert (
+        "each node needs 10 GiB on its Rabbit, but the largest Rabbit has 6" in done.out
+    )
+
+
 def test_a_refusal_in_json_has_the_place_of_the_word() -> None:
     done = dws(instance(), "check", "--json", XFS.replace("GiB", "Gib"))
     found = json.loads(done.out)

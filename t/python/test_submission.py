@@ -271,6 +271,30 @@ def test_more_than_all_rabbits_have_is_refused(dw: Any, asks: str) -> None:
     check(dw, mapping=assemble(hosts, {"r1": half, "r2": half + 2**33}))
 
 
+@pytest.mark.parametrize(
+    ("dw", "needs"),
+    [
+        (XFS.replace("10GiB", "61GiB"), 61),
+        ([XFS, "#DW jobdw type=gfs2 capacity=50001MiB name=p2"], 59),
+        (XFS.replace("jobdw", "create_persistent").replace("10GiB", "61GiB"), 61),
+    ],
+)
+def test_more_on_a_node_than_the_largest_rabbit_has_is_refused(
+    dw: Any, needs: int
+) -> None:
+    hosts = {name: [f"{name}-1"] for name in ("r1", "r2", "r3", "r4", "r5")}
+    sizes = dict.fromkeys(hosts, 50 * 2**30)
+    error = refusal(dw, mapping=assemble(hosts, {**sizes, "r1": 58 * 2**30}))
+    assert error.problem == (
+        f"each node needs {needs} GiB on its Rabbit, but the largest Rabbit has 58 GiB"
+        " for jobs"
+    )
+    check(dw, mapping=assemble(hosts, {**sizes, "r1": 61 * 2**30}))
+    check(dw, mapping=assemble(hosts, {**sizes, "r1": 0}))
+    shared = XFS.replace("xfs", "lustre").replace("10GiB", "61GiB")
+    check(shared, mapping=assemble(hosts, sizes))
+
+
 def test_persistent_storage_is_not_for_guests_where_the_site_says_so() -> None:
     dw = "#DW create_persistent type=xfs capacity=1GiB name=keep"
     error = refusal(dw, userid=GUEST)

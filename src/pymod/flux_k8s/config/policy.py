@@ -112,8 +112,9 @@ def _check_maximum(
 
 
 def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
-    """Refuse a request for more storage than all Rabbits have. No job is refused where
-    the mapping lacks the capacity of a Rabbit.
+    """Refuse a request for more storage than all Rabbits have, or for more on each node
+    than the largest one. No job is refused where the mapping lacks the capacity of a
+    Rabbit.
 
     Raises:
         DirectiveError: names the directive with which the job exceeds it.
@@ -122,9 +123,9 @@ def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
     capacities = [mapping.capacity(rabbit) for rabbit in mapping.rabbits]
     if not capacities or not all(capacities):
         return
-    machine = sum(capacities)
+    machine, largest = sum(capacities), max(capacities) // GIB
     nodes = max(requested_nodes(request.resources), 1)
-    asked = 0
+    asked = on_node = 0
     for directive in request.directives:
         shared = directive.arguments.get("type") in SHARED_TYPES
         before, asked = asked, asked + directive.capacity * (1 if shared else nodes)
@@ -137,6 +138,14 @@ def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
             raise directive.wrong_value(
                 "capacity",
                 f"asks for {share}; all Rabbits together have {machine / GIB:.9g} GiB",
+            )
+        on_node += 0 if shared else directive.capacity
+        needed = -(-on_node // GIB)
+        if needed > largest:
+            raise directive.wrong_value(
+                "capacity",
+                f"each node needs {needed} GiB on its Rabbit, but the largest Rabbit"
+                f" has {largest} GiB for jobs",
             )
 
 
