@@ -147,6 +147,19 @@ test_expect_success 'flux alloc in a terminal says what is copied before it begi
     grep -F "after the job, $COPIES" shown &&
     in_order "$(tr "\r\n" "  " <shown)" "after" "job," "copy_out" "it" "begins"
 '
+test_expect_success 'within a batch job, flux --parent dws shows the storage of that job' '
+    cat >inside.sh <<-\END &&
+	#!/bin/sh
+	flux dws list 2>&1
+	flux dws show $FLUX_ENCLOSING_ID 2>&1
+	flux --parent dws list -n -o "{id.f58plain} {state}"
+	END
+    id=$(flux batch -N1 --dw="$DW" --output=inside.out inside.sh) &&
+    wait_event $id clean &&
+    grep "^flux-dws: ERROR: the dws module is not loaded: .* .flux --parent dws. asks" inside.out &&
+    grep "^flux-dws: ERROR: job .* not found: .* .flux --parent dws. asks" inside.out &&
+    grep -x "$(flux job id --to=f58plain $id) PreRun" inside.out
+'
 test_expect_success 'flux batch warns of #DW lines that are not read' '
     printf "#!/bin/sh\n#flux: -N1\n%s\n%s\n" "$DW" "$COPY" >unread.sh &&
     flux batch --dry-run unread.sh >/dev/null 2>err &&

@@ -225,6 +225,8 @@ def test_a_job_that_cannot_be_followed_is_an_error_of_one_line(
     assert dws(FixedInstance(), *words, F58).err == (
         f"flux-dws: ERROR: job {F58} not found\n"
     )
+    inside = dws(FixedInstance(is_job=True), *words, F58)
+    assert f"job {F58} not found: this Flux instance is a job, and" in inside.err
     job = {**ended_job(FIRST), "state": 16}
     assert dws(FixedInstance(jobs=[job]), *words, F58) == (1, "", NOT_LOADED)
     error = "flux-dws: ERROR: not the ID of a job: x\n"

@@ -297,6 +297,14 @@ def test_list_without_the_module_is_an_error_of_one_line() -> None:
     assert dws(FixedInstance(), "list") == (1, "", NOT_LOADED)
 
 
+def test_list_in_a_batch_job_names_the_way_to_the_instance_around_it() -> None:
+    done = dws(FixedInstance(is_job=True), "list")
+    assert done.status == 1 and done.err.count("\n") == 1
+    assert (
+        "not loaded: this Flux instance is a job, and 'flux --parent dws'" in done.err
+    )
+
+
 @pytest.mark.parametrize(
     "words", [["list"], ["show", "f1"], ["wait", "f1"], ["rabbits"]]
 )

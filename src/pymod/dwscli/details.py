@@ -73,7 +73,7 @@ def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
     """
     job = instance.job(id)
     if job is None:
-        raise unknown_job(id)
+        raise unknown_job(instance, id)
     if not ended.is_inactive(job):
         return None
     until = (number(job, "t_inactive") or 0.0) + RECORDED

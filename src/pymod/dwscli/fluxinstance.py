@@ -113,6 +113,13 @@ class FluxInstance:
     def is_owner(self) -> bool:
         return str(self.userid) == str(self._handle.attr_get("security.owner"))
 
+    @property
+    def is_job(self) -> bool:
+        try:
+            return bool(self._handle.attr_get("parent-uri"))
+        except OSError:
+            return False
+
     def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
         future = self._handle.rpc(topic, request)
         end = time.monotonic() + PATIENCE

@@ -37,6 +37,10 @@ NOT_LOADED = (
     "the dws module is not loaded: an administrator can load it with"
     " 'flux module load dws'"
 )
+AROUND = (
+    "this Flux instance is a job, and 'flux --parent dws' asks the instance that it"
+    " runs in"
+)
 GONE = "the dws module ended before it answered: try again"
 LOST = "the connection to Flux is lost: its broker on this node has ended"
 
@@ -78,6 +82,10 @@ class Instance(Protocol):
     @property
     def is_owner(self) -> bool:
         """Whether that user is the instance owner."""
+
+    @property
+    def is_job(self) -> bool:
+        """Whether the instance is a job of another one, as that of a batch job is."""
 
     def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
         """The answer of a broker module. ``tick`` is called about once a second while
@@ -169,6 +177,9 @@ def ask(
         try:
             return instance.ask(topic, request, tick)
         except OSError as error:
+            if error.errno == errno.ENOSYS and instance.is_job:
+                text = f"the dws module is not loaded: {AROUND}"
+                raise Refused(errno.ENOSYS, text) from None
             if error.errno != errno.EAGAIN or pause is None:
                 raise _localized(refusal(error), request) from None
             instance.sleep(pause)
@@ -245,5 +256,6 @@ def job_id(instance: Instance, word: str) -> int:
         raise CommandError(f"not the ID of a job: {word}") from None
 
 
-def unknown_job(id: int) -> Refused:
-    return Refused(errno.ENOENT, f"job {f58(id)} not found")
+def unknown_job(instance: Instance, id: int) -> Refused:
+    where = f": {AROUND}" if instance.is_job else ""
+    return Refused(errno.ENOENT, f"job {f58(id)} not found{where}")

@@ -52,6 +52,10 @@ class VirtualInstance:
     def is_owner(self) -> bool:
         return self.userid == self._owner
 
+    @property
+    def is_job(self) -> bool:
+        return False
+
     def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
         answers: list[Answer] = []
         self._system.instance.request(

@@ -248,12 +248,14 @@ class FixedInstance:
         kvs: Optional[dict[tuple[int, str], str]] = None,
         userid: int = 0,
         is_owner: bool = True,
+        is_job: bool = False,
     ) -> None:
         self.answers = dict(answers or {})
         self.jobs = list(jobs)
         self.texts = kvs or {}
         self.userid = userid
         self.is_owner = is_owner
+        self.is_job = is_job
         self.requests: list[tuple[str, Json]] = []
         self.raised: list[tuple[int, str]] = []
         self.ticks = 0
