@@ -26,6 +26,7 @@ from support.dwscli import (
     NOT_LOADED,
     NOW,
     OLD,
+    WORKFLOW,
     FixedInstance,
     dws,
     ended_job,
@@ -100,6 +101,15 @@ def test_jobs_that_ended_are_listed_by_the_records_that_flux_has_of_them() -> No
     jobs = [ended_job(), ended_job(1, annotations={}), ended_job(2, state=16)]
     done = dws(instance(jobs=jobs, kvs=kvs_of()), "list", "-a", "-A")
     assert is_golden("list-ended.txt", done.out)
+
+
+def test_the_time_of_a_job_that_ended_does_not_count_while_it_had_no_storage() -> None:
+    never = {**WORKFLOW, "metadata": {"creationTimestamp": "2025-11-24T15:50:00Z"}}
+    for workflow, time in ((WORKFLOW, "480.0"), (never, "")):
+        kvs = kvs_of(rabbit_workflow=json.dumps(workflow))
+        found = instance(jobs=[ended_job()], kvs=kvs)
+        done = dws(found, "list", "-f", "ended", "-n", "-o", "{elapsed}")
+        assert done.out.strip() == time
 
 
 def test_a_job_that_ends_meanwhile_is_listed_once() -> None:

@@ -49,10 +49,10 @@ class Job:
     @property
     def elapsed(self) -> Optional[float]:
         """The seconds in the state; of a job that ended, with storage."""
-        seconds, since = number(self.row, "seconds"), number(self.row, "since")
-        if seconds is not None or "result" in self.row or since is None:
-            return seconds
-        return max(0.0, self.now - since)
+        since = number(self.row, "since")
+        if "result" in self.row:
+            return number(self.row, "held")
+        return None if since is None else max(0.0, self.now - since)
 
 
 def _text(key: str) -> Callable[[Job], Any]:
