@@ -24,7 +24,7 @@
 /* One dws.abort that was not answered yet. */
 struct dws_abort {
     struct dws *dws;
-    struct dws_abort *next;
+    LIST_ENTRY (dws_abort) link;
     flux_jobid_t id;
     flux_future_t *f;
 };
@@ -41,11 +41,7 @@ static void abort_destroy (struct dws_abort *abort)
 
 static void abort_remove (struct dws_abort *abort)
 {
-    struct dws_abort **p = &abort->dws->aborts;
-
-    while (*p != abort)
-        p = &(*p)->next;
-    *p = abort->next;
+    LIST_REMOVE (abort, link);
     abort_destroy (abort);
 }
 
@@ -122,7 +118,7 @@ void dws_abort (struct dws *dws, flux_jobid_t id)
 {
     struct dws_abort *abort;
 
-    for (abort = dws->aborts; abort; abort = abort->next) {
+    LIST_FOREACH (abort, &dws->aborts, link) {
         if (abort->id == id)
             break;
     }
@@ -135,8 +131,7 @@ void dws_abort (struct dws *dws, flux_jobid_t id)
         }
         abort->dws = dws;
         abort->id = id;
-        abort->next = dws->aborts;
-        dws->aborts = abort;
+        LIST_INSERT_HEAD (&dws->aborts, abort, link);
     }
     abort_send (abort);
 }
@@ -145,7 +140,7 @@ void dws_abort_resume (struct dws *dws)
 {
     struct dws_abort *abort;
 
-    for (abort = dws->aborts; abort; abort = abort->next)
+    LIST_FOREACH (abort, &dws->aborts, link)
         abort_send (abort);
 }
 
@@ -153,10 +148,8 @@ void dws_abort_clear (struct dws *dws)
 {
     struct dws_abort *abort;
 
-    while ((abort = dws->aborts)) {
-        dws->aborts = abort->next;
-        abort_destroy (abort);
-    }
+    while ((abort = LIST_FIRST (&dws->aborts)))
+        abort_remove (abort);
 }
 
 /* Start the job's timer, in place of the one that it has. */

@@ -208,15 +208,17 @@ static void settle (struct dws_waiter *waiter)
 
 static void take_turn (struct dws_target *target)
 {
-    struct dws_waiter *waiter = target->first;
+    struct dws_waiter *waiter;
 
     dws_turn_remove (target);
     if (target->fate == DWS_FATE_OPEN) {
         look_up (target);
         return;
     }
-    while (waiter && waiter->f)
-        waiter = waiter->next;
+    TAILQ_FOREACH (waiter, &target->waiters, link) {
+        if (!waiter->f)
+            break;
+    }
     if (waiter && waiter->recovered)
         ask_waiter (waiter);
     else if (waiter)
@@ -285,7 +287,7 @@ int dws_dataout_wait (struct dws *dws,
     }
     if (dws_waiter_attach (dws, waiter, target, userid) < 0)
         return -1;
-    if (waiter->target->first == waiter)
+    if (TAILQ_FIRST (&waiter->target->waiters) == waiter)
         begin (waiter->target);
     else if (waiter->target->fate != DWS_FATE_OPEN)
         dws_turn_add (waiter->target);

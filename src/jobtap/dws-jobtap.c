@@ -114,7 +114,7 @@ static void dws_destroy (struct dws *dws)
     if (dws) {
         struct dws_job *job;
         int saved_errno = errno;
-        for (job = dws->first; job; job = job->next) {
+        TAILQ_FOREACH (job, &dws->jobs, link) {
             dws_job_enter (job, DWS_DONE);
             job->dws = NULL;
         }
@@ -136,6 +136,8 @@ int flux_plugin_init (flux_plugin_t *p)
         || !(dws = calloc (1, sizeof (*dws))))
         return -1;
     dws->p = p;
+    TAILQ_INIT (&dws->jobs);
+    LIST_INIT (&dws->aborts);
     dws_requests_init (dws, dws_send_request);
     if (flux_plugin_aux_set (p,
                              DWS_AUX,

@@ -24,34 +24,12 @@ void dws_job_enter (struct dws_job *job, enum dws_phase phase)
     job->phase = phase;
 }
 
-static void list_append (struct dws *dws, struct dws_job *job)
-{
-    job->prev = dws->last;
-    if (dws->last)
-        dws->last->next = job;
-    else
-        dws->first = job;
-    dws->last = job;
-}
-
-static void list_remove (struct dws *dws, struct dws_job *job)
-{
-    if (job->prev)
-        job->prev->next = job->next;
-    else
-        dws->first = job->next;
-    if (job->next)
-        job->next->prev = job->prev;
-    else
-        dws->last = job->prev;
-}
-
 static void dws_job_destroy (struct dws_job *job)
 {
     if (job) {
         int saved_errno = errno;
         if (job->dws) // NULL once the plugin is gone
-            list_remove (job->dws, job);
+            TAILQ_REMOVE (&job->dws->jobs, job, link);
         dws_job_enter (job, DWS_DONE);
         json_decref (job->directives);
         json_decref (job->late);
@@ -74,7 +52,7 @@ struct dws_job *dws_job_create (struct dws *dws,
     job->id = id;
     job->userid = userid;
     job->phase = DWS_NEW;
-    list_append (dws, job);
+    TAILQ_INSERT_TAIL (&dws->jobs, job, link);
     if (flux_jobtap_job_aux_set (dws->p,
                                  id,
                                  DWS_JOB_AUX,

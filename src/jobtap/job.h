@@ -66,9 +66,8 @@ struct dws {
     int recovering;              // how many jobs are in DWS_RECOVER
     int lookups;                 // for how many of them one is in flight
     uint64_t serial;             // of the last job
-    struct dws_job *first;       // jobs in the order in which they were seen
-    struct dws_job *last;
-    struct dws_abort *aborts;    // dws.abort requests not answered yet
+    struct dws_queue jobs;       // in the order in which they were seen
+    LIST_HEAD (, dws_abort) aborts; // dws.abort requests not answered yet
     int requests;                // how many jobs have a request in flight
     struct dws_queue actions;    // jobs with a prolog or an epilog that wait to
                                  // send theirs
@@ -83,8 +82,7 @@ struct dws {
 /* One job with #DW directives, owned by the job's aux items. */
 struct dws_job {
     struct dws *dws;
-    struct dws_job *prev;
-    struct dws_job *next;
+    TAILQ_ENTRY (dws_job) link;
     uint64_t serial;             // later jobs have greater ones
     flux_jobid_t id;
     uint32_t userid;

@@ -60,9 +60,9 @@ static void lookup_next (struct dws *dws)
     struct dws_job *job;
 
     if (dws->lookups == 0) {
-        for (job = dws->first;
-             job && dws->lookups < LOOKUPS_MAX;
-             job = job->next) {
+        TAILQ_FOREACH (job, &dws->jobs, link) {
+            if (dws->lookups == LOOKUPS_MAX)
+                break;
             if (job->phase == DWS_RECOVER && !job->f && lookup (job) < 0)
                 lookup_failed (job, strerror (errno));
         }

@@ -385,7 +385,7 @@ static void hello_fill (struct dws *dws, struct hello *hello)
     struct dws_job *job;
     const char *phase;
 
-    for (job = dws->first; job; job = job->next) {
+    TAILQ_FOREACH (job, &dws->jobs, link) {
         if ((json_int_t)job->serial <= hello->cursor
             || !job->directives
             || !(phase = phase_name (job)))

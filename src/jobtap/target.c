@@ -24,6 +24,7 @@ int dws_dataout_create (struct dws *dws, flux_watcher_f turns_cb)
         return 0;
     if (!(dws->dataout = calloc (1, sizeof (*dws->dataout))))
         return -1;
+    TAILQ_INIT (&dws->dataout->turns);
     dws->dataout->turns_cb = turns_cb;
     return 0;
 }
@@ -35,8 +36,9 @@ void dws_dataout_clear (struct dws *dws)
     if (!out)
         return;
     for (size_t i = 0; i < DWS_TARGET_BUCKETS; i++) {
-        while (out->buckets[i])
-            dws_waiter_detach (out->buckets[i]->first);
+        struct dws_target *target;
+        while ((target = LIST_FIRST (&out->buckets[i])))
+            dws_waiter_detach (TAILQ_FIRST (&target->waiters));
     }
     flux_watcher_destroy (out->timer);
     free (out);
@@ -46,14 +48,14 @@ void dws_dataout_clear (struct dws *dws)
 /* No target has a turn while too many look-ups are in flight. */
 static bool has_turn (struct dws_dataout *out)
 {
-    return out->turn_first && out->lookups < LOOKUPS_MAX;
+    return !TAILQ_EMPTY (&out->turns) && out->lookups < LOOKUPS_MAX;
 }
 
 struct dws_target *dws_turn_next (struct dws *dws)
 {
     struct dws_dataout *out = dws->dataout;
 
-    return has_turn (out) && !out->paused ? out->turn_first : NULL;
+    return has_turn (out) && !out->paused ? TAILQ_FIRST (&out->turns) : NULL;
 }
 
 void dws_turn_schedule (struct dws *dws)
@@ -75,36 +77,19 @@ void dws_turn_schedule (struct dws *dws)
 
 void dws_turn_add (struct dws_target *target)
 {
-    struct dws_dataout *out = target->dws->dataout;
-
     if (!target->has_turn) {
         target->has_turn = true;
-        target->turn_next = NULL;
-        target->turn_prev = out->turn_last;
-        if (out->turn_last)
-            out->turn_last->turn_next = target;
-        else
-            out->turn_first = target;
-        out->turn_last = target;
+        TAILQ_INSERT_TAIL (&target->dws->dataout->turns, target, turn);
     }
     dws_turn_schedule (target->dws);
 }
 
 void dws_turn_remove (struct dws_target *target)
 {
-    struct dws_dataout *out = target->dws->dataout;
-
-    if (!target->has_turn)
-        return;
-    target->has_turn = false;
-    if (target->turn_prev)
-        target->turn_prev->turn_next = target->turn_next;
-    else
-        out->turn_first = target->turn_next;
-    if (target->turn_next)
-        target->turn_next->turn_prev = target->turn_prev;
-    else
-        out->turn_last = target->turn_prev;
+    if (target->has_turn) {
+        target->has_turn = false;
+        TAILQ_REMOVE (&target->dws->dataout->turns, target, turn);
+    }
 }
 
 void dws_turn_repeat (struct dws_target *target)
@@ -146,7 +131,7 @@ void dws_turn_forget (struct dws *dws, flux_future_t **fp)
     }
 }
 
-static struct dws_target **bucket (struct dws *dws, flux_jobid_t id)
+static struct dws_bucket *bucket (struct dws *dws, flux_jobid_t id)
 {
     // Most bits of an ID are the time, and the low ones are mostly 0.
     return &dws->dataout->buckets[(id * 0x9e3779b97f4a7c15) >> 54];
@@ -156,19 +141,15 @@ struct dws_target *dws_target_find (struct dws *dws,
                                     struct dws_target *target,
                                     flux_jobid_t id)
 {
-    target = target ? target->next : *bucket (dws, id);
+    target = target ? LIST_NEXT (target, link) : LIST_FIRST (bucket (dws, id));
     while (target && target->id != id)
-        target = target->next;
+        target = LIST_NEXT (target, link);
     return target;
 }
 
 static void target_destroy (struct dws_target *target)
 {
-    struct dws_target **p = bucket (target->dws, target->id);
-
-    while (*p != target)
-        p = &(*p)->next;
-    *p = target->next;
+    LIST_REMOVE (target, link);
     dws_turn_remove (target);
     dws_turn_forget (target->dws, &target->f);
     free (target->reason);
@@ -179,7 +160,6 @@ static struct dws_target *target_create (struct dws *dws,
                                          flux_jobid_t id,
                                          uint32_t userid)
 {
-    struct dws_target **p = bucket (dws, id);
     struct dws_target *target;
 
     if (!(target = calloc (1, sizeof (*target))))
@@ -187,8 +167,8 @@ static struct dws_target *target_create (struct dws *dws,
     target->dws = dws;
     target->id = id;
     target->userid = userid;
-    target->next = *p;
-    *p = target;
+    TAILQ_INIT (&target->waiters);
+    LIST_INSERT_HEAD (bucket (dws, id), target, link);
     return target;
 }
 
@@ -204,12 +184,7 @@ int dws_waiter_attach (struct dws *dws,
     if (!target && !(target = target_create (dws, id, userid)))
         return -1;
     waiter->target = target;
-    waiter->prev = target->last;
-    if (target->last)
-        target->last->next = waiter;
-    else
-        target->first = waiter;
-    target->last = waiter;
+    TAILQ_INSERT_TAIL (&target->waiters, waiter, link);
     return 0;
 }
 
@@ -218,16 +193,9 @@ void dws_waiter_detach (struct dws_waiter *waiter)
     struct dws_target *target = waiter->target;
 
     dws_turn_forget (target->dws, &waiter->f);
-    if (waiter->prev)
-        waiter->prev->next = waiter->next;
-    else
-        target->first = waiter->next;
-    if (waiter->next)
-        waiter->next->prev = waiter->prev;
-    else
-        target->last = waiter->prev;
+    TAILQ_REMOVE (&target->waiters, waiter, link);
     waiter->target = NULL;
-    if (!target->first)
+    if (TAILQ_EMPTY (&target->waiters))
         target_destroy (target);
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <flux/core.h>
 
 #include "job.h"
@@ -30,8 +31,7 @@ struct dws_target;
  */
 struct dws_waiter {
     struct dws_target *target; // NULL: settled, or the plugin is gone
-    struct dws_waiter *prev;
-    struct dws_waiter *next;
+    TAILQ_ENTRY (dws_waiter) link;
     flux_jobid_t id;           // the job that waits
     bool recovered;            // the dependency may be over: see its eventlog
     flux_future_t *f;          // asks for that
@@ -42,23 +42,22 @@ struct dws_waiter {
  */
 struct dws_target {
     struct dws *dws;
-    struct dws_target *next;   // in its bucket
-    struct dws_target *turn_prev;
-    struct dws_target *turn_next;
+    LIST_ENTRY (dws_target) link; // in its bucket
+    TAILQ_ENTRY (dws_target) turn;
     bool has_turn;
     flux_jobid_t id;
     uint32_t userid;           // of its waiters
-    struct dws_waiter *first;
-    struct dws_waiter *last;
+    TAILQ_HEAD (, dws_waiter) waiters;
     enum dws_fate fate;
     char *reason;              // why the data is lost; NULL: no memory
     flux_future_t *f;          // asks for the record or the eventlog
 };
 
+LIST_HEAD (dws_bucket, dws_target);
+
 struct dws_dataout {
-    struct dws_target *buckets[DWS_TARGET_BUCKETS];
-    struct dws_target *turn_first;
-    struct dws_target *turn_last;
+    struct dws_bucket buckets[DWS_TARGET_BUCKETS];
+    TAILQ_HEAD (, dws_target) turns;
     int lookups;               // futures that are in flight
     bool failing;              // an error was logged, and not overcome
     bool paused;               // a look-up is to be repeated: not at once

@@ -62,7 +62,7 @@ static void exec_cb (flux_future_t *f, void *arg)
     json_t *jobs;
 
     if (flux_rpc_get_unpack (f, "{s:o}", "jobs", &jobs) == 0) {
-        for (job = dws->first; job; job = job->next) {
+        TAILQ_FOREACH (job, &dws->jobs, link) {
             if (job->exec_asked && is_awaited (job))
                 tasks_ended (job, jobs);
         }
@@ -89,7 +89,7 @@ static void ask_cb (flux_reactor_t *r,
 
     flux_watcher_destroy (dws->exec_timer);
     dws->exec_timer = NULL;
-    for (job = dws->first; job; job = job->next) {
+    TAILQ_FOREACH (job, &dws->jobs, link) {
         if ((job->exec_asked = is_awaited (job)))
             any = true;
     }
