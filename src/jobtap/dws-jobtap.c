@@ -106,18 +106,14 @@
 #include "dataout.h"
 #include "plugin.h"
 
-/* Jobs are freed through their aux items, before this when the plugin is
- * unloaded, after this when the job manager exits.
+/* Jobs, and those that wait for data, are freed before this through the aux
+ * items of the job manager's jobs: when the plugin is unloaded, and when the
+ * job manager exits, because their destructors are code of the plugin.
  */
 static void dws_destroy (struct dws *dws)
 {
     if (dws) {
-        struct dws_job *job;
         int saved_errno = errno;
-        TAILQ_FOREACH (job, &dws->jobs, link) {
-            dws_job_enter (job, DWS_DONE);
-            job->dws = NULL;
-        }
         dws_requests_clear (dws);
         dws_abort_clear (dws);
         dws_tasks_clear (dws);

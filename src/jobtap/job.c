@@ -28,8 +28,7 @@ static void dws_job_destroy (struct dws_job *job)
 {
     if (job) {
         int saved_errno = errno;
-        if (job->dws) // NULL once the plugin is gone
-            TAILQ_REMOVE (&job->dws->jobs, job, link);
+        TAILQ_REMOVE (&job->dws->jobs, job, link);
         dws_job_enter (job, DWS_DONE);
         json_decref (job->directives);
         json_decref (job->late);

@@ -33,16 +33,11 @@ void dws_dataout_clear (struct dws *dws)
 {
     struct dws_dataout *out = dws->dataout;
 
-    if (!out)
-        return;
-    for (size_t i = 0; i < DWS_TARGET_BUCKETS; i++) {
-        struct dws_target *target;
-        while ((target = LIST_FIRST (&out->buckets[i])))
-            dws_waiter_detach (TAILQ_FIRST (&target->waiters));
+    if (out) {
+        flux_watcher_destroy (out->timer);
+        free (out);
+        dws->dataout = NULL;
     }
-    flux_watcher_destroy (out->timer);
-    free (out);
-    dws->dataout = NULL;
 }
 
 /* No target has a turn while too many look-ups are in flight. */

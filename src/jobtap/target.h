@@ -30,7 +30,7 @@ struct dws_target;
  * list of its target until that is settled.
  */
 struct dws_waiter {
-    struct dws_target *target; // NULL: settled, or the plugin is gone
+    struct dws_target *target; // NULL: settled
     TAILQ_ENTRY (dws_waiter) link;
     flux_jobid_t id;           // the job that waits
     bool recovered;            // the dependency may be over: see its eventlog
@@ -71,7 +71,7 @@ struct dws_dataout {
 /* Make dws->dataout, unless it is there. */
 int dws_dataout_create (struct dws *dws, flux_watcher_f turns_cb);
 
-/* Nobody waits any more, because the plugin is unloaded. */
+/* Nobody waits any more. */
 void dws_dataout_clear (struct dws *dws);
 
 /* Return the first target, or the one after 'target', with this ID. */
