@@ -116,6 +116,17 @@ def test_an_abort_says_that_it_cannot_drain_a_job_that_job_list_lacks(
     assert line.endswith("job is unknown")
 
 
+def test_an_abort_of_a_job_that_never_had_nodes_has_none_to_drain() -> None:
+    system = slow(plugin_conf={"epilog-timeout": EPILOG_TIMEOUT})
+    jobid = job_in(system, "Proposal")
+    inject(system, OUTAGES["hang"], HOUR)
+    system.instance.cancel(jobid)
+    assert system.loop.run(system.instance.idle, HOUR)
+    system.loop.run(timeout=10.0)
+    assert lines(system, "cannot tell") == lines(system, "drained until") == []
+    assert drained(system) == {}
+
+
 @pytest.mark.parametrize("loaded_again", ["", "reload_manager", "kill_module"])
 def test_an_abort_before_the_tasks_have_ended_names_the_data_that_is_lost(
     loaded_again: str,

@@ -382,15 +382,19 @@ class InUse:
         self._flux.call_later(RETRY, partial(answer, None))
 
     async def _listed_hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
-        """The nodes of a job, by job-list. R may have 100 MB.
+        """The nodes of a job, by job-list; none if it has ended without any. R may
+        have 100 MB.
 
         Raises:
             RpcError: job-list does not answer, or (ENOENT) does not know the job.
             BadObject, ValueError: job-list does not know the nodes.
         """
-        payload = {"id": info.jobid, "attrs": ["nodelist"]}
+        attrs = ["nodelist", "t_run", "t_cleanup"]
+        payload = {"id": info.jobid, "attrs": attrs}
         answer = await call(self._flux.rpc, "job-list.list-id", payload)
         job = Reader("job-list.list-id", answer).object("job")
+        if job.has("t_cleanup") and not job.has("t_run"):
+            return ()
         return hostlist.decode(job.string("nodelist"))
 
     def _report(
