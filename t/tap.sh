@@ -724,7 +724,7 @@ rpc () {
 
 # usage: queue_idle SECONDS: within this time no job is active
 queue_idle () {
-    rpc job-manager.idle "{}" "$1"
+    rpc job-manager.drain "{}" "$1"
 }
 
 # ---- tests ------------------------------------------------------------------
