@@ -149,10 +149,12 @@ static void send_count (struct dws_job *job)
 
 static void R_failed (struct dws_job **jobp, flux_future_t *f)
 {
+    int errnum = errno;
+
     dws_job_request_done (*jobp);
     dws_job_raise (jobp,
                    "error reading R: %s; please submit it again",
-                   future_strerror (f, errno));
+                   future_strerror (f, errnum));
 }
 
 static void R_load_cb (flux_future_t *f, void *arg)
