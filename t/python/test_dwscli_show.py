@@ -327,6 +327,24 @@ def active(id: int = JOB, **changes: Any) -> dict[str, Any]:
     return {**ended_job(id), "state": 16, "annotations": {}, **changes}
 
 
+@pytest.mark.parametrize(
+    ("state", "ready", "line"),
+    [
+        ("Proposal", True, "Waits for:  nodes"),
+        ("PreRun", True, "Waits for:  end of the job"),
+        ("PreRun", False, ""),
+        ("DataOut", True, ""),
+    ],
+)
+def test_a_job_whose_storage_is_ready_waits_for_nodes_or_for_its_end(
+    state: str, ready: bool, line: str
+) -> None:
+    shown = {**BUSY, "state": state, "ready": ready, "waits": ""}
+    done = dws(instance(shown), "show", F58)
+    found = [text for text in done.out.splitlines() if text.startswith("Waits for")]
+    assert found == ([line] if line else [])
+
+
 def test_show_names_an_argument_that_is_no_job_id() -> None:
     error = "flux-dws: ERROR: not the ID of a job: tuo1\\x1b\n"
     assert dws(instance(), "show", "tuo1\x1b") == (1, "", error)

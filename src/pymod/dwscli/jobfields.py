@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping, Optional
 from dwscli import units
 from dwscli.formats import Field
 from dwscli.namedformats import Formats
+from dwscli.page import AWAITED
 from dwscli.reading import count_hosts, number, text, texts
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
 from dwscli.users import user_name
@@ -89,15 +90,6 @@ def _data(job: Job) -> Any:
 def _percent(job: Job) -> Any:
     percent = number(job.row, "percent")
     return None if percent is None else round(percent)
-
-
-AWAITED = {
-    ("Proposal", True): "nodes",
-    ("PreRun", False): "mounts",
-    ("PreRun", True): "end of the job",
-    ("PostRun", False): "unmounts",
-}
-"""What storage waits for in a state, and once it is ready."""
 
 
 def _waits(job: Job) -> Any:

@@ -25,6 +25,14 @@ from flux_k8s.text import NOTE, printable
 LABEL = 12
 """Columns of the labels at the beginning of lines."""
 
+AWAITED = {
+    ("Proposal", True): "nodes",
+    ("PreRun", False): "mounts",
+    ("PreRun", True): "end of the job",
+    ("PostRun", False): "unmounts",
+}
+"""What storage waits for in a state, and once it is ready."""
+
 EXCEPTIONS = 16
 """The most exceptions of a page: the user of a job can raise any number of them."""
 
@@ -92,7 +100,7 @@ def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
     yield "Job", f"{f58(int(number(answer, 'id') or 0))} of {user or 'nobody known'}"
     yield "State", state_line(answer, now)
     yield "Kubernetes", old_line(answer)
-    yield "Waits for", text(answer, "waits")
+    yield "Waits for", text(answer, "waits") or _ready_for(answer)
     yield "Failed", text(answer, "failed")
     yield "Message", text(answer, "message")
     nnodes = number(answer, "nnodes")
@@ -106,6 +114,13 @@ def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
     yield "Data", data_line(answer)
     for limit in objects(answer, "limits"):
         yield "Limit", limit_line(limit, now)
+
+
+def _ready_for(answer: Fields) -> str:
+    """What storage waits for that is ready; mounts have a line of their own."""
+    if answer.get("ready") is not True:
+        return ""
+    return AWAITED.get((text(answer, "state"), True), "")
 
 
 def old_line(answer: Fields) -> str:
