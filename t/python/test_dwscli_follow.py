@@ -208,11 +208,14 @@ def test_a_workflow_that_is_gone_after_its_teardown_is_no_state() -> None:
 
 def test_the_last_state_is_shown_until_a_new_module_hears_of_the_workflow() -> None:
     new = {**step(9, "none"), "kubernetes": "connecting", "age": 210.0}
-    known = step(10, "PreRun", ready=True)
-    done = dws(instance(LIFE[5], new, known, GONE), "wait", F58)
+    lacking = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
+    alone = {**step(10, "none"), **lacking}
+    known = step(11, "PreRun", ready=True)
+    done = dws(instance(LIFE[5], new, alone, known, GONE), "wait", F58)
     assert [line.split(" ", 1)[1] for line in done.out.splitlines()] == [
         "PreRun complete",
         "PreRun complete: Kubernetes was last heard of 3.5m ago: connecting",
+        "PreRun complete: Flux: dws-jobtap.so is not loaded",
         "PreRun complete",
         "storage is gone, data was copied out",
     ]

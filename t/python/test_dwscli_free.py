@@ -90,6 +90,9 @@ def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
     done = dws(instance("none", CLEANUP, changes=unknown), "free", F58)
     assert "Teardown once Kubernetes answers and is deleted" in done.out
     assert "Lost:\n- all that the job has written to its storage" in done.out
+    lacking = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
+    done = dws(instance("none", CLEANUP, changes={**unknown, **lacking}), "free", F58)
+    assert "Teardown once dws-jobtap.so is loaded and is deleted" in done.out
     planned = {**unknown, "wants": "planned"}
     out = dws(instance("none", SCHED, changes=planned), "free", F58).out
     assert "- the job is cancelled before it has run\n" in out

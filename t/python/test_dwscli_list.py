@@ -303,6 +303,14 @@ def test_jobs_are_listed_with_the_age_of_their_state_while_kubernetes_is_away() 
     )
 
 
+def test_a_list_that_may_lack_jobs_says_that_the_plugin_is_not_loaded() -> None:
+    new = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True, "age": 0.0}
+    done = dws(FixedInstance({"dws.job-list": listed(*ROWS, **new)}), "list", "-A")
+    assert done.err == (
+        "flux-dws: WARNING: what follows may lack jobs: dws-jobtap.so is not loaded\n"
+    )
+
+
 def test_list_without_the_module_is_an_error_of_one_line() -> None:
     assert dws(FixedInstance(), "list") == (1, "", NOT_LOADED)
 

@@ -180,6 +180,14 @@ def test_an_old_answer_says_that_kubernetes_is_away() -> None:
     assert value_of(samples, "flux_dws_kubernetes_age_seconds") == 210
 
 
+def test_a_plugin_that_is_missing_is_no_outage_of_kubernetes() -> None:
+    missing = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
+    _, samples = read(dws(instance({**ANSWER, **missing}), "metrics").out)
+    assert value_of(samples, "flux_dws_kubernetes_up") == 1
+    assert value_of(samples, "flux_dws_jobs_known") == 0
+    assert value_of(samples, "flux_dws_kubernetes_age_seconds") == 0
+
+
 def test_a_rabbit_that_is_not_known_is_neither_up_nor_down() -> None:
     unknown = {**RABBITS[0], "state": "unknown", "reason": "unknown"}
     _, samples = read(dws(instance(rabbits=[unknown]), "metrics").out)

@@ -681,10 +681,12 @@ def test_a_service_that_does_not_know_all_jobs_yet_says_so() -> None:
     system.load_module()
     system.loop.run(timeout=5.0)
     found = query(system, "job-list")
-    assert found["kubernetes"] == "not all jobs are known yet"
+    assert found["kubernetes"] == "dws-jobtap.so is not loaded"
+    assert found["incomplete"] is True and found["age"] == 0.0
     system.load_plugin()
     system.loop.run(timeout=5.0)
     found = query(system, "job-list")
+    assert found["incomplete"] is False
     assert found["kubernetes"] == "ok" and [job["id"] for job in found["jobs"]] == [
         jobid
     ]

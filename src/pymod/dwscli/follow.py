@@ -22,7 +22,7 @@ from flux_k8s.command import CommandError
 from flux_k8s.dws.workflowview import State
 from flux_k8s.ports import Json
 
-OF_ANSWERS = ("serial", "now", "kubernetes", "age")
+OF_ANSWERS = ("serial", "now", "kubernetes", "incomplete", "age")
 """The keys that are about an answer, and not about its job."""
 
 PAUSE = 0.5

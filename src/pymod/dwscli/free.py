@@ -20,7 +20,7 @@ from dwscli import fluxinstance
 from dwscli.details import look_up, not_yours
 from dwscli.ended import RUNNING, is_inactive
 from dwscli.instance import Instance, job_id, refusal
-from dwscli.page import old_line, state_line
+from dwscli.page import old_line, other_side, state_line
 from dwscli.reading import number, text, texts
 from dwscli.table import warn_of_age
 from dwscli.terminal import screen, write
@@ -121,7 +121,10 @@ def plan(answer: Json, job: Json) -> Plan:
             ("what was not copied out before", "the storage, until it is cleaned up"),
         )
     has_run = may_have_run(answer, state)
-    later = "once Kubernetes answers" if old_line(answer) else ""
+    later = ""
+    if old_line(answer):
+        is_away = other_side(answer) == "Kubernetes"
+        later = f"once {'Kubernetes answers' if is_away else 'dws-jobtap.so is loaded'}"
     if has_run and number(job, "state") == RUNNING:
         when = f"{later}, as after any job" if later else "as after any job"
         effects = [

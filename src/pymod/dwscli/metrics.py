@@ -149,7 +149,11 @@ def _key(key: str) -> Callable[[Json], Optional[float]]:
 
 
 def _is_up(answer: Json) -> float:
-    return float(text(answer, "kubernetes") == "ok")
+    return float(text(answer, "kubernetes") == "ok" or not _knows_jobs(answer))
+
+
+def _knows_jobs(answer: Json) -> float:
+    return float(answer.get("incomplete") is not True)
 
 
 SINGLES = (
@@ -160,6 +164,12 @@ SINGLES = (
         _key("started"),
     ),
     Single("kubernetes_up", GAUGE, "Whether Kubernetes can be reached.", _is_up),
+    Single(
+        "jobs_known",
+        GAUGE,
+        "0 while Kubernetes can be reached, but dws-jobtap.so has not told its jobs.",
+        _knows_jobs,
+    ),
     Single(
         "kubernetes_age_seconds",
         GAUGE,

@@ -99,7 +99,7 @@ def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
     user = "" if userid is None else user_name(int(userid)) or str(userid)
     yield "Job", f"{f58(int(number(answer, 'id') or 0))} of {user or 'nobody known'}"
     yield "State", state_line(answer, now)
-    yield "Kubernetes", old_line(answer)
+    yield other_side(answer), old_line(answer)
     yield "Waits for", text(answer, "waits") or _ready_for(answer)
     yield "Failed", text(answer, "failed")
     yield "Message", text(answer, "message")
@@ -123,13 +123,27 @@ def _ready_for(answer: Fields) -> str:
     return AWAITED.get((text(answer, "state"), True), "")
 
 
+def other_side(answer: Fields) -> str:
+    """The party that has not shown the module all that an answer is about."""
+    return "Flux" if answer.get("incomplete") is True else "Kubernetes"
+
+
 def old_line(answer: Fields) -> str:
-    """Why an answer may be old, and how old; empty if it is not."""
+    """Why an answer may be old, and how old, or lack jobs; empty if it is complete."""
     reason = text(answer, "kubernetes")
     if reason in ("", "ok"):
         return ""
+    if answer.get("incomplete") is True:
+        return f"what follows may lack jobs: {reason}"
     age = duration(number(answer, "age") or 0)
     return f"last heard of {age} ago, what follows may be old: {reason}"
+
+
+def old_sentence(answer: Fields) -> str:
+    """The same as a sentence."""
+    line = old_line(answer)
+    is_incomplete = answer.get("incomplete") is True
+    return f"Kubernetes was {line}" if line and not is_incomplete else line
 
 
 def state_line(answer: Fields, now: float) -> str:

@@ -14,7 +14,14 @@ import time
 from typing import Callable, Optional
 
 from dwscli.bars import gauge
-from dwscli.page import data_line, mounts_line, movement_rate, old_line, page
+from dwscli.page import (
+    data_line,
+    mounts_line,
+    movement_rate,
+    old_line,
+    other_side,
+    page,
+)
 from dwscli.reading import number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
@@ -50,7 +57,9 @@ def summary(answer: Json) -> str:
     parts += [f"failed: {failed}"] if failed else []
     if is_old:
         age = duration(number(answer, "age") or 0)
-        parts.append(f"Kubernetes was last heard of {age} ago: {reason}")
+        is_away = other_side(answer) == "Kubernetes"
+        since = f"Kubernetes was last heard of {age} ago" if is_away else "Flux"
+        parts.append(f"{since}: {reason}")
     line = f"{words}: {'; '.join(parts)}" if parts else words
     return printable(line, SHOWN)
 

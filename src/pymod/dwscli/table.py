@@ -11,7 +11,7 @@ from dwscli import namedformats
 from dwscli.formats import Field, Format
 from dwscli.messages import warn
 from dwscli.namedformats import Formats
-from dwscli.page import old_line
+from dwscli.page import old_sentence
 from dwscli.terminal import Screen, add_color, screen, write
 from dwscli.width import wrapped
 from flux_k8s.ports import Json
@@ -107,10 +107,11 @@ def print_table(
 
 
 def warn_of_age(answer: Json) -> None:
-    """Write a warning where Kubernetes is out of reach, since when, and why."""
-    line = old_line(answer)
+    """Write a warning where Kubernetes is out of reach, since when, and why, or where
+    the module does not know all jobs."""
+    line = old_sentence(answer)
     if line:
-        warn(f"Kubernetes was {line}")
+        warn(line)
 
 
 def _width(width: int, output: Screen) -> int:

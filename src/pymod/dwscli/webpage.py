@@ -18,7 +18,7 @@ from typing import Iterable, Iterator, Mapping, Sequence
 from dwscli.chart import AXIS, COLORS, GRID, RATE, Axis, draw_bars, draw_rates
 from dwscli.jobfields import FIELDS, Job
 from dwscli.markup import Markup, Part, element, join
-from dwscli.page import old_line
+from dwscli.page import old_sentence
 from dwscli.picture import Picture, inline_svg
 from dwscli.rabbits import color as rabbit_color
 from dwscli.rabbits import reason
@@ -164,9 +164,9 @@ def _header(report: Report) -> Iterator[Markup]:
     yield element("h1", TITLE)
     about = f"{timestamp(report.now, '%F %T')}, with the last {period}"
     yield element("p", about, class_="about")
-    old = old_line(report.situation)
+    old = old_sentence(report.situation)
     if old:
-        yield element("p", f"Kubernetes was {old}", class_="old")
+        yield element("p", old, class_="old")
     if not report.is_owner:
         line = "The jobs of other users are shown to the instance owner only."
         yield element("p", line, class_="note")

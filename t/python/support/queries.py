@@ -52,6 +52,7 @@ DETAILS: dict[str, tuple[type, ...]] = {
 SITUATION: dict[str, tuple[type, ...]] = {
     "now": (int, float),
     "kubernetes": (str,),
+    "incomplete": (bool,),
     "age": (int, float),
 }
 

@@ -141,6 +141,7 @@ class JobLister:
     def relist(self) -> None:
         """Request all jobs. A list that is under way is dropped."""
         self._jobs.awaits_hello = True
+        self._jobs.has_no_plugin = False
         self._controller.restart(TOPIC)
 
     def stop(self) -> None:
@@ -186,6 +187,7 @@ class JobLister:
         text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
         self._flux.log(syslog.LOG_WARNING, text)
         self._jobs.awaits_hello = False
+        self._jobs.has_no_plugin = True
         self._handle_unknown()
 
     def _take(self, entry: Any, held: set[int]) -> None:

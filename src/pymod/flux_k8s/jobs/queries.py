@@ -197,11 +197,16 @@ class Queries:
         """The part of each answer about its age."""
         now, outage = self._flux.now(), self._outage
         away = outage.reason or (None if outage.listed else "connecting")
-        if away is None and not self._jobs.complete:
-            away = "not all jobs are known yet"
+        is_incomplete = away is None and not self._jobs.complete
+        reason = away or "ok"
+        if is_incomplete and self._jobs.has_no_plugin:
+            reason = "dws-jobtap.so is not loaded"
+        elif is_incomplete:
+            reason = "not all jobs are known yet"
         return {
             "now": now,
-            "kubernetes": away or "ok",
+            "kubernetes": reason,
+            "incomplete": is_incomplete,
             "age": max(0.0, now - outage.heard) if away else 0.0,
         }
 

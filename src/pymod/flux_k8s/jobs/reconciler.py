@@ -92,6 +92,7 @@ class JobTable:
         complete: all jobs that the plugin holds are known.
         awaits_hello: the plugin is about to list its jobs. A job that is added now is
             ``unknown``.
+        has_no_plugin: the plugin was not loaded when it was asked for its jobs last.
         unclaimed: the Workflows in our naming scheme that belong to no known job.
         unseen: the last event of each Workflow whose job is left alone, or which
             shows only details.
@@ -124,6 +125,7 @@ class JobTable:
         """
         self.complete = False
         self.awaits_hello = False
+        self.has_no_plugin = False
         self.unclaimed: dict[int, tuple[WorkflowView, Json]] = {}
         self.unseen: dict[int, tuple[str, Json]] = {}
         self.stopped = False
