@@ -535,6 +535,20 @@ def test_an_epilog_that_is_given_up_has_its_lost_data_reported(timeout: float) -
     assert record(system, jobid)["success"] is False
 
 
+def test_data_that_is_out_stays_so_if_the_epilog_is_given_up_in_teardown() -> None:
+    system = started(
+        options=Options(latency=table({"Teardown": 100.0})),
+        plugin_conf={"epilog-timeout": 20.0},
+    )
+    jobid = submit(system)
+    running(system, jobid)
+    run_until_inactive(system, jobid)
+    assert not is_torn_down(system, jobid)
+    assert record(system, jobid) == {"success": True}
+    noted = [str(exception["note"]) for exception in exceptions(system, jobid)]
+    assert noted and not any("not copied" in note for note in noted)
+
+
 def test_an_epilog_ends_with_its_teardown_if_fluxion_never_answers() -> None:
     system = slow()
     jobid = submit(system, **UNMOUNTED)

@@ -54,7 +54,7 @@ def loss_when_gone(info: WorkflowInfo) -> str:
 def data_loss(info: WorkflowInfo) -> str:
     """What a job that ends with its storage loses of its data; "" if nothing."""
     if info.aborted:
-        return "its epilog was given up"
+        return "" if _is_copied(info) else "its epilog was given up"
     if not info.ran:
         return "the job did not run"
     if info.view is not None and info.owns(info.view):
@@ -78,6 +78,14 @@ def late_nodes(info: WorkflowInfo) -> str:
         f"{hostlist.encode(late)} unmounted late: if it was booted, what it had not"
         " written is not copied"
     )
+
+
+def _is_copied(info: WorkflowInfo) -> bool:
+    """Whether a job that ran has copy_out, and DWS has done all of it."""
+    view = info.view
+    if not info.ran or view is None or not info.owns(view):
+        return False
+    return view.copies_out and not losses(info, view)
 
 
 def _not_copied(unsaved: Sequence[str]) -> str:
