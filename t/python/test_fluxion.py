@@ -285,6 +285,38 @@ def test_a_clock_that_is_set_back_does_not_keep_ssd_that_jobs_give_back() -> Non
     assert flux.asked
 
 
+class WithoutRabbits(OfJobs):
+    """Flux with a Fluxion whose graph has nodes only."""
+
+    def __init__(self) -> None:
+        super().__init__(VirtualLoop(1_800_000_000.0))
+        self.lines: list[str] = []
+
+    def log(self, level: int, message: str) -> None:
+        self.lines.append(message)
+
+    def rpc(self, topic: str, payload: Json, done: Callable[[Json], None]) -> None:
+        is_node = payload.get("criteria") == "names=compute-01"
+        node = (vertex("/cluster0/compute-01", "node"),) if is_node else ()
+        answer: Json = found(*node) if topic.endswith(".find") else {}
+        self.loop.call_later(0.001, lambda: done(answer))
+
+
+@pytest.mark.parametrize("schedules", [True, False])
+def test_a_graph_without_rabbits_is_logged_where_fluxion_schedules_storage(
+    schedules: bool,
+) -> None:
+    flux = WithoutRabbits()
+    sizes = {"rabbit-01": 4 * GIB}
+    mapping = rabbitmapping.assemble({"rabbit-01": ["compute-01"]}, sizes, {})
+    Fluxion(cast(Flux, flux), mapping, schedules=schedules).start()
+    flux.loop.run(timeout=20.0)
+    assert [line for line in flux.lines if "no Rabbit" in line] == schedules * [
+        "Fluxion: no Rabbit of the rabbit mapping found in its graph (flux dws2jgf): it"
+        " denies jobs with storage"
+    ]
+
+
 sizes = st.integers(1, 9)
 happenings = st.one_of(
     st.tuples(st.just("job"), sizes, st.integers(1, 100)),

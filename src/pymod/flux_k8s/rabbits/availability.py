@@ -117,7 +117,9 @@ class Availability:
         )
         self.free_storage = self.rabbits.free_storage
         self._taken = TakenSsds(self.free_storage, self.ssds_of_job)
-        self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
+        self._fluxion = Fluxion(
+            flux, settings.mapping, settings.ssds_by_status, settings.scheduler
+        )
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
         self.system_status = SystemStatus(

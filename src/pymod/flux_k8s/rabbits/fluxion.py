@@ -100,17 +100,23 @@ class Fluxion:
     Args:
         ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
             by its nodes.
+        schedules: it is to schedule storage.
 
     Attributes:
         present: Fluxion is the scheduler, as far as is known.
     """
 
     def __init__(
-        self, flux: Flux, mapping: RabbitMapping, ssds_by_status: int = 64
+        self,
+        flux: Flux,
+        mapping: RabbitMapping,
+        ssds_by_status: int = 64,
+        schedules: bool = True,
     ) -> None:
         self._flux = flux
         self._mapping = mapping
         self._ssds_by_status = ssds_by_status
+        self._schedules = schedules
         self._desired = Desired()
         # An earlier module may have left any node with a property.
         self._state = self._new_state(mapping.hosts)
@@ -291,6 +297,12 @@ class Fluxion:
         sample = next(hosts, None)
         if paths.chassis or sample is None:
             return paths
+        if self._schedules:
+            text = (
+                f"{NAMES[self._module]}: no Rabbit of the rabbit mapping found in its"
+                " graph (flux dws2jgf): it denies jobs with storage"
+            )
+            self._flux.log(syslog.LOG_WARNING, text)
         with _to(f"cannot find {sample} in its graph"):
             return Paths({}, read_parent(await self._find(f"names={sample}"), sample))
 
