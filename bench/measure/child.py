@@ -16,6 +16,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -24,6 +25,7 @@ from typing import Any, Callable, Optional
 _PATIENCE = 30.0
 _ANSWER = "bench-answer "
 _PR_SET_PDEATHSIG = 1
+_CPUCLOCK_SCHED = 2
 
 
 class ChildError(Exception):
@@ -155,8 +157,14 @@ def memory(field: str = "VmRSS", pid: str = "self") -> float:
 def cpu_of(pid: int) -> float:
     """Seconds of processor time that a process has used, with all its threads, and
     those of its children that have ended."""
-    fields = stat_of(pid)
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    children = sum(map(int, stat_of(pid)[13:15])) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(_clock_of(pid)) + children
+
+
+def _clock_of(pid: int) -> int:
+    """The clock of clock_getcpuclockid(3), which Python lacks. What ``stat`` has are
+    hundredths of a second: three in a hundred of what 200 jobs take."""
+    return ~pid << 3 | _CPUCLOCK_SCHED
 
 
 def descendants(pid: int) -> list[int]:

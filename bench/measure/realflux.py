@@ -114,7 +114,7 @@ def plain_jobs(bench: Bench) -> Iterator[Row]:
     rates, processor = [], []
     with running_system(bench, 0.0) as (system, flux):
         _block(flux)
-        for _ in range(bench.number(24, 3)):
+        for _ in range(bench.number(48, 3)):
             loaded = [_block(flux)]
             flux.call("remove_plugin", name=name)
             without = [_block(flux), _block(flux)]
