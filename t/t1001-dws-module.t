@@ -131,6 +131,30 @@ test_expect_success 'the contents of a kubeconfig are never shown' '
     test -n "$token" &&
     ! grep -F -e "$token" lines stderr
 '
+# The end of the service may be seen together with its refusal.
+test_expect_success 'a service that refuses to start is not started again' '
+    timeout 30 flux python -c "
+import sys, time
+import flux
+from flux_k8s.broker.channel import Channel
+from flux_k8s.broker.supervisor import Supervisor
+receive, lines = Channel.receive, []
+def receive_late(self):
+    time.sleep(1.0)
+    receive(self)
+Channel.receive = receive_late
+Supervisor._log = lambda self, level, text: lines.append(text)
+supervisor = Supervisor(flux.Flux(), \"dws\", (), 120.0)
+rabbit = {\"mapping\": sys.argv[1], \"kubeconfig\": sys.argv[2]}
+try:
+    supervisor.start({\"rabbit\": rabbit, \"queues\": None})
+except OSError as error:
+    print(error)
+    assert not lines, lines
+else:
+    sys.exit(\"it was not refused\")
+" $TRASH/mapping.json $TRASH/bad
+'
 test_expect_success 'a mapping that is missing is refused' '
     mapping_is /nonexistent &&
     refuses "rabbit.mapping: /nonexistent: No such file or directory"

@@ -97,6 +97,7 @@ class Supervisor:
         self._ready_since: Optional[float] = None
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._starts = 0
+        self._starting = False
         self._full = False
 
     def start(self, config: Any) -> None:
@@ -114,7 +115,16 @@ class Supervisor:
             signal.SIGCHLD, lambda *_: self._reap()
         )
         self._signals.start()
+        self._starting = True
         self._spawn()
+        self._wait_for_start()
+        self._starting = False
+        if self._refusal is not None:
+            self.stop()
+            raise OSError(errno.EINVAL, self._refusal)
+
+    def _wait_for_start(self) -> None:
+        """Wait as long as the service may be getting ready."""
         deadline = time.monotonic() + START_TIMEOUT
         while self._channel is not None and self._ready_since is None:
             left = deadline - time.monotonic()
@@ -122,8 +132,7 @@ class Supervisor:
                 return
             self._channel.receive()
             if self._refusal is not None:
-                self.stop()
-                raise OSError(errno.EINVAL, self._refusal)
+                return
 
     def configure(self, config: Any) -> None:
         """Send another configuration to this service and to all later ones.
@@ -345,7 +354,8 @@ class Supervisor:
             self._channel = None
             self._fail_requests()
         if self._refusal is not None:
-            self._restart_later(f"cannot start: {self._refusal}")
+            if not self._starting:  # start() refuses as well
+                self._restart_later(f"cannot start: {self._refusal}")
         else:
             self._restart_later(f"died ({describe_status(status)})")
             self._count_death()
