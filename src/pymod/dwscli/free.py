@@ -20,7 +20,7 @@ from dwscli import fluxinstance
 from dwscli.details import look_up, not_yours
 from dwscli.ended import RUNNING, is_inactive
 from dwscli.instance import Instance, job_id, refusal
-from dwscli.page import old_line, other_side, state_line
+from dwscli.page import lacks_jobs, old_line, state_line
 from dwscli.reading import number, text, texts
 from dwscli.table import warn_of_age
 from dwscli.terminal import screen, write
@@ -123,7 +123,7 @@ def plan(answer: Json, job: Json) -> Plan:
     has_run = may_have_run(answer, state)
     later = ""
     if old_line(answer):
-        is_away = other_side(answer) == "Kubernetes"
+        is_away = not lacks_jobs(answer)
         later = f"once {'Kubernetes answers' if is_away else 'dws-jobtap.so is loaded'}"
     if has_run and number(job, "state") == RUNNING:
         when = f"{later}, as after any job" if later else "as after any job"

@@ -18,6 +18,7 @@ from dwscli.exposition import COUNTER, GAUGE, HISTOGRAM, Metric, exposition
 from dwscli.fit import why_out
 from dwscli.instance import Instance, Refused, all_rabbits, ask
 from dwscli.messages import complain
+from dwscli.page import lacks_jobs
 from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import write
 from flux_k8s.command import CommandError
@@ -149,11 +150,11 @@ def _key(key: str) -> Callable[[Json], Optional[float]]:
 
 
 def _is_up(answer: Json) -> float:
-    return float(text(answer, "kubernetes") == "ok" or not _knows_jobs(answer))
+    return float(text(answer, "kubernetes") == "ok" or lacks_jobs(answer))
 
 
 def _knows_jobs(answer: Json) -> float:
-    return float(answer.get("incomplete") is not True)
+    return float(not lacks_jobs(answer))
 
 
 SINGLES = (

@@ -99,7 +99,7 @@ def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
     user = "" if userid is None else user_name(int(userid)) or str(userid)
     yield "Job", f"{f58(int(number(answer, 'id') or 0))} of {user or 'nobody known'}"
     yield "State", state_line(answer, now)
-    yield other_side(answer), old_line(answer)
+    yield "Flux" if lacks_jobs(answer) else "Kubernetes", old_line(answer)
     yield "Waits for", text(answer, "waits") or _ready_for(answer)
     yield "Failed", text(answer, "failed")
     yield "Message", text(answer, "message")
@@ -123,9 +123,9 @@ def _ready_for(answer: Fields) -> str:
     return AWAITED.get((text(answer, "state"), True), "")
 
 
-def other_side(answer: Fields) -> str:
-    """The party that has not shown the module all that an answer is about."""
-    return "Flux" if answer.get("incomplete") is True else "Kubernetes"
+def lacks_jobs(answer: Fields) -> bool:
+    """Whether Kubernetes answers, but Flux has not told the module all jobs yet."""
+    return answer.get("incomplete") is True
 
 
 def old_line(answer: Fields) -> str:
@@ -133,7 +133,7 @@ def old_line(answer: Fields) -> str:
     reason = text(answer, "kubernetes")
     if reason in ("", "ok"):
         return ""
-    if answer.get("incomplete") is True:
+    if lacks_jobs(answer):
         return f"what follows may lack jobs: {reason}"
     age = duration(number(answer, "age") or 0)
     return f"last heard of {age} ago, what follows may be old: {reason}"
@@ -142,8 +142,7 @@ def old_line(answer: Fields) -> str:
 def old_sentence(answer: Fields) -> str:
     """The same as a sentence."""
     line = old_line(answer)
-    is_incomplete = answer.get("incomplete") is True
-    return f"Kubernetes was {line}" if line and not is_incomplete else line
+    return f"Kubernetes was {line}" if line and not lacks_jobs(answer) else line
 
 
 def state_line(answer: Fields, now: float) -> str:

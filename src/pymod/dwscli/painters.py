@@ -16,10 +16,10 @@ from typing import Callable, Optional
 from dwscli.bars import gauge
 from dwscli.page import (
     data_line,
+    lacks_jobs,
     mounts_line,
     movement_rate,
     old_line,
-    other_side,
     page,
 )
 from dwscli.reading import number, objects, part, text, texts
@@ -57,8 +57,8 @@ def summary(answer: Json) -> str:
     parts += [f"failed: {failed}"] if failed else []
     if is_old:
         age = duration(number(answer, "age") or 0)
-        is_away = other_side(answer) == "Kubernetes"
-        since = f"Kubernetes was last heard of {age} ago" if is_away else "Flux"
+        away = f"Kubernetes was last heard of {age} ago"
+        since = "Flux" if lacks_jobs(answer) else away
         parts.append(f"{since}: {reason}")
     line = f"{words}: {'; '.join(parts)}" if parts else words
     return printable(line, SHOWN)

@@ -123,7 +123,7 @@ def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
     capacities = [mapping.capacity(rabbit) for rabbit in mapping.rabbits]
     if not capacities or not all(capacities):
         return
-    machine, largest = sum(capacities), max(capacities) // GIB
+    machine = sum(capacities)
     nodes = max(requested_nodes(request.resources), 1)
     asked = on_node = 0
     for directive in request.directives:
@@ -140,13 +140,9 @@ def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
                 f"asks for {share}; all Rabbits together have {machine / GIB:.9g} GiB",
             )
         on_node += 0 if shared else directive.capacity
-        needed = -(-on_node // GIB)
-        if needed > largest:
-            raise directive.wrong_value(
-                "capacity",
-                f"each node needs {needed} GiB on its Rabbit, but the largest Rabbit"
-                f" has {largest} GiB for jobs",
-            )
+        problem = mapping.too_large(on_node)
+        if problem:
+            raise directive.wrong_value("capacity", problem)
 
 
 def check_tolerance(tolerance: Any, resources: Sequence[Any]) -> None:

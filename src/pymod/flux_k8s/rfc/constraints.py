@@ -95,10 +95,8 @@ class Constraint:
                 found &= ~those if absent else those
             return found
         if self.operator in (HOSTLIST, RANKS):
-            found = 0
-            for member in self._members & number_of.keys():
-                found |= 1 << number_of[member]
-            return found & all
+            members = self._members & number_of.keys()
+            return bits(map(number_of.__getitem__, members)) & all
         chosen = [child.select(all, having, number_of) for child in self.children]
         if self.operator == OR and chosen:
             return reduce(or_, chosen)
@@ -204,6 +202,17 @@ def normalise(constraint: Any, name: str = "constraints") -> dict[str, Any]:
         BadObject: as :func:`parse`.
     """
     return _normal(parse(constraint, name)).to_json()
+
+
+def bits(numbers: Iterable[int]) -> int:
+    """The integer that has the bits of these numbers."""
+    found = bytearray()
+    for number in numbers:
+        place, bit = divmod(number, 8)
+        if place >= len(found):
+            found.extend(bytes(place + 1 - len(found)))
+        found[place] |= 1 << bit
+    return int.from_bytes(found, "little")
 
 
 def _normal(constraint: Constraint) -> Constraint:

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Union
 
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import idset, rset
-from flux_k8s.rfc.constraints import Constraint
+from flux_k8s.rfc.constraints import Constraint, bits
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,10 @@ class NodeStates:
     def _having(self) -> Mapping[str, int]:
         """``properties``, with the places of the nodes as the bits of an integer."""
         return {
-            name: int("".join("01"[host in having] for host in self.hosts)[::-1], 2)
+            name: bits(
+                self._number_of[host] for host in having & self._number_of.keys()
+            )
             for name, having in self.properties.items()
-            if self.hosts
         }
 
 

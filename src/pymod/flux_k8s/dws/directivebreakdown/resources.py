@@ -173,16 +173,9 @@ def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
         for entry in breakdown.allocation_sets
         if entry.strategy == PER_COMPUTE
     )
-    needed = -(-share // GIB)
-    sizes = [mapping.capacity(rabbit) for rabbit in mapping.rabbits]
-    if not sizes or not all(sizes):
-        return
-    largest = max(sizes) // GIB
-    if needed > largest:
-        raise AllocationError(
-            f"each node needs {needed} GiB on its Rabbit, but the largest Rabbit has"
-            f" {largest} GiB for jobs"
-        )
+    problem = mapping.too_large(share)
+    if problem:
+        raise AllocationError(problem)
 
 
 def _nodes(vertex: Reader, above: int = 1) -> list[int]:
