@@ -18,6 +18,7 @@ from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Options, constant
 from rabbitsim.system import VirtualSystem
+from support.queries import ask, query
 from support.service import HOUR, XFS, jobspec, long, running, settle_jobs, started
 from support.tree import RECORDED
 
@@ -171,3 +172,50 @@ def test_a_workflow_that_changes_all_the_time_is_read_all_the_same() -> None:
         assert number - seen <= 5
     settle_jobs(system)
     assert system.loop.run(lambda: not system.workflows(), timeout=HOUR)
+
+
+@pytest.mark.parametrize("method", ["job-show", "job-list"])
+def test_details_are_read_when_somebody_asks_for_them(
+    method: str, read: list[str]
+) -> None:
+    system, jobid = mounted()
+    for message in ("mounting", "mounted"):
+        change(system, jobid, message=message)
+        system.loop.run(timeout=DETAILS / 100)
+        read.clear()
+        found = query(system, method, {"id": jobid})
+        assert read == [message]
+        assert method == "job-list" or found["message"] == message
+    settle_jobs(system)
+
+
+def test_who_waits_for_a_change_of_a_job_hears_of_details() -> None:
+    system, jobid = mounted()
+    before = query(system, "job-show", {"id": jobid})
+    asked = ask(system, "job-show", {"id": jobid, "seen": before["serial"]})
+    system.loop.run(timeout=DETAILS / 100)
+    assert asked() is None
+    change(system, jobid, message="mounting")
+    assert system.loop.run(lambda: asked() is not None, timeout=DETAILS / 10)
+    answer = asked()
+    assert answer is not None and answer[2] is not None
+    assert answer[2]["message"] == "mounting"
+    settle_jobs(system)
+
+
+def test_details_that_are_read_late_have_the_job_handled_once() -> None:
+    system, jobid = mounted()
+    assert system.service is not None
+    reconciler, runs = system.service._reconciler, 0
+    reconcile = reconciler.reconcile
+
+    async def counted(jobid: int) -> Any:
+        nonlocal runs
+        runs += 1
+        return await reconcile(jobid)
+
+    reconciler.reconcile = counted  # type: ignore[method-assign]
+    change(system, jobid, message="mounting")
+    system.loop.run(timeout=DETAILS * 1.5)
+    assert runs == 1
+    settle_jobs(system)

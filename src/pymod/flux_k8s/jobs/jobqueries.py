@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import json
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.turns import Parts
@@ -28,8 +28,9 @@ ROWS = 250
 TURN = 2000
 """Units of work in one turn of the reactor, each about a microsecond."""
 
-LOOK, ROW, RABBIT = 1, 20, 5
-"""Units of work for a job that is looked at, for its row, and for each Rabbit in it."""
+LOOK, ROW, RABBIT, READ = 1, 20, 5, 100
+"""Units of work for a job that is looked at, for its row, for each Rabbit in it, and to
+read its Workflow."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class JobQueries:
         machine: Machine,
         index: JobIndex,
         facts: JobFacts,
+        read_details: Callable[[int], bool],
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -94,6 +96,7 @@ class JobQueries:
         self._machine = machine
         self._index = index
         self._facts = facts
+        self._read_details = read_details
         self._serials: dict[int, tuple[int, int]] = {}
 
     def forget(self, jobid: int) -> None:
@@ -127,6 +130,7 @@ class JobQueries:
             job = self._jobs.get(last)
             work += LOOK
             if job is not None and found.matches(job, self._machine):
+                work += READ * self._read_details(last)
                 known = yield from self._facts.for_row(job)
                 rows.append(jobrows.row(job.info, known))
                 work += ROW + known.nnodes + RABBIT * known.nrabbits
@@ -164,6 +168,7 @@ class JobQueries:
             QueryError: the job is over.
         """
         jobid = job.info.jobid
+        self._read_details(jobid)
         known = yield from self._facts.for_details(job)
         if self._jobs.get(jobid) is not job:
             raise no_job(jobid)

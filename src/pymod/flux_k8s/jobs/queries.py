@@ -59,6 +59,7 @@ class Queries:
         movements: their data movements; :meth:`progressed` is to be called when those
             of a job have changed.
         outage: says whether the state of the objects may be old.
+        read_details: reads the Workflow of a job, if it has details to be read.
         kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
     """
 
@@ -71,6 +72,7 @@ class Queries:
         machine: Machine,
         movements: JobObjects[Movement],
         outage: Outage,
+        read_details: Callable[[int], bool],
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = flux
@@ -85,12 +87,13 @@ class Queries:
         self._held = HeldQueries(flux, self._details_of)
         self._turns = Turns[Json](flux)
         self._job_queries = JobQueries(
-            flux, settings, jobs, machine, self._index, self._facts
+            flux, settings, jobs, machine, self._index, self._facts, read_details
         )
         self._rabbits = RabbitQueries(flux, self._index, machine)
         self._rescue = Rescue(flux, kube, settings, jobs)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
+        jobs.note_details = partial(self._safely, self._held.changed)
         jobs.note_end = partial(self._safely, self._forget)
         self._methods: Mapping[str, Callable[[Any, Sender, Respond], None]] = {
             "job-list": self._job_list,

@@ -39,8 +39,9 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 60.0
 """Seconds after a step of a job has failed."""
 
-DETAILS = 1.0
-"""Seconds within which a Workflow that changed in details is read: more may follow."""
+DETAILS = 10.0
+"""Seconds within which a Workflow that changed in details is read, unless somebody asks
+for them before: more follow, and most are of a state that is complete by then."""
 
 VISITED_AT_ONCE = 100
 """The most jobs that are visited in one turn of the reactor, in about 1 ms."""
@@ -99,6 +100,7 @@ class JobTable:
         stopped: the service has stopped; later answers do not count.
         note_change: is called with a job that is there, or of which something may have
             changed.
+        note_details: is called with a job whose Workflow has details to be read.
         note_end: is called with a job that is over.
         note_nodes_released: is called with a job whose Workflow says that its nodes may
             have been given back.
@@ -130,6 +132,7 @@ class JobTable:
         self.unseen: dict[int, tuple[str, Json]] = {}
         self.stopped = False
         self.note_change: Callable[[int], None] = lambda jobid: None
+        self.note_details: Callable[[int], None] = lambda jobid: None
         self.note_end: Callable[[int], None] = lambda jobid: None
         self.note_nodes_released: Callable[[int], None] = lambda jobid: None
         self._clock = clock
@@ -271,23 +274,22 @@ class JobTable:
             return False
         self.unseen[jobid] = type, workflow
         self._queue.add(jobid, DETAILS)
+        self.note_details(jobid)
         return True
 
     def see(self, jobid: int, type: str, workflow: Json) -> bool:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
         by this Flux instance, that no job claims."""
-        job = self._jobs.get(jobid)
         self.unseen.pop(jobid, None)
-        view = WorkflowView.parse(workflow) if job is None else job.info.read(workflow)
+        job = self._jobs.get(jobid)
+        if job is not None:
+            self._take_in(job, type, workflow)
+            self.changed(job)
+            return False
+        view = WorkflowView.parse(workflow)
         if view.nodes_released and type != "DELETED":
             self.note_nodes_released(jobid)
-        if job is not None and type == "DELETED":
-            job.info.see_gone(view.uid)
-            self.changed(job)
-        elif job is not None:
-            self._show(job, view, workflow)
-            self.changed(job)
-        elif type == "DELETED":
+        if type == "DELETED":
             self.unclaimed.pop(jobid, None)
         elif (
             view.wlm == WLM_ID
@@ -300,6 +302,22 @@ class JobTable:
         else:
             self.unclaimed.pop(jobid, None)
         return False
+
+    def see_unseen(self, job: Job) -> None:
+        """Take in the event of a job that is about to be handled."""
+        unseen = self.unseen.pop(job.info.jobid, None)
+        if unseen is not None:
+            self._take_in(job, *unseen)
+
+    def _take_in(self, job: Job, type: str, workflow: Json) -> None:
+        """Take in an event of a job's Workflow."""
+        view = job.info.read(workflow)
+        if type == "DELETED":
+            job.info.see_gone(view.uid)
+            return
+        if view.nodes_released:
+            self.note_nodes_released(job.info.jobid)
+        self._show(job, view, workflow)
 
     def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:
         """Take in a watch event of a job's Workflow."""
@@ -411,9 +429,7 @@ class Reconciler:
         job = self._jobs.get(jobid)
         if job is None or self._jobs.is_left_alone(jobid):
             return None
-        unseen = self._jobs.unseen.pop(jobid, None)
-        if unseen is not None:
-            self._jobs.see(jobid, *unseen)
+        self._jobs.see_unseen(job)
         self._reporter.report_outage(job.info, job.progress)
         self._note_state(job)
         return job if self._outage.listed and not job.unknown else None

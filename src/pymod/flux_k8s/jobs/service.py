@@ -136,7 +136,15 @@ class Service:
             flux, settings, jobs, scope, steps.in_use, self._lister.relist, setup_reader
         )
         self._queries = Queries(
-            flux, kube, settings, jobs, machine, movements, outage, self._kube_metrics
+            flux,
+            kube,
+            settings,
+            jobs,
+            machine,
+            movements,
+            outage,
+            self.workflows.read_details,
+            self._kube_metrics,
         )
         self._kube_counts, self._count_events = kube_counts, count_events
 

@@ -45,6 +45,14 @@ class WorkflowWatch:
         elif not self._jobs.see_later(jobid, type, object):
             self._scope.run(jobid, self._see, jobid, type, object)
 
+    def read_details(self, jobid: int) -> bool:
+        """Read a job's Workflow, if it has details to be read; whether it has."""
+        unseen = self._jobs.unseen.get(jobid)
+        if unseen is None or self._jobs.is_left_alone(jobid):
+            return False
+        self._scope.run(jobid, self._see, jobid, *unseen)
+        return True
+
     def synced(self) -> None:
         """All Workflows have been listed (again)."""
         if self._jobs.stopped:
