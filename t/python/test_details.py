@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 from dataclasses import fields
@@ -17,9 +18,19 @@ from flux_k8s.jobs.reconciler import DETAILS
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Options, constant
+from rabbitsim.dws.options import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import ask, query
-from support.service import HOUR, XFS, jobspec, long, running, settle_jobs, started
+from support.service import (
+    HOUR,
+    XFS,
+    in_state,
+    jobspec,
+    long,
+    running,
+    settle_jobs,
+    started,
+)
 from support.tree import RECORDED
 
 DETAIL = {
@@ -219,3 +230,30 @@ def test_details_that_are_read_late_have_the_job_handled_once() -> None:
     system.loop.run(timeout=DETAILS * 1.5)
     assert runs == 1
     settle_jobs(system)
+
+
+def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost() -> None:
+    system = started(options=Options(faults=(Fault("DataOut", "never"),)))
+    copies = [
+        f"#DW copy_out source=$DW_JOB_p1/{x} destination=/lustre/{x}" for x in "xy"
+    ]
+    jobid = system.instance.submit(jobspec([XFS, *copies], 2))
+    assert system.loop.run(in_state(system, "DataOut"), HOUR)
+    system.loop.run(timeout=1.0)
+    (workflow,) = system.workflows()
+    drivers = copy.deepcopy(workflow["status"]["drivers"])
+    for driver in drivers:
+        if driver["dwdIndex"] == 1 and driver["watchState"] == "DataOut":
+            driver["completed"] = True
+    change(system, jobid, drivers=drivers)
+    system.loop.run(timeout=DETAILS / 10)
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None and jobid in system.service._jobs.unseen
+    # So a list tells of it that lacks the Workflow.
+    identity = {key: workflow["metadata"][key] for key in ("name", "uid")}
+    system.service.workflows.event("DELETED", {"metadata": identity})
+    found = job.info.interference
+    assert found is not None and found.endswith(
+        "; not copied: $DW_JOB_p1/y to /lustre/y"
+    )

@@ -280,8 +280,10 @@ class JobTable:
     def see(self, jobid: int, type: str, workflow: Json) -> bool:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
         by this Flux instance, that no job claims."""
-        self.unseen.pop(jobid, None)
         job = self._jobs.get(jobid)
+        if job is not None and type == "DELETED":
+            self.see_unseen(job)  # what was copied before that is not lost
+        self.unseen.pop(jobid, None)
         if job is not None:
             self._take_in(job, type, workflow)
             self.changed(job)
