@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.jobs.reconciler import DETAILS
+from flux_k8s.jobs.reconciler import DETAILS, DETAILS_OF_COPIES
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Options, constant
 from rabbitsim.dws.options import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import ask, query
+from support.records import COPY_IN
 from support.service import (
+    COPY_OUT,
     HOUR,
     XFS,
     in_state,
@@ -239,14 +241,14 @@ def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost() -> 
     ]
     jobid = system.instance.submit(jobspec([XFS, *copies], 2))
     assert system.loop.run(in_state(system, "DataOut"), HOUR)
-    system.loop.run(timeout=1.0)
+    system.loop.run(timeout=DETAILS_OF_COPIES * 1.1)
     (workflow,) = system.workflows()
     drivers = copy.deepcopy(workflow["status"]["drivers"])
     for driver in drivers:
         if driver["dwdIndex"] == 1 and driver["watchState"] == "DataOut":
             driver["completed"] = True
     change(system, jobid, drivers=drivers)
-    system.loop.run(timeout=DETAILS / 10)
+    system.loop.run(timeout=DETAILS_OF_COPIES / 10)
     assert system.service is not None
     job = system.service._jobs.get(jobid)
     assert job is not None and jobid in system.service._jobs.unseen
@@ -257,3 +259,15 @@ def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost() -> 
     assert found is not None and found.endswith(
         "; not copied: $DW_JOB_p1/y to /lustre/y"
     )
+
+
+@pytest.mark.parametrize("state", ["DataIn", "DataOut"])
+def test_that_dws_has_begun_to_copy_is_read_soon(state: str) -> None:
+    """``stall_timeout`` runs from then on."""
+    system = started(options=Options(faults=(Fault(state, "never"),)))
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], 2))
+    assert system.loop.run(in_state(system, state), HOUR)
+    system.loop.run(timeout=DETAILS_OF_COPIES * 1.1)
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None and job.info.view is not None and job.info.view.copying

@@ -22,6 +22,7 @@ from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import Faults, describe
+from flux_k8s.jobs.jobrows import moves_data
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress, Reporter
@@ -42,6 +43,9 @@ LONGEST_PAUSE = 60.0
 DETAILS = 10.0
 """Seconds within which a Workflow that changed in details is read, unless somebody asks
 for them before: more follow, and most are of a state that is complete by then."""
+
+DETAILS_OF_COPIES = 1.0
+"""The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
 
 VISITED_AT_ONCE = 100
 """The most jobs that are visited in one turn of the reactor, in about 1 ms."""
@@ -273,7 +277,7 @@ class JobTable:
         if not view.differs_in_details(workflow):
             return False
         self.unseen[jobid] = type, workflow
-        self._queue.add(jobid, DETAILS)
+        self._queue.add(jobid, DETAILS_OF_COPIES if moves_data(view) else DETAILS)
         self.note_details(jobid)
         return True
 
