@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.jobs import jobfacts
 from flux_k8s.jobs.reconciler import DETAILS, DETAILS_OF_COPIES
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import workflow_name
@@ -271,3 +272,31 @@ def test_that_dws_has_begun_to_copy_is_read_soon(state: str) -> None:
     assert system.service is not None
     job = system.service._jobs.get(jobid)
     assert job is not None and job.info.view is not None and job.info.view.copying
+
+
+def shown(system: VirtualSystem, message: str) -> None:
+    """The watch shows a later version of the only Workflow."""
+    assert system.service is not None
+    (workflow,) = copy.deepcopy(system.workflows())
+    version = int(workflow["metadata"]["resourceVersion"])
+    workflow["metadata"]["resourceVersion"] = str(version + 1)
+    workflow["status"]["message"] = message
+    system.service.workflows.event("MODIFIED", workflow)
+
+
+def test_details_that_come_while_the_answer_about_a_large_job_is_made_are_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system, jobid = mounted()
+    serial = query(system, "job-show", {"id": jobid})["serial"]
+    assert system.service is not None
+    queries = system.service._queries
+    queries._facts._nodes.clear()
+    monkeypatch.setattr(jobfacts, "SLICE", 1)
+    asked = ask(system, "job-show", {"id": jobid, "seen": serial})
+    assert system.loop.run(lambda: len(queries._turns) > 0, timeout=1.0)
+    shown(system, "mounting")
+    assert system.loop.run(lambda: asked() is not None, timeout=DETAILS / 10)
+    answer = asked()
+    assert answer is not None and answer[2] is not None
+    assert answer[2]["message"] == "mounting"

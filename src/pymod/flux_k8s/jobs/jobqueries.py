@@ -168,10 +168,11 @@ class JobQueries:
             QueryError: the job is over.
         """
         jobid = job.info.jobid
-        self._read_details(jobid)
         known = yield from self._facts.for_details(job)
         if self._jobs.get(jobid) is not job:
             raise no_job(jobid)
+        # Not before: those that come meanwhile would be told to no query yet.
+        self._read_details(jobid)
         details = jobrows.details(job.info, known, self._settings.config)
         print_now = hash(json.dumps(details))
         print_before, serial = self._serials.get(jobid, (0, 0))
