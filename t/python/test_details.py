@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from flux_k8s.control.coroutines import call, drive
+from flux_k8s.dws.workflowmarks import RESCUED
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs import jobfacts
 from flux_k8s.jobs.reconciler import DETAILS, DETAILS_OF_COPIES
@@ -300,3 +302,22 @@ def test_details_that_come_while_the_answer_about_a_large_job_is_made_are_in_it(
     answer = asked()
     assert answer is not None and answer[2] is not None
     assert answer[2]["message"] == "mounting"
+
+
+def test_details_that_are_newer_than_the_answer_to_a_rescue_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system, jobid = mounted()
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None and job.info.view is not None
+    rescue, answers = system.service._queries._rescue, list[Any]()
+    patch = lambda *args, **options: call(answers.append)  # noqa: E731
+    monkeypatch.setattr(rescue._calls, "patch", patch)
+    drive(rescue._mark(job, {RESCUED: "now"}), lambda result: None, ())
+    (workflow,) = system.workflows()
+    shown(system, "copying again")
+    (answer,) = answers
+    answer(workflow)
+    system.loop.run(timeout=DETAILS * 1.5)
+    assert job.info.view.message == "copying again"

@@ -128,6 +128,7 @@ class Rescue:
         body: Json = {"metadata": {"annotations": annotations}}
         workflow = await self._calls.patch(WORKFLOW, namespace, name, body, key=name)
         if job.info.jobid in self._jobs:
+            self._jobs.see_unseen(job)  # which may be newer than the answer
             self._jobs.see(job.info.jobid, "MODIFIED", workflow)
 
     async def _start_again(self, info: WorkflowInfo) -> int:
