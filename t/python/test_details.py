@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flux_k8s.control.coroutines import call, drive
-from flux_k8s.dws.workflowmarks import RESCUED
+from flux_k8s.dws.workflowmarks import KEPT_FOR, RESCUED
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs import jobfacts
 from flux_k8s.jobs.reconciler import DETAILS, DETAILS_OF_COPIES
@@ -321,3 +321,18 @@ def test_details_that_are_newer_than_the_answer_to_a_rescue_are_not_lost(
     answer(workflow)
     system.loop.run(timeout=DETAILS * 1.5)
     assert job.info.view.message == "copying again"
+
+
+def test_others_know_at_once_for_which_nodes_storage_is_kept() -> None:
+    system, jobid = mounted()
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None and job.info.view is not None
+    # As an abort in Teardown does, which does not read the answer.
+    body = {"metadata": {"annotations": {KEPT_FOR: "compute-01"}}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
+    system.loop.run(timeout=DETAILS / 100)
+    assert job.info.view.kept_for == "compute-01"
+    change(system, jobid, message="mounting")
+    system.loop.run(timeout=DETAILS / 100)
+    assert jobid in system.service._jobs.unseen

@@ -16,6 +16,7 @@ from flux_k8s.dws.workflowdirectives import (
     read_directives,
 )
 from flux_k8s.dws.workflowmarks import (
+    KEPT_FOR,
     REQUESTED,
     annotations_of,
     instance_of,
@@ -267,6 +268,7 @@ class WorkflowView:
             and bool(spec.get("forceReady")) is self.forced
             and not self.deleting
             and "deletionTimestamp" not in metadata
+            and read_string(annotations_of(metadata), KEPT_FOR) == self.kept_for
             and self.status not in TROUBLES
             and status.get("status") not in TROUBLES
             and (self._is_as_far(status) or self._is_begun(status))
