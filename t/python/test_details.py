@@ -10,6 +10,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -219,7 +220,9 @@ def test_who_waits_for_a_change_of_a_job_hears_of_details() -> None:
     settle_jobs(system)
 
 
-def test_details_that_are_read_late_have_the_job_handled_once() -> None:
+def test_details_that_are_read_late_have_the_job_handled_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     system, jobid = mounted()
     assert system.service is not None
     reconciler, runs = system.service._reconciler, 0
@@ -230,7 +233,7 @@ def test_details_that_are_read_late_have_the_job_handled_once() -> None:
         runs += 1
         return await reconcile(jobid)
 
-    reconciler.reconcile = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(reconciler, "reconcile", counted)
     change(system, jobid, message="mounting")
     system.loop.run(timeout=DETAILS * 1.5)
     assert runs == 1
@@ -312,7 +315,7 @@ def test_details_that_are_newer_than_the_answer_to_a_rescue_are_not_lost(
     job = system.service._jobs.get(jobid)
     assert job is not None and job.info.view is not None
     rescue, answers = system.service._queries._rescue, list[Any]()
-    patch = lambda *args, **options: call(answers.append)  # noqa: E731
+    patch = Mock(return_value=call(answers.append))
     monkeypatch.setattr(rescue._calls, "patch", patch)
     drive(rescue._mark(job, {RESCUED: "now"}), lambda result: None, ())
     (workflow,) = system.workflows()

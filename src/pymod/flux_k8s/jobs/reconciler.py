@@ -263,8 +263,8 @@ class JobTable:
 
     def see_later(self, jobid: int, type: str, workflow: Json) -> bool:
         """A job's Workflow changed. If only in details, which others will follow, have
-        it read within :data:`DETAILS` seconds, and return True. A version that the
-        answer to a request has shown is not read again."""
+        it read later (:data:`DETAILS`, :data:`DETAILS_OF_COPIES`), and return True. A
+        version that the answer to a request has shown is not read again."""
         job = self._jobs.get(jobid)
         view = None if job is None else job.info.view
         if job is None or view is None or type != "MODIFIED":
@@ -286,7 +286,7 @@ class JobTable:
         by this Flux instance, that no job claims."""
         job = self._jobs.get(jobid)
         if job is not None and type == "DELETED":
-            self.see_unseen(job)  # what was copied before that is not lost
+            self.see_unseen(job)  # what was copied before is not lost
         self.unseen.pop(jobid, None)
         if job is not None:
             self._take_in(job, type, workflow)
@@ -310,7 +310,7 @@ class JobTable:
         return False
 
     def see_unseen(self, job: Job) -> None:
-        """Take in the event of a job that is about to be handled."""
+        """Take in the last event of a job's Workflow, if it was not read yet."""
         unseen = self.unseen.pop(job.info.jobid, None)
         if unseen is not None:
             self._take_in(job, *unseen)
