@@ -7,11 +7,12 @@ from __future__ import annotations
 import errno
 from typing import Any, Callable, Optional
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.ports import RpcError
-from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.rabbits.nodes import DEBOUNCE, Nodes
 from flux_k8s.rfc import hostlist
 from rabbitsim.loop import VirtualLoop
 
@@ -127,3 +128,35 @@ def test_many_changes_of_nodes_are_read_with_one_request() -> None:
     flux.loop.run(lambda: len(changes) == 2, timeout=60.0)
     assert flux.asked == [0.0, 0.1]
     assert nodes.states is not None and nodes.states.offline == {"n1"}
+
+
+def drained_of(nodes: Nodes) -> dict[str, str]:
+    assert nodes.states is not None
+    return dict(nodes.states.drained)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_states_that_were_asked_for_before_a_drain_do_not_undo_it(known: bool) -> None:
+    """Else a fenced node would be taken for one that serves again."""
+    flux: Any = Resource({"n1"})
+    nodes = Nodes(flux, lambda: None)
+    nodes.start()
+    if known:
+        flux.loop.run()
+        flux.changed()
+        flux.loop.call_later(DEBOUNCE, lambda: nodes.drain(["n1"], "fenced"))
+    else:
+        nodes.drain(["n1"], "fenced")
+    flux.loop.run()
+    assert drained_of(nodes) == {"n1": "fenced"}
+
+
+def test_states_that_were_asked_for_after_a_drain_count() -> None:
+    flux: Any = Resource({"n1"})
+    nodes = Nodes(flux, lambda: None)
+    nodes.start()
+    nodes.drain(["n1"], "fenced")
+    flux.loop.run()
+    flux.changed()
+    flux.loop.run()
+    assert drained_of(nodes) == {}  # somebody has put it back

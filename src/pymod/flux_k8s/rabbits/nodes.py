@@ -46,10 +46,29 @@ class _Part:
 
 @dataclass(eq=False)
 class _Drain:
-    """Nodes to be drained. ``done`` is called with None when all parts are done."""
+    """Nodes to be drained.
 
+    Attributes:
+        plain: the text of the drain of each node that keeps another text that it has.
+        replaced: the text of each node whose text is replaced.
+        parts: what is still to be requested.
+        done: is called with None when all parts are done.
+    """
+
+    plain: dict[str, str]
+    replaced: dict[str, str]
     parts: list[_Part]
     done: Callable[[None], None]
+
+    def applied_to(self, drained: Mapping[str, str]) -> dict[str, str]:
+        """The drained nodes, with their texts, after this."""
+        return {**self.plain, **drained, **self.replaced}
+
+    def leave(self, hosts: Iterable[str]) -> None:
+        """Nodes are not drained after all."""
+        for host in hosts:
+            self.plain.pop(host, None)
+            self.replaced.pop(host, None)
 
 
 class Nodes:
@@ -84,6 +103,8 @@ class Nodes:
             self._drain_part,
             options=Options(backoff=lambda drain: Backoff(RETRY, RETRY)),
         )
+        self._open: list[_Drain] = []  # not carried out yet
+        self._unseen: list[_Drain] = []  # which the next states may lack
 
     def start(self) -> None:
         self._watch = self._flux.watch_nodes(lambda: self._status.add(STATUS))
@@ -105,26 +126,32 @@ class Nodes:
         (:func:`~flux_k8s.dws.drainreason.replacement`). The request is sent
         before this returns, and again until Flux carries it out. When ``done`` is
         called, no job is given these nodes any more."""
-        names = tuple(hosts)
         known = {} if self.states is None else self.states.drained
-        plain: list[str] = []
-        replaced: dict[str, list[str]] = {}
-        for host in names:
+        plain: dict[str, str] = {}
+        replaced: dict[str, str] = {}
+        hosts_of: dict[str, list[str]] = {}
+        for host in hosts:
             text = replacement(known.get(host, ""), reason)
-            (plain if text is None else replaced.setdefault(text, [])).append(host)
-        parts = [_Part(tuple(same), text, True) for text, same in replaced.items()]
+            if text is None:
+                plain[host] = reason
+            else:
+                replaced[host] = text
+                hosts_of.setdefault(text, []).append(host)
+        parts = [_Part(tuple(same), text, True) for text, same in hosts_of.items()]
         if plain or not parts:
             parts.insert(0, _Part(tuple(plain), reason, False))
-        self._drains.run(_Drain(parts, done))
-        drained = {**dict.fromkeys(names, reason), **known}
-        for text, same in replaced.items():
-            drained.update(dict.fromkeys(same, text))
-        self._set_drained(drained)
+        drain = _Drain(plain, replaced, parts, done)
+        self._open.append(drain)
+        self._unseen.append(drain)
+        self._drains.run(drain)
+        self._set_drained(drain.applied_to(known))
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""
         names = set(hosts)
         self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
+        for drain in self._unseen:
+            drain.leave(names)
         if self.states is not None:
             items = self.states.drained.items()
             self._set_drained({host: why for host, why in items if host not in names})
@@ -155,17 +182,24 @@ class Nodes:
             self._flux.log(syslog.LOG_ERR, f"cannot drain {names}: {error}")
             if error.errnum != errno.EINVAL:
                 raise
+            drain.leave(hosts)
         del drain.parts[0]
         if drain.parts:
             return 0.0
+        self._open.remove(drain)
         drain.done(None)
         return None
 
     async def _read_states(self, key: str) -> None:
+        """Ask Flux for the states. It may answer before it carries out a drain that was
+        requested meanwhile, or is in parts: such nodes do not serve again."""
+        self._unseen = list(self._open)
         try:
             states = parse(await call(self._flux.rpc, STATUS, {}))
         except (RpcError, BadObject) as error:
             raise TryAgain(error) from error
+        for drain in self._unseen:
+            states = replace(states, drained=drain.applied_to(states.drained))
         if states != self.states:
             self.states = states
             self._changed()
