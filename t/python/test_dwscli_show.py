@@ -18,7 +18,7 @@ from dwscli.ended import TIMINGS
 from dwscli.page import page
 from dwscli.terminal import Screen
 from dwscli.width import columns
-from flux_k8s.dws.workflowview import State, requested_key
+from flux_k8s.dws.workflowmarks import REQUESTED
 from support.dwscli import (
     FIRST as JOB,
 )
@@ -181,7 +181,7 @@ def test_why_the_storage_of_a_job_failed_is_told() -> None:
     fatal = exception("dws", 0, "DWS: no room")
     assert failed_job(cancel, warning) == ""
     assert failed_job(cancel, warning, fatal) == "DWS: no room"
-    ran = {requested_key(State.PostRun): "2025-11-24T15:55:00Z"}
+    ran = {REQUESTED: "PostRun=2025-11-24T15:55:00Z"}
     lost = "not copied: $DW_JOB_p1/out to /lustre/out"
     assert failed_job(cancel, status_drivers=[], metadata_annotations=ran) == lost
     mounted = {"watchState": "PreRun", "completed": True, "dwdIndex": 0}

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.usage import BY, gib_hours, totals
-from flux_k8s.dws.workflowmarks import NODES_RELEASED
-from flux_k8s.dws.workflowview import State, requested_key
+from flux_k8s.dws.workflowmarks import NODES_RELEASED, REQUESTED
 from flux_k8s.rfc.jobid import f58
 from support.dwscli import (
     FIRST,
@@ -115,9 +114,7 @@ def test_storage_counts_until_it_is_gone_if_that_is_after_the_end_of_its_job() -
 
 def test_data_that_was_lost_after_the_time_limit_is_a_failure() -> None:
     workflow = json.loads(kvs_of()[FIRST + 20, "rabbit_workflow"])
-    workflow["metadata"]["annotations"][requested_key(State.PostRun)] = (
-        "2025-11-24T15:55:00Z"
-    )
+    workflow["metadata"]["annotations"][REQUESTED] = "PostRun=2025-11-24T15:55:00Z"
     workflow["status"]["drivers"] = []
     timeout = {"exception_type": "timeout", "exception_severity": 0}
     found = FixedInstance(

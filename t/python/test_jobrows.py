@@ -15,7 +15,8 @@ from flux_k8s.dws.datamovement import Movement, progress
 from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.storageusage import Allocations, StorageUsage
-from flux_k8s.dws.workflowview import State, WorkflowView, requested_key
+from flux_k8s.dws.workflowmarks import REQUESTED
+from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -42,8 +43,10 @@ def workflows(draw: st.DrawFn) -> Json:
             "uid": "u",
             "resourceVersion": "7",
             "annotations": {
-                requested_key(state): format_timestamp(time)
-                for state, time in keys.items()
+                REQUESTED: " ".join(
+                    f"{state.name}={format_timestamp(time)}"
+                    for state, time in keys.items()
+                )
             },
         },
         "spec": {

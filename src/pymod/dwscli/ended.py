@@ -19,7 +19,7 @@ from dwscli.instance import Instance
 from dwscli.messages import warn
 from dwscli.reading import number, part, text, texts
 from flux_k8s.dws import directives, workflowmarks
-from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
+from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_times
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
@@ -438,7 +438,7 @@ def _memos(job: Json) -> Mapping[str, Any]:
 def _requested(workflow: Json, state: State) -> Optional[float]:
     """When the module requested a state (UNIX time)."""
     notes = part(part(workflow, "metadata"), "annotations")
-    return parse_timestamp(text(notes, requested_key(state)))
+    return requested_times(notes)[state]
 
 
 def _gone(workflow: Json, end: Optional[float]) -> Optional[float]:

@@ -131,7 +131,7 @@ WORKFLOW = {
         "resourceVersion": "9",
         "creationTimestamp": "2025-11-24T15:50:00Z",
         "annotations": {
-            "flux-framework.readthedocs.io/requested-setup": "2025-11-24T15:51:00Z"
+            "flux-framework.readthedocs.io/requested": "Setup=2025-11-24T15:51:00Z"
         },
     },
     "spec": {

@@ -24,10 +24,11 @@ CUT_OFF = "flux-framework.readthedocs.io/cut-off"
 started later from draining nodes and disabling Rabbits again that an administrator has
 put back into service."""
 
-REQUESTED = "flux-framework.readthedocs.io/requested-"
-"""The beginning of the names of annotations that end with a state in lower case: the
-time at which the service requested that state, by its own clock. Time limits start
-then."""
+REQUESTED = "flux-framework.readthedocs.io/requested"
+"""An annotation: the states that the service has requested, each with the time by its
+own clock, as ``Proposal=2026-11-21T02:30:40.003340Z Setup=...``. Time limits start
+then. It is one annotation since Kubernetes keeps a second entry about each, and DWS
+writes the whole Workflow some forty times for a job."""
 
 TROUBLE = "flux-framework.readthedocs.io/trouble"
 """An annotation: the trouble that DWS is in, and since when (see

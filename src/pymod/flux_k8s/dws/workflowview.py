@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional
 
@@ -27,7 +28,7 @@ from flux_k8s.dws.workflowmarks import (
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
-from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.text import NOTE, printable
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
@@ -48,8 +49,6 @@ class State(enum.IntEnum):
     DataOut = 5
     Teardown = 6
 
-
-_REQUESTED_KEYS = tuple(REQUESTED + state.name.lower() for state in State)
 
 STATES: Mapping[str, State] = State.__members__
 ERROR = "Error"
@@ -315,6 +314,7 @@ class WorkflowView:
         )
         finalizers = metadata.get("finalizers")
         annotations = annotations_of(metadata)
+        begun = requested_times(annotations)
         desired = STATES.get(read_string(spec, "desiredState"))
         return cls(
             uid=read_string(metadata, "uid"),
@@ -330,7 +330,8 @@ class WorkflowView:
             deleting="deletionTimestamp" in metadata,
             **read_marks(annotations),
             instance=instance_of(metadata),
-            requested=None if desired is None else _begun(annotations)[desired],
+            requested=None if desired is None else begun[desired],
+            begun=begun,
             changed=None,
             elapsed=None,
             breakdowns=(),
@@ -341,9 +342,38 @@ class WorkflowView:
         )
 
 
-def requested_key(state: State) -> str:
-    """The name of the annotation with the time at which a state was requested."""
-    return _REQUESTED_KEYS[state]
+Times = tuple[Optional[float], ...]
+"""For each state a UNIX time, or None."""
+
+LONGEST_NOTE = 64 * len(State)
+"""Characters of the annotation :data:`REQUESTED`, at most."""
+
+
+def requested_times(annotations: Mapping[str, Any]) -> Times:
+    """When the service requested each state, as far as that is recorded."""
+    note = read_string(annotations, REQUESTED)
+    return _times(note if len(note) <= LONGEST_NOTE else "")
+
+
+@lru_cache(maxsize=8192)  # each version of a Workflow has the same one again
+def _times(note: str) -> Times:
+    entries = (entry.partition("=") for entry in note.split())
+    found = {name: parse_timestamp(stamp) for name, _, stamp in entries}
+    return tuple(map(found.get, STATES))
+
+
+def requested_note(known: Times, state: State, time: float) -> str:
+    """The annotation :data:`REQUESTED` with one more state.
+
+    Args:
+        known: the times of other states.
+    """
+    times = {**dict(zip(STATES, known)), state.name: time}
+    return " ".join(
+        f"{name}={format_timestamp(each)}"
+        for name, each in times.items()
+        if each is not None
+    )
 
 
 def _read(workflow: Reader) -> dict[str, Any]:
@@ -355,7 +385,7 @@ def _read(workflow: Reader) -> dict[str, Any]:
     metadata, spec = workflow.object("metadata"), workflow.object("spec")
     status = workflow.optional_object("status") or Reader(workflow.name, {}, "status")
     annotations = annotations_of(metadata.value)
-    begun = _begun(annotations)
+    begun = requested_times(annotations)
     directives = read_directives(spec.optional_strings("dwDirectives"))
     drivers = _drivers(status)
     return {
@@ -367,12 +397,8 @@ def _read(workflow: Reader) -> dict[str, Any]:
     }
 
 
-_Times = tuple[Optional[float], ...]
-"""For each state a UNIX time, or None."""
-
-
 def _metadata(
-    metadata: Reader, annotations: Mapping[str, Any], begun: _Times
+    metadata: Reader, annotations: Mapping[str, Any], begun: Times
 ) -> dict[str, Any]:
     return {
         "uid": metadata.string("uid"),
@@ -386,14 +412,7 @@ def _metadata(
     }
 
 
-def _begun(annotations: Mapping[str, Any]) -> _Times:
-    """When the service requested each state, as far as that is recorded."""
-    return tuple(
-        parse_timestamp(read_string(annotations, key)) for key in _REQUESTED_KEYS
-    )
-
-
-def _spec(spec: Reader, begun: _Times) -> dict[str, Any]:
+def _spec(spec: Reader, begun: Times) -> dict[str, Any]:
     desired = STATES[spec.string("desiredState", choices=STATES)]
     userid: Any = spec.value.get("userID")
     return {
@@ -454,7 +473,7 @@ def _drivers(status: Reader) -> list[_Driver]:
     ]
 
 
-def _ended(drivers: list[_Driver]) -> _Times:
+def _ended(drivers: list[_Driver]) -> Times:
     """When the drivers had completed each state, as far as they have."""
     times: dict[Optional[str], list[Optional[float]]] = {state: [] for state in STATES}
     for driver in drivers:

@@ -26,6 +26,7 @@ from flux_k8s.dws.workflowmarks import (
     NODES_RELEASED,
     OUT_OF_REACH,
     RELEASE,
+    REQUESTED,
     RESCUED,
     STAGE,
     TEARDOWN_REQUESTED,
@@ -35,7 +36,7 @@ from flux_k8s.dws.workflowview import (
     WLM_ID,
     State,
     WorkflowView,
-    requested_key,
+    requested_note,
 )
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
@@ -182,7 +183,7 @@ class WorkflowRequests:
                 **({"labels": {INSTANCE: instance}} if instance else {}),
                 "finalizers": [FINALIZER],
                 "annotations": {
-                    **self._request_time(State.Proposal),
+                    **self._request_time(info, State.Proposal),
                     **({RELEASE: UNMOUNTED} if unmounted else {}),
                     **({STAGE: AHEAD} if ahead else {}),
                 },
@@ -229,7 +230,7 @@ class WorkflowRequests:
             marks: annotations that go with the request.
         """
         spec: Json = {"desiredState": step.state.name}
-        annotations = {**self._request_time(step.state), **marks}
+        annotations = {**self._request_time(info, step.state), **marks}
         if step.state is State.Teardown:
             if info.view is not None:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
@@ -256,9 +257,10 @@ class WorkflowRequests:
         self._tokens.unlink(info)
         return workflow
 
-    def _request_time(self, state: State) -> Json:
+    def _request_time(self, info: WorkflowInfo, state: State) -> Json:
         """The annotation that goes with a request for a state."""
-        return {requested_key(state): format_timestamp(self._flux.now())}
+        known = () if info.view is None else info.view.begun
+        return {REQUESTED: requested_note(known, state, self._flux.now())}
 
     async def annotate(
         self, info: WorkflowInfo, annotations: Mapping[str, Optional[str]]

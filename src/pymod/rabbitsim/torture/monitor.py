@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s.dws.workflowmarks import CUT_OFF
-from flux_k8s.dws.workflowview import FINALIZER, STATES, WLM_ID, requested_key
+from flux_k8s.dws.workflowview import FINALIZER, STATES, WLM_ID, requested_times
 from flux_k8s.jobs.jobexception import NODE_FAILURE
 from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
-from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request
@@ -455,8 +454,7 @@ class Monitor:
         """Whether an abort was carried out, as a request says, or Teardown was asked
         for by a service that has been told of the abort."""
         annotations = (body.get("metadata") or {}).get("annotations") or {}
-        asked = annotations.get(requested_key(STATES["Teardown"]))
-        decided = None if asked is None else parse_timestamp(asked)
+        decided = requested_times(annotations)[STATES["Teardown"]]
         told = record.aborted_at + self._allowances.delivery + RESOLUTION
         return CUT_OFF in annotations or (decided is not None and decided > told)
 

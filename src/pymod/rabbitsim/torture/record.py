@@ -19,7 +19,7 @@ from flux_k8s.dws.workflowmarks import (
     NODES_RELEASED,
     RESCUED,
 )
-from flux_k8s.dws.workflowview import STATES, requested_key
+from flux_k8s.dws.workflowview import STATES, requested_times
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job
@@ -107,7 +107,7 @@ class Record:
         status = workflow.get("status") or {}
         state, desired = status.get("state"), workflow["spec"]["desiredState"]
         annotations = workflow["metadata"].get("annotations") or {}
-        asked = annotations.get(requested_key(STATES[desired]))
+        asked = requested_times(annotations)[STATES[desired]]
         self.nodes_released = self.nodes_released or NODES_RELEASED in annotations
         self.kept = self.kept or KEPT_FOR in annotations
         self.failed_until = parse_timestamp(annotations.get(FAILED_UNTIL, ""))
@@ -115,8 +115,7 @@ class Record:
         self.given_up = self.given_up or GIVEN_UP in annotations
         rescued = parse_timestamp(annotations.get(RESCUED, ""))
         self.rescued = max(self.rescued, rescued or 0.0)
-        when = now if asked is None else parse_timestamp(asked)
-        self.asked.setdefault(desired, now if when is None else when)
+        self.asked.setdefault(desired, now if asked is None else asked)
         if state == desired:
             changed = parse_timestamp(str(status.get("desiredStateChange")))
             self.began.setdefault(desired, now if changed is None else changed)
