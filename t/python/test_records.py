@@ -29,6 +29,7 @@ from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Faults, Request
+from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
 from support.rabbits import drained
 from support.records import COPY_IN, OFFLOAD, labels, movements, offloading, pod
@@ -150,8 +151,10 @@ def test_the_workflow_is_recorded_when_the_module_dies_after_the_request_for_tea
     """The next module finds a Workflow in Teardown, and controllers that rest."""
 
     def dies(request: Request) -> Optional[Fault]:
-        spec = request.body.get("spec") if isinstance(request.body, dict) else None
-        if request.verb != "patch" or (spec or {}).get("desiredState") != "Teardown":
+        if request.verb != "patch" or not request.body:
+            return None
+        spec = as_merge_patch(request.body).get("spec", {})
+        if spec.get("desiredState") != "Teardown":
             return None
         if not lost:
             system.loop.call_later(0.0, system.kill_module)

@@ -40,7 +40,7 @@ UP = [
     (Reconciler, "_take"),
 ]
 DOWN = [
-    (WorkflowRequests, "remove_finalizer"),
+    (WorkflowRequests, "_request_teardown"),
     (WorkflowRequests, "delete"),
     (Steps, "_release_epilog"),
     (Records, "record"),

@@ -12,6 +12,7 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
+from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs import problems, reconciler, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
@@ -21,7 +22,6 @@ from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.step import Advance, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux, Json, Kube
 from flux_k8s.rabbits import availability
 from flux_k8s.rabbits.availability import Availability
@@ -82,10 +82,6 @@ class HastyMountWatch(MountWatch):
         self.jobs_changed()
 
 
-async def keep_finalizer(self: WorkflowRequests, info: WorkflowInfo) -> None:
-    pass
-
-
 async def cut_off(self: InUse, info: WorkflowInfo) -> None:
     info.cut_off = True
 
@@ -98,7 +94,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "keeps its finalizer": (
         "left",
-        replacing(WorkflowRequests, "remove_finalizer", keep_finalizer),
+        replacing(cleanup, "finalizer_patch", lambda view: []),
         (),
     ),
     "lets a job end before Teardown is complete": ("epilog", choosing(impatient), ()),

@@ -5,21 +5,25 @@ than it costs the service."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws.workflowmarks import REQUESTED
 from flux_k8s.dws.workflowview import (
+    FINALIZER,
     LONGEST_NOTE,
     State,
     requested_note,
     requested_times,
 )
 from flux_k8s.ports import WORKFLOW, Json, KubeError
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.service import jobspec, settle, started
+from support.service import LIFE, exceptions, jobspec, names, settle, started
 
 NEVER = (None,) * len(State)
 
@@ -43,6 +47,38 @@ class Workflows:
         raise error
 
 
+def interfere(
+    system: VirtualSystem, act: Callable[[Request], Optional[Fault]]
+) -> list[Request]:
+    """Have a function called before each write of the service to a Workflow. Returns
+    the list of the writes."""
+    found: list[Request] = []
+
+    def note(request: Request) -> Optional[Fault]:
+        if request.kind != WORKFLOW or request.verb in ("get", "list", "watch"):
+            return None
+        found.append(request)
+        return act(request)
+
+    assert system.service_kube is not None
+    system.service_kube.faults = note
+    return found
+
+
+def requests_teardown(request: Request) -> bool:
+    return "'Teardown'" in repr(request.body)
+
+
+def test_a_workflow_is_written_to_once_for_each_state() -> None:
+    system = started()
+    found = interfere(system, lambda request: None)
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    moves = ["patch"] * (len(State) - 1)
+    assert [each.verb for each in found] == ["create", *moves, "delete"]
+    assert names(system, jobid) == LIFE
+
+
 def test_the_times_of_all_states_are_in_one_annotation() -> None:
     system = started()
     workflows = Workflows(system)
@@ -57,6 +93,79 @@ def test_the_times_of_all_states_are_in_one_annotation() -> None:
         last = annotations
     assert before is not None and None not in requested_times(before)[:-1]
     assert None not in requested_times(last)
+
+
+def test_the_finalizer_is_there_until_teardown_is_requested() -> None:
+    system = started()
+    workflows = Workflows(system)
+    system.instance.submit(jobspec())
+    settle(system)
+    held = {
+        (
+            version["spec"]["desiredState"],
+            FINALIZER in version["metadata"]["finalizers"],
+        )
+        for version in workflows.versions
+    }
+    assert held == {(state.name, state is not State.Teardown) for state in State}
+
+
+def hold(system: VirtualSystem, name: str) -> None:
+    """Put a finalizer before that of the service, and remove it a moment later."""
+    key = WORKFLOW, "default", name
+    finalizers = system.store.get(*key)["metadata"]["finalizers"]
+    more = {"metadata": {"finalizers": ["example.com/held", *finalizers]}}
+    system.store.merge_patch(*key, more)
+
+    def let_go() -> None:
+        found = system.store.get(*key)["metadata"]["finalizers"]
+        rest = [each for each in found if each != "example.com/held"]
+        system.store.merge_patch(*key, {"metadata": {"finalizers": rest}})
+
+    system.loop.call_later(0.05, let_go)
+
+
+def remove_annotations(system: VirtualSystem, name: str) -> None:
+    body = {"metadata": {"annotations": None}}
+    system.store.merge_patch(WORKFLOW, "default", name, body)
+
+
+@pytest.mark.parametrize("change", [hold, remove_annotations])
+def test_a_workflow_that_others_change_meanwhile_is_torn_down_all_the_same(
+    change: Callable[[VirtualSystem, str], None],
+) -> None:
+    system = started()
+    jobid = system.instance.submit(jobspec())
+    changed: list[Request] = []
+
+    def act(request: Request) -> Optional[Fault]:
+        if requests_teardown(request) and not changed:
+            changed.append(request)
+            change(system, workflow_name(jobid))
+        return None
+
+    interfere(system, act)
+    settle(system)
+    assert changed and names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize("status", [0, 500])
+def test_teardown_is_requested_again_when_its_answer_is_lost(status: int) -> None:
+    system = started()
+    jobid = system.instance.submit(jobspec())
+    lost: list[Request] = []
+
+    def act(request: Request) -> Optional[Fault]:
+        if requests_teardown(request) and len(lost) < 3:
+            lost.append(request)
+            return Fault(error=KubeError(status, "Lost", ""), carried_out=True)
+        return None
+
+    interfere(system, act)
+    settle(system)
+    assert lost and names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
 
 
 microseconds = st.integers(0, 4 * 10**15)

@@ -31,6 +31,31 @@ def finalizer_patch(view: WorkflowView) -> list[Json]:
     ]
 
 
+def teardown_patch(view: WorkflowView, body: Json) -> list[Json]:
+    """A JSON patch that removes the service's finalizer, as :func:`finalizer_patch`
+    does, and requests Teardown in the same write.
+
+    Args:
+        body: the merge patch that requests Teardown. The Workflow has annotations.
+    """
+    changes = [
+        *((f"/spec/{name}", value) for name, value in body["spec"].items()),
+        *(
+            (f"/metadata/annotations/{_escape(name)}", value)
+            for name, value in body["metadata"]["annotations"].items()
+        ),
+    ]
+    return [
+        *finalizer_patch(view),
+        *({"op": "add", "path": path, "value": value} for path, value in changes),
+    ]
+
+
+def _escape(name: str) -> str:
+    """A name in a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 def disable_patch(reason: str, now: float) -> Json:
     """A merge patch that disables a Storage until an administrator enables it.
 

@@ -284,11 +284,11 @@ class WorkflowView:
 
     def _is_begun(self, status: Json) -> bool:
         """Whether DWS works on the requested state in another status of this Workflow,
-        and has not completed the state in either. In Teardown, the finalizer is removed
-        as soon as DWS has begun."""
+        and has not completed the state in either. A finalizer that is still there in
+        Teardown is removed as soon as DWS has begun."""
         assert self.desired is not None
         return (
-            self.desired is not State.Teardown
+            not (self.desired is State.Teardown and FINALIZER in self.finalizers)
             and status.get("state") == self.desired.name
             and status.get("ready", False) is False
             and not self.complete

@@ -59,6 +59,9 @@ from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, SHOWN, printable
 
+CHANGED = (400, 409, 422)
+"""The answers to a JSON patch of a Workflow that is not as the patch says."""
+
 OVERLOOKED = 1.0
 """Seconds that the service may take to see that PostRun is complete."""
 
@@ -251,9 +254,20 @@ class WorkflowRequests:
         else:
             await self._send(info, self._patch(info, body))
 
-    async def _request_teardown(self, info: WorkflowInfo, body: Patch) -> Json:
-        """Request Teardown, and remove the token, which has no use after it."""
-        workflow = await self._patch(info, body)
+    async def _request_teardown(self, info: WorkflowInfo, body: Json) -> Json:
+        """Request Teardown, and remove the token, which has no use after it. The
+        finalizer goes with the same request, unless something else has changed the
+        finalizers, or has removed the annotations."""
+        view, workflow = info.view, None
+        if view is not None and FINALIZER in view.finalizers and any(view.begun):
+            try:
+                patch = cleanup.teardown_patch(view, body)
+                workflow = await self._patch(info, patch)
+            except KubeError as error:
+                if error.status not in CHANGED:
+                    raise
+        if workflow is None:
+            workflow = await self._patch(info, body)
         self._tokens.unlink(info)
         return workflow
 
@@ -306,7 +320,7 @@ class WorkflowRequests:
                 info, self._patch(info, cleanup.finalizer_patch(info.view))
             )
         except KubeError as error:
-            if error.status not in (400, 409, 422):
+            if error.status not in CHANGED:
                 raise
             await self.lookup(info)  # the list of finalizers has changed
 

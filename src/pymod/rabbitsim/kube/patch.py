@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import jsonpatch
-from jsonpointer import JsonPointerException
+from jsonpointer import JsonPointer, JsonPointerException
 
 from rabbitsim.kube.errors import ApiError, bad_request
 
@@ -53,6 +53,22 @@ def json_patch(document: Any, operations: Any) -> Any:
     except (jsonpatch.JsonPatchException, JsonPointerException) as error:
         message = f"the JSON patch cannot be applied: {error}"
         raise ApiError(422, "Invalid", message) from None
+
+
+def as_merge_patch(body: Any) -> Any:
+    """What a JSON patch adds, as a merge patch; a body that is no JSON patch as it
+    is."""
+    if not isinstance(body, list):
+        return body
+    merged: dict[str, Any] = {}
+    for operation in body:
+        if operation["op"] == "add":
+            *path, name = JsonPointer(operation["path"]).parts
+            part = merged
+            for key in path:
+                part = part.setdefault(key, {})
+            part[name] = operation["value"]
+    return merged
 
 
 def same_json(a: Any, b: Any) -> bool:

@@ -29,6 +29,7 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (
     STORAGE,
+    WORKFLOW,
     CommitDone,
     Json,
     Kube,
@@ -44,6 +45,7 @@ from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import DirectKube, Fault, Request
+from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import Allowances, tells_loss
 from rabbitsim.torture.data import FileContents
@@ -275,9 +277,10 @@ class _CrashSystem(VirtualSystem):
 
 def _text(request: Request) -> str:
     what = f"{request.verb} {request.kind.plural}"
-    if request.kind.name == "Workflow" and isinstance(request.body, dict):
-        state = (request.body.get("spec") or {}).get("desiredState")
-        what += f" {state}" if state and request.verb == "patch" else ""
+    if request.kind == WORKFLOW and request.verb == "patch":
+        body = as_merge_patch(request.body)
+        state = (body.get("spec") or {}).get("desiredState")
+        what += f" {state}" if state else ""
     return what
 
 
@@ -341,11 +344,10 @@ def live(
     attributes["dw_stage"] = scenario.stage
     jobid = system.instance.submit(jobspec_of(scenario.nodes, attributes))
 
+    awaited = scenario.cancelled_in, scenario.outage_in, scenario.stripped_in
+
     def there() -> bool:
-        return any(
-            w["spec"]["desiredState"] in (scenario.cancelled_in, scenario.outage_in)
-            for w in system.workflows()
-        )
+        return any(w["spec"]["desiredState"] in awaited for w in system.workflows())
 
     if scenario.rescue:
         system.loop.call_later(RESCUED, partial(_rescue, system, jobid))
@@ -357,6 +359,11 @@ def live(
         system.loop.run(there, PATIENCE)
         if system.service_kube is not None:
             system.service_kube.drop_watches()
+    if scenario.stripped_in:
+        system.loop.run(there, PATIENCE)
+        for workflow in system.workflows():
+            name, none = workflow["metadata"]["name"], {"annotations": None}
+            system.store.merge_patch(WORKFLOW, "default", name, {"metadata": none})
 
     def over() -> bool:
         return system.instance.idle() and not system.workflows()

@@ -23,6 +23,7 @@ from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.allowances import Allowances
@@ -410,8 +411,8 @@ class Monitor:
             self.fail("foreign", f"{request.verb} of {request.name}, which is not ours")
         elif request.verb == "delete":
             self._asks_deletion(request.name, found)
-        elif isinstance(body, dict):
-            self._asks_for(request.name, found, body)
+        elif body is not None:
+            self._asks_for(request.name, found, as_merge_patch(body))
 
     def _refused(self, request: Request) -> None:
         """Kubernetes does not carry out what a job needs to go on."""

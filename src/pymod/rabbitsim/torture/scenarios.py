@@ -28,6 +28,7 @@ class Scenario:
         cancelled_in: the Workflow state in which it is cancelled, or "".
         cancelled_after: seconds after that state was requested.
         outage_in: the one in which Kubernetes is out of reach for a moment, or "".
+        stripped_in: the one in which another program removes the annotations, or "".
         errors: how its fatal exceptions begin.
         release, stage: its ``dw_release`` and ``dw_stage``.
         rescue: its data is copied again as often as that has failed.
@@ -42,6 +43,7 @@ class Scenario:
     cancelled_in: str = ""
     cancelled_after: float = 0.0
     outage_in: str = ""
+    stripped_in: str = ""
     errors: tuple[str, ...] = ()
     nodes: int = 2
     tolerance: int = 0
@@ -130,6 +132,7 @@ SCENARIOS = (
         faults=(DwsFault("DataOut", "slow", duration=5.0),),
         outage_in="DataOut",
     ),
+    Scenario("a job whose Workflow loses its annotations", stripped_in="DataOut"),
     Scenario(
         "a job that is cancelled in its epilog",
         faults=(DwsFault("DataOut", "slow", duration=5.0),),
