@@ -9,7 +9,7 @@ import gzip
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 from unittest.mock import Mock
 
 import pytest
@@ -307,17 +307,19 @@ def test_details_that_come_while_the_answer_about_a_large_job_is_made_are_in_it(
     assert answer[2]["message"] == "mounting"
 
 
-def test_details_that_are_newer_than_the_answer_to_a_rescue_are_not_lost(
+def test_details_that_are_newer_than_the_answer_to_a_request_are_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     system, jobid = mounted()
     assert system.service is not None
     job = system.service._jobs.get(jobid)
     assert job is not None and job.info.view is not None
-    rescue, answers = system.service._queries._rescue, list[Any]()
+    workflows = system.service._queries._rescue._workflows
+    answers: list[Callable[[Json], None]] = []
     patch = Mock(return_value=call(answers.append))
-    monkeypatch.setattr(rescue._calls, "patch", patch)
-    drive(rescue._mark(job, {RESCUED: "now"}), lambda result: None, ())
+    monkeypatch.setattr(workflows._calls, "patch", patch)
+    annotated = workflows.annotate(job.info, {RESCUED: "now"})
+    drive(annotated, lambda result: None, ())
     (workflow,) = system.workflows()
     shown(system, "copying again")
     (answer,) = answers

@@ -397,6 +397,25 @@ def test_a_permission_that_is_missing_is_named_and_nothing_changes(verb: str) ->
     settle_with(system, jobid)
 
 
+def test_data_that_is_given_up_when_its_storage_is_gone_already_is_not_there() -> None:
+    system = system_of()
+    jobid = kept(system)
+
+    def purge(request: direct.Request) -> Optional[direct.Fault]:
+        if request.kind == WORKFLOW and request.verb == "patch" and system.workflows():
+            key = WORKFLOW, "default", request.name
+            system.store.delete(*key)
+            system.store.merge_patch(*key, {"metadata": {"finalizers": None}})
+        return None
+
+    assert system.service_kube is not None
+    system.service_kube.faults = purge
+    found = refusal(system, "rescue", {"id": jobid, "give_up": True})
+    text = f"job {f58(jobid)}: no data of it has failed and is kept"
+    assert found == (errno.EINVAL, text)
+    assert not lines(system, "a query failed")
+
+
 def test_a_rescue_in_the_last_moment_holds_off_the_loss() -> None:
     slow: list[str] = []
 

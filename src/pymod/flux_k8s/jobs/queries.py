@@ -37,6 +37,7 @@ from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.jobs.rescue import Rescue
 from flux_k8s.jobs.work import DISCONNECT
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, Kube, KubeError
 from flux_k8s.rfc.jobid import f58
@@ -56,6 +57,7 @@ class Queries:
 
     Args:
         jobs: the jobs of the service.
+        workflows: the requests about their Workflows.
         movements: their data movements; :meth:`progressed` is to be called when those
             of a job have changed.
         outage: says whether the state of the objects may be old.
@@ -69,6 +71,7 @@ class Queries:
         kube: Kube,
         settings: Settings,
         jobs: JobTable,
+        workflows: WorkflowRequests,
         machine: Machine,
         movements: JobObjects[Movement],
         outage: Outage,
@@ -90,7 +93,7 @@ class Queries:
             flux, settings, jobs, machine, self._index, self._facts, read_details
         )
         self._rabbits = RabbitQueries(flux, self._index, machine)
-        self._rescue = Rescue(flux, kube, settings, jobs)
+        self._rescue = Rescue(flux, kube, workflows, jobs)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_details = partial(self._safely, self._held.changed)

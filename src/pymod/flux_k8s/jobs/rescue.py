@@ -17,7 +17,6 @@ import errno
 import syslog
 from typing import Any, Coroutine, Optional
 
-from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
@@ -27,9 +26,9 @@ from flux_k8s.jobs.reconciler import Job, JobTable
 from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.requests import QueryError
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
-    WORKFLOW,
     Flux,
     Json,
     Kube,
@@ -43,11 +42,11 @@ class Rescue:
     """Starts copies again, or gives them up."""
 
     def __init__(
-        self, flux: Flux, kube: Kube, settings: Settings, jobs: JobTable
+        self, flux: Flux, kube: Kube, workflows: WorkflowRequests, jobs: JobTable
     ) -> None:
         self._flux = flux
         self._calls = KubeCalls(kube)
-        self._settings = settings
+        self._workflows = workflows
         self._jobs = jobs
         self._giving_up: set[int] = set()
 
@@ -69,12 +68,7 @@ class Rescue:
         async def act() -> Json:
             copies = await self._start_again(info)
             since = format_timestamp(self._flux.now())
-            try:
-                await self._mark(job, {FAILED_UNTIL: None, RESCUED: since})
-            except KubeError as error:
-                if not gone(error):
-                    raise
-                # The data was out at once, and the Workflow is gone.
+            await self._workflows.annotate(info, {FAILED_UNTIL: None, RESCUED: since})
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
             self._flux.log(syslog.LOG_NOTICE, text)
             return {"copies": copies}
@@ -97,9 +91,10 @@ class Rescue:
                 return {}
             self._giving_up.add(info.jobid)
             try:
-                await self._mark(job, {GIVEN_UP: "true"})
+                await self._workflows.annotate(info, {GIVEN_UP: "true"})
             finally:
                 self._giving_up.discard(info.jobid)
+            self._jobs.ask(info.jobid)
             _check_failed(info)
             self._flux.log(
                 syslog.LOG_NOTICE, f"{info.f58}: user {by} gives its data up"
@@ -117,19 +112,6 @@ class Rescue:
         finally:
             job.info.rescuing = False
             self._jobs.ask(job.info.jobid)  # which may be over
-
-    async def _mark(self, job: Job, annotations: Json) -> None:
-        """Annotate the Workflow.
-
-        Raises:
-            KubeError: the request failed.
-        """
-        name, namespace = job.info.name, self._settings.namespace
-        body: Json = {"metadata": {"annotations": annotations}}
-        workflow = await self._calls.patch(WORKFLOW, namespace, name, body, key=name)
-        if job.info.jobid in self._jobs:
-            self._jobs.see_unseen(job)  # which may be newer than the answer
-            self._jobs.see(job.info.jobid, "MODIFIED", workflow)
 
     async def _start_again(self, info: WorkflowInfo) -> int:
         """Remove the status of the data movements that failed. Returns their number.

@@ -140,6 +140,7 @@ class Service:
             kube,
             settings,
             jobs,
+            steps.workflows,
             machine,
             movements,
             outage,

@@ -124,12 +124,12 @@ class Steps:
         self._machine = machine
         self._free_storage = machine.free_storage
         self._system_status = machine.system_status
-        self._workflows = WorkflowRequests(flux, kube, settings, records, self._tokens)
+        self.workflows = WorkflowRequests(flux, kube, settings, records, self._tokens)
         self._exclusion = Exclusion(
             flux, kube, settings, self._planner, records, machine.nodes
         )
         self._data = DataReports(flux)
-        self._failures = FailureReports(flux, self._workflows, bind)
+        self._failures = FailureReports(flux, self.workflows, bind)
         self._shared = SharedStorage(
             machine.free_storage, settings.namespace, infos, unclaimed
         )
@@ -139,7 +139,7 @@ class Steps:
             flux,
             settings,
             machine.free_storage,
-            self._workflows,
+            self.workflows,
             self.in_use,
             self._data,
             self._was_any_disabled,
@@ -155,11 +155,11 @@ class Steps:
         carried_out = self._carry_out(info, step)
         state = requested_state(step)
         if state is not None:
-            carried_out = self._workflows.request_state(info, state, carried_out)
+            carried_out = self.workflows.request_state(info, state, carried_out)
         await carried_out
 
     async def _carry_out(self, info: WorkflowInfo, step: Step) -> None:
-        workflows = self._workflows
+        workflows = self.workflows
         if isinstance(step, Create):
             await workflows.create(info)
         elif isinstance(step, Lookup):
@@ -246,7 +246,7 @@ class Steps:
                 marks = {NODES_RELEASED: "true"}
         elif step.state is State.Teardown and not info.released:
             self._data.note(info, data_loss(info))
-        await self._workflows.move(info, step, marks)
+        await self.workflows.move(info, step, marks)
 
     def _may_mount(self, info: WorkflowInfo) -> bool:
         """Whether the storage of a job may be mounted. A job with nodes that has waited
@@ -292,7 +292,7 @@ class Steps:
 
     async def _plan(self, info: WorkflowInfo) -> None:
         if not info.announced:  # the answer to its creation was lost
-            self._workflows.announce(info)
+            self.workflows.announce(info)
         self._shared.check(info)
         try:
             if info.is_staged:
@@ -333,13 +333,13 @@ class Steps:
             assert info.request is not None
             if info.request.stage is None:
                 info.failure = None
-                await self._workflows.annotate(info, {STAGE: None})
+                await self.workflows.annotate(info, {STAGE: None})
                 text = f"{f58(info.jobid)}: not staged ahead: {error}"
                 self._flux.log(syslog.LOG_INFO, text)
             return
         await self._record_placement(info, placement)
         advance = Advance(State.Setup)
-        await self._workflows.move(info, advance, {STAGED_FOR: nodes})
+        await self.workflows.move(info, advance, {STAGED_FOR: nodes})
 
     async def _add_nodes(self, info: WorkflowInfo) -> None:
         try:
