@@ -7,7 +7,6 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional
 
@@ -352,12 +351,8 @@ LONGEST_NOTE = 64 * len(State)
 def requested_times(annotations: Mapping[str, Any]) -> Times:
     """When the service requested each state, as far as that is recorded."""
     note = read_string(annotations, REQUESTED)
-    return _times(note if len(note) <= LONGEST_NOTE else "")
-
-
-@lru_cache(maxsize=8192)  # each version of a Workflow has the same one again
-def _times(note: str) -> Times:
-    entries = (entry.partition("=") for entry in note.split())
+    words = note.split() if len(note) <= LONGEST_NOTE else ()
+    entries = (word.partition("=") for word in words)
     found = {name: parse_timestamp(stamp) for name, _, stamp in entries}
     return tuple(map(found.get, STATES))
 
