@@ -196,6 +196,18 @@ class WorkflowView:
         return bool(self.kept_for) and self.desired is State.PostRun
 
     @property
+    def awaits_copies(self) -> bool:
+        """Whether the Workflow copies data now, or is about to."""
+        in_state = self.desired in (State.DataIn, State.DataOut)
+        return self.moves_data and in_state and not self.complete
+
+    @property
+    def awaits_mounts(self) -> bool:
+        """Whether the nodes mount or unmount the storage now."""
+        in_state = self.desired in (State.PreRun, State.PostRun)
+        return self.mounts > 0 and in_state and not self.complete
+
+    @property
     def complete(self) -> bool:
         """Whether the Workflow has reached ``desired``."""
         return self.ready and self.state is not None and self.state is self.desired

@@ -10,7 +10,6 @@ from flux_k8s.control.turns import Parts
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.workflowview import State
-from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts, state_of
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.progressmemos import data_text, mount_text
@@ -54,8 +53,8 @@ class JobFacts:
         more."""
         job = self._jobs.get(jobid)
         view = None if job is None else job.info.view
-        self._movements.need(jobid, jobrows.moves_data(view))
-        self._mounts.need(jobid, jobrows.mounts(view))
+        self._movements.need(jobid, view is not None and view.awaits_copies)
+        self._mounts.need(jobid, view is not None and view.awaits_mounts)
 
     def forget(self, jobid: int) -> None:
         self._nodes.pop(jobid, None)
@@ -98,7 +97,7 @@ class JobFacts:
     def progress(self, job: Job) -> Optional[Progress]:
         """How far the data movement of a job's state is; None if that is not known."""
         info = job.info
-        if not jobrows.moves_data(info.view):
+        if info.view is None or not info.view.awaits_copies:
             return None
         movements, state = self._movements.of(info.jobid) or {}, state_of(info)
         return datamovement.progress(m for m in movements.values() if m.phase == state)
@@ -117,7 +116,7 @@ class JobFacts:
         is mounted, and whether the node is as the state wants it."""
         view = job.info.view
         found = self._mounts.of(job.info.jobid)
-        if view is None or not jobrows.mounts(view) or not found:
+        if view is None or not view.awaits_mounts or not found:
             return {}
         mounting = view.desired is State.PreRun
         nodes: dict[str, tuple[bool, bool]] = {}

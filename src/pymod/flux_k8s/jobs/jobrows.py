@@ -12,7 +12,7 @@ from typing import Mapping, Optional, Sequence
 from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.storageusage import StorageUsage
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowview import State
 from flux_k8s.jobs.losses import with_losses
 from flux_k8s.jobs.timelimits import running_limits
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -299,23 +299,3 @@ def _limits(info: WorkflowInfo, config: Config) -> list[Json]:
             limit["unmoved_since"] = info.unmoved_since
         found.append(limit)
     return found
-
-
-def moves_data(view: Optional[WorkflowView]) -> bool:
-    """Whether a Workflow copies data now, or is about to."""
-    return (
-        view is not None
-        and view.moves_data
-        and view.desired in (State.DataIn, State.DataOut)
-        and not view.complete
-    )
-
-
-def mounts(view: Optional[WorkflowView]) -> bool:
-    """Whether the nodes of a Workflow mount or unmount its storage now."""
-    return (
-        view is not None
-        and view.mounts > 0
-        and view.desired in (State.PreRun, State.PostRun)
-        and not view.complete
-    )

@@ -22,7 +22,6 @@ from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import Faults, describe
-from flux_k8s.jobs.jobrows import moves_data
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress, Reporter
@@ -277,7 +276,7 @@ class JobTable:
         if not view.differs_in_details(workflow):
             return False
         self.unseen[jobid] = type, workflow
-        self._queue.add(jobid, DETAILS_OF_COPIES if moves_data(view) else DETAILS)
+        self._queue.add(jobid, DETAILS_OF_COPIES if view.awaits_copies else DETAILS)
         self.note_details(jobid)
         return True
 
