@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.dws.drainreason import IN_USE, LOST_CONNECTION, drain_reason
 from flux_k8s.ports import RpcError
 from flux_k8s.rabbits.nodes import DEBOUNCE, Nodes
 from flux_k8s.rfc import hostlist
@@ -24,6 +25,10 @@ class Resource:
 
     Args:
         refusals: how many requests it refuses at first.
+
+    Attributes:
+        status_drain: the drained ranks, as ``resource.status`` says.
+        delay: seconds that it takes to answer with the states.
     """
 
     def __init__(self, nodes: set[str], refusals: int = 0) -> None:
@@ -36,8 +41,15 @@ class Resource:
         self.asked: list[float] = []
         self.logged: list[str] = []
         self.changed: Callable[[], None] = lambda: None
+        self.status_drain: dict[str, Any] = {}
+        self.delay = 0.0
 
-    def drain(self, hosts: str, reason: str, done: Any) -> None:
+    def undrain(self, hosts: str) -> None:
+        self.drained -= set(hostlist.decode(hosts))
+
+    def drain(
+        self, hosts: str, reason: str, done: Any, overwrite: bool = False
+    ) -> None:
         names = set(hostlist.decode(hosts))
         error = self._refusal()
         if error is None and names <= self.nodes:
@@ -48,9 +60,10 @@ class Resource:
 
     def rpc(self, topic: str, payload: Any, done: Any) -> None:
         assert topic == "resource.status"
-        status = {"R": R, "drain": {}, "offline": "0" if self.drained else ""}
+        offline = "0" if self.drained else ""
+        status = {"R": R, "drain": self.status_drain, "offline": offline}
         answer = self._refusal() or status
-        self.loop.call_soon(lambda: done(answer))
+        self.loop.call_later(self.delay, lambda: done(answer))
 
     def watch_nodes(self, changed: Callable[[], None]) -> None:
         self.changed = changed
@@ -160,3 +173,43 @@ def test_states_that_were_asked_for_after_a_drain_count() -> None:
     flux.changed()
     flux.loop.run()
     assert drained_of(nodes) == {}  # somebody has put it back
+
+
+def reading(flux: Any) -> Nodes:
+    """Nodes whose states are known, and are being read again."""
+    nodes = Nodes(flux, lambda: None)
+    nodes.start()
+    flux.loop.run()
+    flux.delay = 1.0
+    flux.changed()
+    flux.loop.run(timeout=DEBOUNCE * 2)
+    return nodes
+
+
+def test_states_that_were_asked_for_before_a_drain_do_not_undo_its_end() -> None:
+    flux: Any = Resource({"n1"})
+    nodes = reading(flux)
+    nodes.drain(["n1"], "fenced")
+    nodes.undrain(["n1"])
+    flux.loop.run()
+    assert drained_of(nodes) == {}
+
+
+def test_a_node_that_flux_lacks_is_not_drained_in_the_next_states() -> None:
+    flux: Any = Resource({"n1"})
+    nodes = reading(flux)
+    nodes.drain(["n1", "n2"], "fenced")
+    flux.loop.run()
+    assert drained_of(nodes) == {"n1": "fenced"}
+
+
+def test_states_that_were_asked_for_before_a_text_is_replaced_do_not_undo_it() -> None:
+    """Else the node, which is mounted, would be undrained with its connection."""
+    flux: Any = Resource({"n1"})
+    lost, mounted = f"{LOST_CONNECTION}lost", drain_reason(1, IN_USE)
+    flux.status_drain = {"0": {"timestamp": 1.0, "reason": lost}}
+    nodes = reading(flux)
+    assert drained_of(nodes) == {"n1": lost}
+    nodes.drain(["n1"], mounted)
+    flux.loop.run()
+    assert drained_of(nodes) == {"n1": mounted}
