@@ -21,9 +21,19 @@ from flux_k8s.dws.workflowview import (
 )
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.service import LIFE, exceptions, jobspec, names, settle, started
+from support.service import (
+    HOUR,
+    LIFE,
+    exceptions,
+    in_state,
+    jobspec,
+    names,
+    settle,
+    started,
+)
 
 NEVER = (None,) * len(State)
 
@@ -148,6 +158,29 @@ def test_a_workflow_that_others_change_meanwhile_is_torn_down_all_the_same(
     settle(system)
     assert changed and names(system, jobid) == LIFE
     assert exceptions(system, jobid) == []
+
+
+def test_a_finalizer_that_was_not_removed_with_the_request_goes_soon_after() -> None:
+    """Not only when DWS has completed Teardown."""
+    slow = table({"Teardown": 8.0})
+    system = started(options=Options(latency=slow, full_events=True))
+    jobid = system.instance.submit(jobspec())
+    refused: list[Request] = []
+
+    def refuse(request: Request) -> Optional[Fault]:
+        if not requests_teardown(request) or refused:
+            return None
+        refused.append(request)
+        return Fault(error=KubeError(422, "Invalid", "the list has changed"))
+
+    interfere(system, refuse)
+    assert system.loop.run(in_state(system, "Teardown"), HOUR)
+    system.loop.run(timeout=5.0)
+    (workflow,) = system.workflows()
+    assert FINALIZER not in workflow["metadata"]["finalizers"]
+    assert refused and not workflow["status"]["ready"]
+    settle(system, HOUR)
+    assert names(system, jobid) == LIFE
 
 
 @pytest.mark.parametrize("status", [0, 500])

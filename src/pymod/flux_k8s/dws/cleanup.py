@@ -33,10 +33,11 @@ def finalizer_patch(view: WorkflowView) -> list[Json]:
 
 def teardown_patch(view: WorkflowView, body: Json) -> list[Json]:
     """A JSON patch that removes the service's finalizer, as :func:`finalizer_patch`
-    does, and requests Teardown in the same write.
+    does, and requests Teardown in the same write. Kubernetes refuses it also when the
+    Workflow has no annotations.
 
     Args:
-        body: the merge patch that requests Teardown. The Workflow has annotations.
+        body: the merge patch that requests Teardown.
     """
     changes = [
         *((f"/spec/{name}", value) for name, value in body["spec"].items()),

@@ -257,9 +257,9 @@ class WorkflowRequests:
     async def _request_teardown(self, info: WorkflowInfo, body: Json) -> Json:
         """Request Teardown, and remove the token, which has no use after it. The
         finalizer goes with the same request, unless something else has changed the
-        finalizers, or has removed the annotations."""
+        finalizers, or has removed the annotations: that request is refused."""
         view, workflow = info.view, None
-        if view is not None and FINALIZER in view.finalizers and any(view.begun):
+        if view is not None and FINALIZER in view.finalizers:
             try:
                 patch = cleanup.teardown_patch(view, body)
                 workflow = await self._patch(info, patch)
