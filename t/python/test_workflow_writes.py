@@ -23,6 +23,7 @@ from flux_k8s.ports import WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
 from support.service import (
     HOUR,
@@ -103,6 +104,29 @@ def test_the_times_of_all_states_are_in_one_annotation() -> None:
         last = annotations
     assert before is not None and None not in requested_times(before)[:-1]
     assert None not in requested_times(last)
+
+
+def test_a_request_whose_answer_is_lost_and_that_no_event_shows_keeps_its_time() -> (
+    None
+):
+    system = started()
+    kube = system.service_kube
+    assert kube is not None
+    jobid = system.instance.submit(jobspec())
+
+    def act(request: Request) -> Optional[Fault]:
+        if "'PostRun'" not in repr(request.body):
+            return None
+        kube.silence_watches(WORKFLOW)
+        system.loop.call_later(0.0, lambda: system.instance.cancel(jobid))
+        system.loop.call_later(5.0, kube.drop_watches)
+        return Fault(error=KubeError(0, "ConnectionLost", ""), carried_out=True)
+
+    found = interfere(system, act)
+    settle(system)
+    teardown = next(filter(requests_teardown, found))
+    annotations = as_merge_patch(teardown.body)["metadata"]["annotations"]
+    assert requested_times(annotations)[State.PostRun] is not None
 
 
 def test_the_finalizer_is_there_until_teardown_is_requested() -> None:
@@ -208,12 +232,10 @@ microseconds = st.integers(0, 4 * 10**15)
 def test_a_note_has_all_times_to_the_microsecond(
     order: list[State], at: list[int]
 ) -> None:
-    known: tuple[Optional[float], ...] = NEVER
-    for state in order:
-        note = requested_note(known, state, at[state] / 1e6)
-        assert len(note) <= LONGEST_NOTE
-        known = requested_times({REQUESTED: note})
-    assert [round((time or 0.0) * 1e6) for time in known] == at
+    note = requested_note({state: at[state] / 1e6 for state in order})
+    assert len(note) <= LONGEST_NOTE
+    found = requested_times({REQUESTED: note})
+    assert [round((time or 0.0) * 1e6) for time in found] == at
 
 
 @given(st.text() | st.from_regex(r"(\w+=[-0-9TZ:.]* )*") | st.integers() | st.none())
@@ -222,6 +244,6 @@ def test_a_note_that_others_wrote_has_times_or_none(note: Any) -> None:
 
 
 def test_a_note_that_is_too_long_is_not_read() -> None:
-    note = requested_note(NEVER, State.Setup, 1.0)
+    note = requested_note({State.Setup: 1.0})
     assert requested_times({REQUESTED: note})[State.Setup] == 1.0
     assert requested_times({REQUESTED: note + " " * LONGEST_NOTE}) == NEVER

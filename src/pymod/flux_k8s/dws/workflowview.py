@@ -369,17 +369,10 @@ def requested_times(annotations: Mapping[str, Any]) -> Times:
     return tuple(map(found.get, STATES))
 
 
-def requested_note(known: Times, state: State, time: float) -> str:
-    """The annotation :data:`REQUESTED` with one more state.
-
-    Args:
-        known: the times of other states.
-    """
-    times = {**dict(zip(STATES, known)), state.name: time}
+def requested_note(times: Mapping[State, float]) -> str:
+    """The annotation :data:`REQUESTED`."""
     return " ".join(
-        f"{name}={format_timestamp(each)}"
-        for name, each in times.items()
-        if each is not None
+        f"{state.name}={format_timestamp(times[state])}" for state in sorted(times)
     )
 
 

@@ -137,6 +137,7 @@ class WorkflowInfo:
         planned, mounted, released: the plugin has answered ``resource-update``,
             ``prolog-remove``, ``epilog-remove``.
         view: the Workflow, or None while there is none.
+        begun: the UNIX time of each request for a state, as far as this service knows.
         existed: there has been a Workflow.
         watched_uid: the uid of the Workflow that the watch has shown last.
         unlisted: the watch has listed all Workflows, and the one of ``view`` is
@@ -209,6 +210,7 @@ class WorkflowInfo:
     mounted: bool = False
     released: bool = False
     view: Optional[WorkflowView] = None
+    begun: dict[State, float] = field(default_factory=dict)
     existed: bool = False
     watched_uid: Optional[str] = None
     unlisted: bool = False

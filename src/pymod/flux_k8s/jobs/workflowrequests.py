@@ -272,9 +272,16 @@ class WorkflowRequests:
         return workflow
 
     def _request_time(self, info: WorkflowInfo, state: State) -> Json:
-        """The annotation that goes with a request for a state."""
-        known = () if info.view is None else info.view.begun
-        return {REQUESTED: requested_note(known, state, self._flux.now())}
+        """The annotation that goes with a request for a state. It also has the request
+        before, of which the answer may be lost, and which no event may show yet."""
+        times: dict[State, float] = {}
+        if info.view is not None:
+            shown = zip(State, info.view.begun)
+            times.update(info.begun)
+            times.update((each, time) for each, time in shown if time is not None)
+        times[state] = self._flux.now()
+        info.begun = times
+        return {REQUESTED: requested_note(times)}
 
     async def annotate(
         self, info: WorkflowInfo, annotations: Mapping[str, Optional[str]]
