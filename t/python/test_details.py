@@ -9,7 +9,7 @@ import gzip
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 from unittest.mock import Mock
 
 import pytest
@@ -19,10 +19,11 @@ from flux_k8s.dws.workflowmarks import KEPT_FOR, RESCUED
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs import jobfacts
 from flux_k8s.jobs.reconciler import DETAILS, DETAILS_OF_COPIES
-from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.ports import WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Options, constant
-from rabbitsim.dws.options import Fault
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import ask, query
 from support.records import COPY_IN
@@ -241,7 +242,7 @@ def test_details_that_are_read_late_have_the_job_handled_once(
 
 
 def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost() -> None:
-    system = started(options=Options(faults=(Fault("DataOut", "never"),)))
+    system = started(options=Options(faults=(DwsFault("DataOut", "never"),)))
     copies = [
         f"#DW copy_out source=$DW_JOB_p1/{x} destination=/lustre/{x}" for x in "xy"
     ]
@@ -270,7 +271,7 @@ def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost() -> 
 @pytest.mark.parametrize("state", ["DataIn", "DataOut"])
 def test_that_dws_has_begun_to_copy_is_read_soon(state: str) -> None:
     """``stall_timeout`` runs from then on."""
-    system = started(options=Options(faults=(Fault(state, "never"),)))
+    system = started(options=Options(faults=(DwsFault(state, "never"),)))
     jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], 2))
     assert system.loop.run(in_state(system, state), HOUR)
     system.loop.run(timeout=DETAILS_OF_COPIES * 1.1)
@@ -341,3 +342,41 @@ def test_others_know_at_once_for_which_nodes_storage_is_kept() -> None:
     change(system, jobid, message="mounting")
     system.loop.run(timeout=DETAILS / 100)
     assert jobid in system.service._jobs.unseen
+
+
+def tries_of_setup(writes: bool, asks: bool) -> int:
+    """How often Setup is requested in two minutes in which Kubernetes refuses it.
+
+    Args:
+        writes: DWS writes details each second.
+        asks: somebody asks for them each time.
+    """
+    system = started()
+    jobid = system.instance.submit(jobspec(XFS, 2))
+    assert system.loop.run(lambda: bool(system.workflows()), HOUR)
+    refused: list[Request] = []
+
+    def refuse(request: Request) -> Optional[Fault]:
+        if "'Setup'" not in repr(request.body):
+            return None
+        refused.append(request)
+        return Fault(error=KubeError(503, "ServiceUnavailable", "not now"))
+
+    assert system.service_kube is not None
+    system.service_kube.faults = refuse
+    assert system.loop.run(lambda: bool(refused), HOUR)
+    for number in range(120):
+        if writes:
+            change(system, jobid, message=f"resting {number}")
+        if asks:
+            query(system, "job-show", {"id": jobid})
+        system.loop.run(timeout=1.0)
+    system.service_kube.faults = None
+    settle_jobs(system)
+    return len(refused)
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["", "somebody asks for them"])
+def test_a_step_that_fails_is_not_tried_much_sooner_for_details(asks: bool) -> None:
+    most = tries_of_setup(False, False) + 120 / DETAILS + 1
+    assert tries_of_setup(True, asks) <= most

@@ -309,10 +309,25 @@ class JobTable:
         return False
 
     def see_unseen(self, job: Job) -> None:
-        """Take in the last event of a job's Workflow, if it was not read yet."""
+        """Take in the last event of a job's Workflow, if it was not read yet. Details
+        are no reason to take a step that failed again sooner."""
         unseen = self.unseen.pop(job.info.jobid, None)
-        if unseen is not None:
-            self._take_in(job, *unseen)
+        if unseen is None:
+            return
+        type, workflow = unseen
+        before = job.info.view
+        self._take_in(job, type, workflow)
+        if job.last_decision is not None and before is not None:
+            step, view = job.last_decision
+            if view == before and before.differs_in_details(workflow):
+                job.last_decision = step, job.info.view
+
+    def read_details(self, jobid: int) -> None:
+        """Take in details of a job's Workflow, if there are any to be read."""
+        job = self._jobs.get(jobid)
+        if job is not None:
+            self.see_unseen(job)
+            self.note_change(jobid)
 
     def _take_in(self, job: Job, type: str, workflow: Json) -> None:
         """Take in an event of a job's Workflow."""

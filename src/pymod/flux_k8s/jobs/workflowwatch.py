@@ -47,10 +47,9 @@ class WorkflowWatch:
 
     def read_details(self, jobid: int) -> bool:
         """Read a job's Workflow, if it has details to be read; whether it has."""
-        unseen = self._jobs.unseen.get(jobid)
-        if unseen is None or self._jobs.is_left_alone(jobid):
+        if jobid not in self._jobs.unseen or self._jobs.is_left_alone(jobid):
             return False
-        self._scope.run(jobid, self._see, jobid, *unseen)
+        self._scope.run(jobid, self._jobs.read_details, jobid)
         return True
 
     def synced(self) -> None:
