@@ -110,6 +110,14 @@ def change(system: VirtualSystem, jobid: int, **status: Any) -> None:
     system.store.merge_patch(WORKFLOW, "default", name, {"status": status})
 
 
+def unread(system: VirtualSystem, jobid: int) -> Optional[Json]:
+    """The Workflow of a job, if it has details that were not read yet."""
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None
+    return job.info.unread
+
+
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The messages of the Workflows that the service has read."""
@@ -161,10 +169,10 @@ def test_a_version_that_an_answer_has_shown_is_no_news_in_the_watch() -> None:
     assert system.service is not None
     (workflow,) = system.workflows()
     system.service.workflows.event("MODIFIED", workflow)
-    assert jobid not in system.service._jobs.unseen
+    assert unread(system, jobid) is None
     workflow["metadata"]["resourceVersion"] += "0"
     system.service.workflows.event("MODIFIED", workflow)
-    assert jobid in system.service._jobs.unseen
+    assert unread(system, jobid) is not None
 
 
 def test_trouble_is_read_at_once_also_after_details(read: list[str]) -> None:
@@ -241,7 +249,10 @@ def test_details_that_are_read_late_have_the_job_handled_once(
     settle_jobs(system)
 
 
-def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost() -> None:
+@pytest.mark.parametrize("how", ["a list", "the answer to a request"])
+def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost(
+    how: str,
+) -> None:
     system = started(options=Options(faults=(DwsFault("DataOut", "never"),)))
     copies = [
         f"#DW copy_out source=$DW_JOB_p1/{x} destination=/lustre/{x}" for x in "xy"
@@ -258,10 +269,19 @@ def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost() -> 
     system.loop.run(timeout=DETAILS_OF_COPIES / 10)
     assert system.service is not None
     job = system.service._jobs.get(jobid)
-    assert job is not None and jobid in system.service._jobs.unseen
-    # So a list tells of it that lacks the Workflow.
-    identity = {key: workflow["metadata"][key] for key in ("name", "uid")}
-    system.service.workflows.event("DELETED", {"metadata": identity})
+    assert job is not None and job.info.unread is not None
+    if how == "a list":  # which lacks the Workflow
+        identity = {key: workflow["metadata"][key] for key in ("name", "uid")}
+        system.service.workflows.event("DELETED", {"metadata": identity})
+    else:
+        assert system.service_kube is not None
+        system.service_kube.silence_watches(WORKFLOW)
+        none = {"metadata": {"finalizers": None}}
+        system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), none)
+        system.store.delete(WORKFLOW, "default", workflow_name(jobid))
+        answered = system.service._queries._rescue._workflows.lookup(job.info)
+        drive(answered, lambda result: None, ())
+        assert system.loop.run(lambda: job.info.view is None, DETAILS_OF_COPIES / 10)
     found = job.info.interference
     assert found is not None and found.endswith(
         "; not copied: $DW_JOB_p1/y to /lustre/y"
@@ -341,7 +361,7 @@ def test_others_know_at_once_for_which_nodes_storage_is_kept() -> None:
     assert job.info.view.kept_for == "compute-01"
     change(system, jobid, message="mounting")
     system.loop.run(timeout=DETAILS / 100)
-    assert jobid in system.service._jobs.unseen
+    assert job.info.unread is not None
 
 
 def tries_of_setup(writes: bool, asks: bool) -> int:

@@ -98,8 +98,7 @@ class JobTable:
             ``unknown``.
         has_no_plugin: the plugin was not loaded when it was asked for its jobs last.
         unclaimed: the Workflows in our naming scheme that belong to no known job.
-        unseen: the last event of each Workflow whose job is left alone, or which
-            shows only details.
+        unseen: the last event of each Workflow whose job is left alone.
         stopped: the service has stopped; later answers do not count.
         note_change: is called with a job that is there, or of which something may have
             changed.
@@ -271,11 +270,11 @@ class JobTable:
         if view.uid != job.info.watched_uid:
             return False
         if view.shows(workflow):
-            self.unseen.pop(jobid, None)
+            job.info.unread = None
             return True
         if not view.differs_in_details(workflow):
             return False
-        self.unseen[jobid] = type, workflow
+        job.info.unread = workflow
         self._queue.add(jobid, DETAILS_OF_COPIES if view.awaits_copies else DETAILS)
         self.note_details(jobid)
         return True
@@ -284,8 +283,6 @@ class JobTable:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
         by this Flux instance, that no job claims."""
         job = self._jobs.get(jobid)
-        if job is not None and type == "DELETED":
-            self.see_unseen(job)  # what was copied before is not lost
         self.unseen.pop(jobid, None)
         if job is not None:
             self._take_in(job, type, workflow)
@@ -309,25 +306,29 @@ class JobTable:
         return False
 
     def see_unseen(self, job: Job) -> None:
-        """Take in the last event of a job's Workflow, if it was not read yet. Details
-        are no reason to take a step that failed again sooner."""
+        """Take in what the watch has shown of a job's Workflow and was not read yet."""
+        self._read_details(job)
         unseen = self.unseen.pop(job.info.jobid, None)
-        if unseen is None:
-            return
-        type, workflow = unseen
-        before = job.info.view
-        self._take_in(job, type, workflow)
-        if job.last_decision is not None and before is not None:
-            step, view = job.last_decision
-            if view == before and before.differs_in_details(workflow):
-                job.last_decision = step, job.info.view
+        if unseen is not None:
+            self._take_in(job, *unseen)
 
     def read_details(self, jobid: int) -> None:
         """Take in details of a job's Workflow, if there are any to be read."""
         job = self._jobs.get(jobid)
-        if job is not None:
-            self.see_unseen(job)
+        if job is not None and self._read_details(job):
             self.note_change(jobid)
+
+    def _read_details(self, job: Job) -> bool:
+        """Take in details, and return whether there were any. They are no reason to
+        take a step that failed again sooner."""
+        info, decision = job.info, job.last_decision
+        if info.unread is None:
+            return False
+        before = info.view
+        self._take_in(job, "MODIFIED", info.unread)
+        if decision is not None and decision[1] == before:
+            job.last_decision = decision[0], info.view
+        return True
 
     def _take_in(self, job: Job, type: str, workflow: Json) -> None:
         """Take in an event of a job's Workflow."""
@@ -335,6 +336,7 @@ class JobTable:
         if type == "DELETED":
             job.info.see_gone(view.uid)
             return
+        job.info.unread = None
         if view.nodes_released:
             self.note_nodes_released(job.info.jobid)
         self._show(job, view, workflow)

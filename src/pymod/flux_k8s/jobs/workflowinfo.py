@@ -137,6 +137,8 @@ class WorkflowInfo:
         planned, mounted, released: the plugin has answered ``resource-update``,
             ``prolog-remove``, ``epilog-remove``.
         view: the Workflow, or None while there is none.
+        unread: the Workflow as the watch showed it last, where that differs from
+            ``view`` in details, which are read later (:class:`JobTable`).
         begun: the UNIX time of each request for a state, as far as this service knows.
         existed: there has been a Workflow.
         watched_uid: the uid of the Workflow that the watch has shown last.
@@ -210,6 +212,7 @@ class WorkflowInfo:
     mounted: bool = False
     released: bool = False
     view: Optional[WorkflowView] = None
+    unread: Optional[Json] = None
     begun: dict[State, float] = field(default_factory=dict)
     existed: bool = False
     watched_uid: Optional[str] = None
@@ -467,7 +470,12 @@ class WorkflowInfo:
         return parse_timestamp(since) if name == f"{state.name} {status}" else None
 
     def see_gone(self, uid: str) -> None:
-        """Take in that a Workflow does not exist any more."""
+        """Take in that a Workflow does not exist any more. What was copied before it
+        went is not lost."""
+        if self.unread is not None:
+            view, self.unread = self.read(self.unread), None
+            if not self._is_late(view):
+                self.view, self.unsaved = view, view.unsaved
         self.deleted_uid = uid
         self.existed = True
         self.unlisted = False

@@ -47,7 +47,8 @@ class WorkflowWatch:
 
     def read_details(self, jobid: int) -> bool:
         """Read a job's Workflow, if it has details to be read; whether it has."""
-        if jobid not in self._jobs.unseen or self._jobs.is_left_alone(jobid):
+        job = self._jobs.get(jobid)
+        if job is None or job.info.unread is None or self._jobs.is_left_alone(jobid):
             return False
         self._scope.run(jobid, self._jobs.read_details, jobid)
         return True
