@@ -5,13 +5,20 @@
 from __future__ import annotations
 
 import errno
+import gc
+import weakref
 from typing import Any, Callable, Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.drainreason import IN_USE, LOST_CONNECTION, drain_reason
+from flux_k8s.dws.drainreason import (
+    IN_USE,
+    LOST_CONNECTION,
+    NOT_UNMOUNTED,
+    drain_reason,
+)
 from flux_k8s.ports import RpcError
 from flux_k8s.rabbits.nodes import DEBOUNCE, Nodes
 from flux_k8s.rfc import hostlist
@@ -213,3 +220,87 @@ def test_states_that_were_asked_for_before_a_text_is_replaced_do_not_undo_it() -
     nodes.drain(["n1"], mounted)
     flux.loop.run()
     assert drained_of(nodes) == {"n1": mounted}
+
+
+class Drains(Resource):
+    """The part of Flux that knows why each node is drained. It refuses ``refused``."""
+
+    def __init__(self, nodes: set[str]) -> None:
+        super().__init__(nodes)
+        self.why: dict[str, str] = {}
+        self.refused: set[str] = set()
+
+    def drain(
+        self, hosts: str, reason: str, done: Any, overwrite: bool = False
+    ) -> None:
+        names = hostlist.decode(hosts)
+        error = BUSY if self.refused.intersection(names) else None
+        for name in () if error else names:
+            if overwrite or name not in self.why:
+                self.why[name] = reason
+        self.loop.call_soon(lambda: done(error))
+        self.loop.call_soon(self.changed)
+
+    def undrain(self, hosts: str) -> None:
+        for name in hostlist.decode(hosts):
+            self.why.pop(name, None)
+        self.loop.call_soon(self.changed)
+
+    def rpc(self, topic: str, payload: Any, done: Any) -> None:
+        hosts = sorted(self.nodes)
+        children = {"core": "0"}
+        targets = [{"rank": str(n), "children": children} for n in range(len(hosts))]
+        execution = {"R_lite": targets, "nodelist": hosts}
+        answer = {
+            "R": {"version": 1, "execution": execution},
+            "drain": {
+                str(hosts.index(host)): {"reason": why}
+                for host, why in self.why.items()
+            },
+            "offline": "",
+        }
+        self.loop.call_soon(lambda: done(answer))
+
+
+def test_a_node_that_somebody_puts_back_while_another_cannot_be_drained_serves() -> (
+    None
+):
+    """A drain has a part for each text. One that is carried out is over."""
+    flux: Any = Drains({"n1", "n2"})
+    nodes = Nodes(flux, lambda: None)
+    flux.why["n2"], flux.refused = "broken fan", {"n2"}
+    nodes.start()
+    flux.loop.run()
+    reason = drain_reason(7, NOT_UNMOUNTED)
+    nodes.drain(["n1", "n2"], reason)
+    flux.loop.run(timeout=1.0)
+    assert flux.why["n1"] == reason == drained_of(nodes)["n1"]
+    flux.undrain("n1")
+    flux.loop.run(timeout=1.0)
+    assert drained_of(nodes) == {"n2": f"broken fan; {reason}"}
+
+
+def test_drains_that_are_carried_out_are_not_kept() -> None:
+    """Flux tells of no change when a node is drained already."""
+    flux: Any = Drains({"n1"})
+    nodes = Nodes(flux, lambda: None)
+    nodes.start()
+    nodes.drain(["n1"], "broken")
+    flux.loop.run()
+    flux.changed = lambda: None
+    kept = []
+    for _ in range(3):
+        done = Done()
+        kept.append(weakref.ref(done))
+        nodes.drain(["n1"], "broken", done)
+        del done
+        flux.loop.run()
+    gc.collect()
+    assert [each() for each in kept] == [None] * 3
+
+
+class Done:
+    """What is to be done when nodes are drained."""
+
+    def __call__(self, result: None) -> None:
+        pass

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import syslog
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Callable, Iterable, Mapping, Optional
 
@@ -49,26 +49,14 @@ class _Drain:
     """Nodes to be drained.
 
     Attributes:
-        plain: the text of the drain of each node that keeps another text that it has.
-        replaced: the text of each node whose text is replaced.
-        parts: what is still to be requested.
+        parts: what is not carried out yet.
         done: is called with None when all parts are done.
+        spared: the nodes that were undrained meanwhile.
     """
 
-    plain: dict[str, str]
-    replaced: dict[str, str]
     parts: list[_Part]
     done: Callable[[None], None]
-
-    def applied_to(self, drained: Mapping[str, str]) -> dict[str, str]:
-        """The drained nodes, with their texts, after this."""
-        return {**self.plain, **drained, **self.replaced}
-
-    def leave(self, hosts: Iterable[str]) -> None:
-        """Nodes are not drained after all."""
-        for host in hosts:
-            self.plain.pop(host, None)
-            self.replaced.pop(host, None)
+    spared: set[str] = field(default_factory=set)
 
 
 class Nodes:
@@ -103,8 +91,8 @@ class Nodes:
             self._drain_part,
             options=Options(backoff=lambda drain: Backoff(RETRY, RETRY)),
         )
-        self._open: list[_Drain] = []  # not carried out yet
-        self._unseen: list[_Drain] = []  # which the next states may lack
+        self._open: dict[_Drain, None] = {}  # not carried out yet
+        self._unseen: dict[str, _Part] = {}  # drained, which the next states may lack
 
     def start(self) -> None:
         self._watch = self._flux.watch_nodes(lambda: self._status.add(STATUS))
@@ -127,31 +115,35 @@ class Nodes:
         before this returns, and again until Flux carries it out. When ``done`` is
         called, no job is given these nodes any more."""
         known = {} if self.states is None else self.states.drained
-        plain: dict[str, str] = {}
-        replaced: dict[str, str] = {}
-        hosts_of: dict[str, list[str]] = {}
+        plain: list[str] = []
+        replaced: dict[str, list[str]] = {}
         for host in hosts:
             text = replacement(known.get(host, ""), reason)
-            if text is None:
-                plain[host] = reason
-            else:
-                replaced[host] = text
-                hosts_of.setdefault(text, []).append(host)
-        parts = [_Part(tuple(same), text, True) for text, same in hosts_of.items()]
+            (plain if text is None else replaced.setdefault(text, [])).append(host)
+        parts = [_Part(tuple(same), text, True) for text, same in replaced.items()]
         if plain or not parts:
             parts.insert(0, _Part(tuple(plain), reason, False))
-        drain = _Drain(plain, replaced, parts, done)
-        self._open.append(drain)
-        self._unseen.append(drain)
+        requested = {host: part for part in parts for host in part.hosts}
+        self._await(requested)
+        drain = _Drain(parts, done)
+        self._open[drain] = None
         self._drains.run(drain)
-        self._set_drained(drain.applied_to(known))
+        self._set_drained(_applied(requested, known))
+
+    def _await(self, requested: Mapping[str, _Part]) -> None:
+        """The next states may lack these drains."""
+        for host, part in requested.items():
+            if part.replaces or host not in self._unseen:
+                self._unseen[host] = part
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""
         names = set(hosts)
         self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
-        for drain in self._unseen:
-            drain.leave(names)
+        for drain in self._open:
+            drain.spared |= names
+        for host in names:
+            self._unseen.pop(host, None)
         if self.states is not None:
             items = self.states.drained.items()
             self._set_drained({host: why for host, why in items if host not in names})
@@ -182,24 +174,28 @@ class Nodes:
             self._flux.log(syslog.LOG_ERR, f"cannot drain {names}: {error}")
             if error.errnum != errno.EINVAL:
                 raise
-            drain.leave(hosts)
+            for host in hosts:
+                self._unseen.pop(host, None)
         del drain.parts[0]
         if drain.parts:
             return 0.0
-        self._open.remove(drain)
+        del self._open[drain]
         drain.done(None)
         return None
 
     async def _read_states(self, key: str) -> None:
         """Ask Flux for the states. It may answer before it carries out a drain that was
         requested meanwhile, or is in parts: such nodes do not serve again."""
-        self._unseen = list(self._open)
+        self._unseen = {}
+        for drain in self._open:
+            for part in drain.parts:
+                hosts = (host for host in part.hosts if host not in drain.spared)
+                self._await(dict.fromkeys(hosts, part))
         try:
             states = parse(await call(self._flux.rpc, STATUS, {}))
         except (RpcError, BadObject) as error:
             raise TryAgain(error) from error
-        for drain in self._unseen:
-            states = replace(states, drained=drain.applied_to(states.drained))
+        states = replace(states, drained=_applied(self._unseen, states.drained))
         if states != self.states:
             self.states = states
             self._changed()
@@ -208,3 +204,14 @@ class Nodes:
         """Log the first failure."""
         if not self._status.failures(key):
             self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}")
+
+
+def _applied(
+    requested: Mapping[str, _Part], drained: Mapping[str, str]
+) -> dict[str, str]:
+    """The drained nodes, with their texts, after these drains."""
+    found = dict(drained)
+    for host, part in requested.items():
+        if part.replaces or host not in found:
+            found[host] = part.reason
+    return found
