@@ -31,6 +31,7 @@ from support.service import (
     exceptions,
     in_state,
     jobspec,
+    lines,
     names,
     settle,
     started,
@@ -223,6 +224,22 @@ def test_teardown_is_requested_again_when_its_answer_is_lost(status: int) -> Non
     settle(system)
     assert lost and names(system, jobid) == LIFE
     assert exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize(
+    "time", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00"]
+)
+def test_a_time_that_is_none_in_utc_costs_no_job_its_storage(time: str) -> None:
+    """Another program may write anything to an annotation."""
+    system = started()
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(in_state(system, "DataIn"), HOUR)
+    note = f"Proposal={time} Setup={time}"
+    body = {"metadata": {"annotations": {REQUESTED: note}}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
+    settle(system)
+    assert exceptions(system, jobid) == [] and lines(system, "internal error") == []
+    assert names(system, jobid) == LIFE
 
 
 microseconds = st.integers(0, 4 * 10**15)

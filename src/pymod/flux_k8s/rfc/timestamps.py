@@ -17,10 +17,13 @@ _STAMP = re.compile(
 _LONGEST = 44
 """Characters of a time stamp, at most."""
 
+_END = 253402300800.0
+"""The UNIX time of the first moment that :func:`format_timestamp` cannot write."""
+
 
 def parse_timestamp(text: str) -> Optional[float]:
     """UNIX time from ``2026-11-21T02:30:40.003340Z``; None if ``text`` is no time
-    stamp."""
+    stamp, or one before 1970 or after 9999 in UTC."""
     return _parse(text) if len(text) <= _LONGEST else None
 
 
@@ -34,7 +37,8 @@ def _parse(text: str) -> Optional[float]:
         whole = datetime.fromisoformat(match.group(1) + zone)
     except ValueError:
         return None
-    return whole.timestamp() + float(match.group(2) or 0)
+    time = whole.timestamp() + float(match.group(2) or 0)
+    return time if 0.0 <= time < _END else None
 
 
 def format_timestamp(time: float) -> str:
