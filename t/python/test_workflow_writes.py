@@ -242,6 +242,29 @@ def test_a_time_that_is_none_in_utc_costs_no_job_its_storage(time: str) -> None:
     assert names(system, jobid) == LIFE
 
 
+def test_a_teardown_that_a_webhook_rejects_is_requested_once_at_a_time() -> None:
+    """The finalizer is not the reason."""
+    system = started()
+    jobid = system.instance.submit(jobspec())
+    over: list[None] = []
+    at: list[float] = []
+
+    def act(request: Request) -> Optional[Fault]:
+        if over or not requests_teardown(request):
+            return None
+        at.append(system.loop.now())
+        return Fault(error=KubeError(422, "Invalid", "no"))
+
+    interfere(system, act)
+    system.loop.run(timeout=600.0)
+    assert len(lines(system, "trying again")) == 1
+    pairs = [second for first, second in zip(at, at[1:]) if second - first < 0.05]
+    assert len(at) > 5 and len(pairs) <= 1, at
+    over.append(None)
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
+
+
 microseconds = st.integers(0, 4 * 10**15)
 
 

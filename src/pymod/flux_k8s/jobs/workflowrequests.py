@@ -257,9 +257,11 @@ class WorkflowRequests:
     async def _request_teardown(self, info: WorkflowInfo, body: Json) -> Json:
         """Request Teardown, and remove the token, which has no use after it. The
         finalizer goes with the same request, unless something else has changed the
-        finalizers, or has removed the annotations: that request is refused."""
+        finalizers, or has removed the annotations: that request is refused. It goes
+        later where Kubernetes has rejected a request for a state, for another reason
+        most likely."""
         view, workflow = info.view, None
-        if view is not None and FINALIZER in view.finalizers:
+        if view is not None and FINALIZER in view.finalizers and info.rejected is None:
             try:
                 patch = cleanup.teardown_patch(view, body)
                 workflow = await self._patch(info, patch)
