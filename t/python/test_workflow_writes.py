@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.workflowmarks import REQUESTED
+from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED
 from flux_k8s.dws.workflowview import (
     FINALIZER,
     LONGEST_NOTE,
@@ -263,6 +263,38 @@ def test_a_teardown_that_a_webhook_rejects_is_requested_once_at_a_time() -> None
     over.append(None)
     settle(system)
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize("finalizers", [[], [FINALIZER]])
+def test_a_workflow_of_others_in_place_of_that_of_the_job_is_left_alone(
+    finalizers: list[str],
+) -> None:
+    """The watch has not shown it yet when Teardown is requested."""
+    system = started()
+    jobid = system.instance.submit(jobspec())
+    key = WORKFLOW, "default", workflow_name(jobid)
+    put: list[Json] = []
+
+    def act(request: Request) -> Optional[Fault]:
+        if requests_teardown(request) and not put:
+            system.controllers.pause()
+            old = system.store.get(*key)
+            system.store.merge_patch(*key, {"metadata": {"finalizers": None}})
+            system.store.delete(*key)
+            labels = {INSTANCE: "another"}
+            metadata = {"name": key[2], "labels": labels, "finalizers": finalizers}
+            spec = {**old["spec"], "desiredState": "Proposal", "jobID": "f1"}
+            put.append(
+                system.store.create(*key[:2], {"metadata": metadata, "spec": spec})
+            )
+        return None
+
+    interfere(system, act)
+    system.loop.run(timeout=200.0)
+    assert put and names(system, jobid)[-1] == "clean"
+    now = system.store.get(*key)
+    assert now["spec"]["desiredState"] == "Proposal"
+    assert now["metadata"].get("finalizers", []) == finalizers
 
 
 microseconds = st.integers(0, 4 * 10**15)

@@ -268,6 +268,9 @@ class WorkflowRequests:
             except KubeError as error:
                 if error.status not in CHANGED:
                     raise
+                await self.lookup(info)
+                if info.view is not None and info.view.uid != view.uid:
+                    raise  # it may belong to others
         if workflow is None:
             workflow = await self._patch(info, body)
         self._tokens.unlink(info)
