@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gzip
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Callable, Optional
 from unittest.mock import Mock
@@ -85,7 +85,7 @@ def test_details_of_a_real_workflow_are_no_reason_to_act() -> None:
                 found[is_detail] += 1
                 changed = {
                     each.name
-                    for each in fields(view)
+                    for each in dataclasses.fields(view)
                     if getattr(view, each.name) != getattr(before, each.name)
                 }
                 assert not is_detail or changed <= DETAIL, (path.name, changed)
@@ -286,6 +286,20 @@ def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost(
     assert found is not None and found.endswith(
         "; not copied: $DW_JOB_p1/y to /lustre/y"
     )
+
+
+def test_details_of_a_workflow_say_nothing_about_another_of_the_same_name() -> None:
+    """The answer to a request shows it before the watch does."""
+    system, jobid = mounted()
+    shown(system, "mounting")
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None and job.info.view is not None
+    known = job.info.view
+    another = dataclasses.replace(known, uid="another", resource_version="")
+    job.info.see(another, system.loop.now())
+    job.info.see_gone(known.uid)
+    assert job.info.view == another
 
 
 @pytest.mark.parametrize("state", ["DataIn", "DataOut"])

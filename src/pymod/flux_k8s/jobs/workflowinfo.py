@@ -415,6 +415,8 @@ class WorkflowInfo:
             elif view.desired is State.Teardown and not view.teardown_requested:
                 self._note_interference(view.uid, "moved to Teardown", view)
             before, self.view = self.view, view
+            if before is not None and before.uid != view.uid:
+                self.unread = None
             if view.complete and not (before is not None and before.complete):
                 self.writers = None  # nodes may have unmounted, or were passed over
             self.unsaved = view.unsaved
