@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import syslog
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Callable, Iterable, Mapping, Optional
 
@@ -51,12 +51,10 @@ class _Drain:
     Attributes:
         parts: what is not carried out yet.
         done: is called with None when all parts are done.
-        spared: the nodes that were undrained meanwhile.
     """
 
     parts: list[_Part]
     done: Callable[[None], None]
-    spared: set[str] = field(default_factory=set)
 
 
 class Nodes:
@@ -140,8 +138,6 @@ class Nodes:
         """Undrain nodes."""
         names = set(hosts)
         self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
-        for drain in self._open:
-            drain.spared |= names
         for host in names:
             self._unseen.pop(host, None)
         if self.states is not None:
@@ -189,8 +185,7 @@ class Nodes:
         self._unseen = {}
         for drain in self._open:
             for part in drain.parts:
-                hosts = (host for host in part.hosts if host not in drain.spared)
-                self._await(dict.fromkeys(hosts, part))
+                self._await(dict.fromkeys(part.hosts, part))
         try:
             states = parse(await call(self._flux.rpc, STATUS, {}))
         except (RpcError, BadObject) as error:
