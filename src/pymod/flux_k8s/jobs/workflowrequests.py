@@ -59,9 +59,6 @@ from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, SHOWN, printable
 
-CHANGED = (400, 409, 422)
-"""The answers to a JSON patch of a Workflow that is not as the patch says."""
-
 OVERLOOKED = 1.0
 """Seconds that the service may take to see that PostRun is complete."""
 
@@ -256,23 +253,14 @@ class WorkflowRequests:
 
     async def _request_teardown(self, info: WorkflowInfo, body: Json) -> Json:
         """Request Teardown, and remove the token, which has no use after it. The
-        finalizer goes with the same request, unless something else has changed the
-        finalizers, or has removed the annotations: that request is refused. It goes
-        later where Kubernetes has rejected a request for a state, for another reason
-        most likely."""
-        view, workflow = info.view, None
+        finalizer goes with the same request. Kubernetes rejects that when another
+        program has changed the finalizers or removed the annotations; then, as after
+        any request for a state that it has rejected, Teardown is requested alone."""
+        view = info.view
+        patch: Patch = body
         if view is not None and FINALIZER in view.finalizers and info.rejected is None:
-            try:
-                patch = cleanup.teardown_patch(view, body)
-                workflow = await self._patch(info, patch)
-            except KubeError as error:
-                if error.status not in CHANGED:
-                    raise
-                await self.lookup(info)
-                if info.view is not None and info.view.uid != view.uid:
-                    raise  # it may belong to others
-        if workflow is None:
-            workflow = await self._patch(info, body)
+            patch = cleanup.teardown_patch(view, body)
+        workflow = await self._patch(info, patch)
         self._tokens.unlink(info)
         return workflow
 
@@ -332,7 +320,7 @@ class WorkflowRequests:
                 info, self._patch(info, cleanup.finalizer_patch(info.view))
             )
         except KubeError as error:
-            if error.status not in CHANGED:
+            if error.status not in (400, 409, 422):
                 raise
             await self.lookup(info)  # the list of finalizers has changed
 
