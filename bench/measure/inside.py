@@ -164,10 +164,12 @@ class Inside:
             seconds.append(time.perf_counter() - begin)
         return seconds
 
-    def validated(self, count: int, guest: list[str]) -> list[float]:
+    def validated(self, count: int, guest: list[str], note: str = "") -> list[float]:
         """Submit jobs without directives that Flux's validator looks at, each right
-        behind a guest's with these directives; the seconds until each was taken."""
+        behind a guest's with these directives, and with a note that nothing reads; the
+        seconds until each was taken."""
         plain, evil = jobspec(False), jobspec(False)
+        evil["attributes"]["user"] = {"note": note}
         text = json.dumps(plain)
         seconds = []
         for _ in range(count):
