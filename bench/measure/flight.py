@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from . import floors
 from .bench import Bench
 from .jobs import transition_rows
 from .probe import Probe
@@ -32,6 +33,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     """Transitions in a window in which all jobs are somewhere on their way."""
     jobs = bench.number(JOBS, 100)
     window = bench.number(16, 4)
+    ideal = list(floors.ideal_runs(bench, 1024, SECONDS, jobs, 1))
     with bench.cluster(1024, SECONDS) as system, bench.child("alone") as module:
         module.call("start", kubeconfig=system.kubeconfig, rabbits=system.rabbits)
         module.call("begin", count=jobs, run_seconds=RUN_SECONDS, spread=24.0)
@@ -50,7 +52,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     times = list(transitions(marks))
     trip = median(trips)
     ratios = [seconds / trip for seconds in times]
-    yield from transition_rows(STAND_IN, NAME, where, ratios, times, trips)
+    yield from transition_rows(STAND_IN, NAME, where, ratios, times, trips, ideal)
     gaps = result["gaps"]
     parts = [gaps[start : start + BEATS] for start in range(0, len(gaps), BEATS)]
     yield Row(

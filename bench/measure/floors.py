@@ -9,6 +9,7 @@ patches, and does nothing else.
 from __future__ import annotations
 
 import json
+import os
 import timeit
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -30,11 +31,13 @@ class IdealRun:
     Attributes:
         count: the number of jobs.
         cpu: seconds of processor time.
+        server_cpu: those of the API server and DWS.
         marks: what the API server saw.
     """
 
     count: int
     cpu: float
+    server_cpu: float
     marks: Marks
 
 
@@ -49,8 +52,10 @@ def ideal_runs(
         ideal.call("start", url=system.url, rabbits=system.rabbits)
         finish(system, ideal, 1)
         for _ in range(repeat):
+            before = system.cluster.call("cpu")
             cpu, marks = finish(system, ideal, count)
-            yield IdealRun(count, cpu, marks)
+            server_cpu = system.cluster.call("cpu") - before
+            yield IdealRun(count, cpu, server_cpu, marks)
 
 
 def cpu_per_job(runs: Sequence[IdealRun]) -> Floor:
@@ -61,6 +66,19 @@ def cpu_per_job(runs: Sequence[IdealRun]) -> Floor:
 def rate(runs: Sequence[IdealRun]) -> Floor:
     """Jobs per second."""
     return _ideal([run.count / makespan(run.marks) for run in runs])
+
+
+def flux_rate(runs: Sequence[IdealRun], plain: float) -> Floor:
+    """Jobs per second of a Flux whose processor time for a job without #DW is
+    ``plain`` seconds, where all processors are busy with that and with an ideal
+    client's job."""
+    cores = os.cpu_count() or 1
+    per_job = median((run.cpu + run.server_cpu) / run.count for run in runs)
+    return Floor(
+        cores / (plain + per_job),
+        f"{cores} cores: Flux takes {plain * 1e3:.1f} ms for a job without #DW, an "
+        f"ideal client, API server and DWS {per_job * 1e3:.1f} ms",
+    )
 
 
 def added(runs: Sequence[IdealRun]) -> Floor:
@@ -74,6 +92,12 @@ def added(runs: Sequence[IdealRun]) -> Floor:
             for run in runs
         ]
     )
+
+
+def flux_added(runs: Sequence[IdealRun], plain: float) -> Floor:
+    """The same on a Flux that takes ``plain`` seconds for a job without #DW."""
+    ideal = added(runs)
+    return Floor(ideal.value + plain, f"a job without #DW, and {ideal.of}")
 
 
 def transition(runs: Sequence[IdealRun], trip: float) -> Floor:

@@ -19,11 +19,11 @@ import flux_k8s
 from flux_k8s.limits import DIRECTIVES_BYTES
 from rabbitsim.cli.realflux import Installation, find_flux
 
-from . import stats
+from . import floors, stats
 from .bench import Bench, System
 from .child import Child
 from .hardware import PREFIX
-from .jobs import CPU, RATE, hundred_rows, rate_rows, run, single_rows
+from .jobs import CPU, RATE, durations, hundred_rows, rate_rows, run, single_rows
 from .rows import REAL_FLUX, Row, median, percentile
 
 SINGLE = "flux-jobs"
@@ -56,23 +56,29 @@ def missing() -> Optional[str]:
 
 def one_by_one(bench: Bench) -> Iterator[Row]:
     """One job at a time."""
+    rounds = bench.number(30, 5)
+    ideal = list(floors.ideal_runs(bench, NODES, 0.0, 1, rounds))
     with running_system(bench, 0.0) as (system, flux):
-        rounds = bench.number(30, 5)
-        yield from single_rows(REAL_FLUX, SINGLE, system, flux, rounds)
+        yield from single_rows(REAL_FLUX, SINGLE, system, flux, rounds, ideal)
 
 
 def at_once(bench: Bench) -> Iterator[Row]:
     """A hundred jobs at once, and a thousand, a few times."""
     repeat = bench.number(3, 1)
+    ideal = list(floors.ideal_runs(bench, NODES, "recorded", 100, 1))
     with running_system(bench, "recorded") as (system, flux):
         run(system, flux, 10)
         plain = flux.call("jobs", count=100, directive=False)
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
-    yield from hundred_rows(REAL_FLUX, AT_ONCE, hundreds, plain)
+    added = floors.flux_added(ideal, median(durations(plain)))
+    yield from hundred_rows(REAL_FLUX, AT_ONCE, hundreds, plain, added)
     count = bench.number(1000, 200)
+    ideal = list(floors.ideal_runs(bench, NODES, 0.0, count, 1))
     thousands, processor, memory = [], [], []
     with running_system(bench, 0.0) as (system, flux):
         run(system, flux, 10)
+        plain = flux.call("jobs", count=count, directive=False)
+        rate = floors.flux_rate(ideal, (plain["cpu"] - plain["module"]) / count)
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
         for _ in range(repeat):
             thousands.append(run(system, flux, count))
@@ -80,7 +86,7 @@ def at_once(bench: Bench) -> Iterator[Row]:
             processor.append((thousands[-1]["module"] + after) / count * 1e3)
             memory.append(flux.call("memory"))
     yield from rate_rows(REAL_FLUX, AT_ONCE, hundreds, None)
-    yield from rate_rows(REAL_FLUX, AT_ONCE, thousands, RATE)
+    yield from rate_rows(REAL_FLUX, AT_ONCE, thousands, RATE, rate)
     yield Row(
         REAL_FLUX,
         AT_ONCE,
