@@ -13,6 +13,7 @@ import json
 import pathlib
 import subprocess
 import time
+from collections.abc import Iterable
 from typing import Any, Optional
 
 from flux.constants import FLUX_RPC_STREAMING
@@ -238,13 +239,11 @@ class Inside:
     def threads(self) -> dict[str, float]:
         """Seconds of processor time that each of the broker's threads has taken, by its
         name. Modules are threads."""
-        found: dict[str, float] = {}
-        for folder in pathlib.Path(f"/proc/{self._broker}/task").iterdir():
-            with contextlib.suppress(OSError):  # it has ended
-                taken = int((folder / "schedstat").read_text().split()[0]) / 1e9
-                name = (folder / "comm").read_text().strip()
-                found[name] = found.get(name, 0.0) + taken
-        return found
+        return _threads([self._broker])
+
+    def module_threads(self) -> dict[str, float]:
+        """The same of the processes of the module."""
+        return _threads(self._processes())
 
     def _taken(self, thread: str) -> float:
         """Seconds of processor time of a module whose thread is called so."""
@@ -341,12 +340,24 @@ def _module_process(broker: int) -> int:
     raise OSError("the module has no process of its own")
 
 
+def _threads(processes: Iterable[int]) -> dict[str, float]:
+    """Seconds of processor time that each thread has taken, by its name."""
+    found: dict[str, float] = {}
+    for process in processes:
+        for folder in pathlib.Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(OSError):  # it has ended
+                taken = int((folder / "schedstat").read_text().split()[0]) / 1e9
+                name = (folder / "comm").read_text().strip()
+                found[name] = found.get(name, 0.0) + taken
+    return found
+
+
 def main() -> None:
     inside = Inside()
     names = (
         "load_module unload_module load_plugin remove_plugin jobs settle stats"
         " stats_commands active command validated submit drain memory occupy cancel"
-        " restart scheduler service switched threads broker_memory"
+        " restart scheduler service switched threads module_threads broker_memory"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

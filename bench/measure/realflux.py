@@ -75,16 +75,23 @@ def at_once(bench: Bench) -> Iterator[Row]:
     count = bench.number(1000, 200)
     ideal = list(floors.ideal_runs(bench, NODES, 0.0, count, 1))
     thousands, processor, memory = [], [], []
+    broker: list[Threads] = []
     with running_system(bench, 0.0) as (system, flux):
         run(system, flux, 10)
+        before = flux.call("threads")
         plain = flux.call("jobs", count=count, directive=False)
-        rate = floors.flux_rate(ideal, (plain["cpu"] - plain["module"]) / count)
+        unladen = _taken(before, flux.call("threads"), count)
+        rate = floors.flux_rate(ideal, sum(unladen.values()) / 1e3)
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
+        modules = flux.call("module_threads")
         for _ in range(repeat):
+            before = flux.call("threads")
             thousands.append(run(system, flux, count))
             after = flux.call("settle", seconds=2.0)
             processor.append((thousands[-1]["module"] + after) / count * 1e3)
+            broker.append(_taken(before, flux.call("threads"), count))
             memory.append(flux.call("memory"))
+        modules = _taken(modules, flux.call("module_threads"), count * repeat)
     yield from rate_rows(REAL_FLUX, AT_ONCE, hundreds, None)
     yield from rate_rows(REAL_FLUX, AT_ONCE, thousands, RATE, rate)
     yield Row(
@@ -94,10 +101,39 @@ def at_once(bench: Bench) -> Iterator[Row]:
         processor,
         "ms",
         CPU,
-        "the processes of the module",
+        f"the processes of the module; by thread: {_by_thread([modules])}",
+    )
+    yield Row(
+        REAL_FLUX,
+        AT_ONCE,
+        f"broker processor time per job, {count:,} at once",
+        [sum(taken.values()) for taken in broker],
+        "ms",
+        note=f"by thread: {_by_thread(broker)}; without #DW: {_by_thread([unladen])}",
     )
     what = f"module RSS after {count:,} at once"
     yield Row(REAL_FLUX, AT_ONCE, what, memory, "MiB")
+
+
+Threads = dict[str, float]
+"""Milliseconds of processor time for a job, by the name of the thread."""
+
+
+def _taken(before: Threads, after: Threads, count: int) -> Threads:
+    """What each thread has taken for each of ``count`` jobs, from seconds in all."""
+    return {
+        name: (seconds - before.get(name, 0.0)) / count * 1e3
+        for name, seconds in after.items()
+    }
+
+
+def _by_thread(runs: Sequence[Threads]) -> str:
+    """The means of the threads that took the most."""
+    means = {
+        name: statistics.mean(run.get(name, 0.0) for run in runs) for name in runs[0]
+    }
+    most = sorted(means.items(), key=lambda item: -item[1])[:6]
+    return ", ".join(f"{name} {taken:.1f}" for name, taken in most if taken >= 0.05)
 
 
 def stats_answers(bench: Bench) -> Iterator[Row]:
