@@ -123,10 +123,29 @@ def test_a_bad_key_or_value_is_named_together_with_what_it_may_be(
 
 @pytest.mark.parametrize(
     "text, seconds",
-    [("30m", 1800), ("1.5h", 5400), ("10", 10), ("250ms", 0.25), ("2d", 172800)],
+    [
+        ("30m", 1800),
+        ("1.5h", 5400),
+        ("10", 10),
+        ("250ms", 0.25),
+        ("2d", 172800),
+        ("1e3", 1000),
+        ("1.5E-1h", 540),
+        ("2e+3ms", 2),
+    ],
 )
 def test_durations_are_those_of_rfc_23(text: str, seconds: float) -> None:
     assert parse_fsd("key", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["infinity", "inf", "Infinity"])
+def test_an_infinite_duration_is_no_limit_and_keeps_data_for_good(text: str) -> None:
+    """RFC 23: the string ``infinity`` is a duration."""
+    config = Config.parse(dict.fromkeys(("prolog_timeout", "stage_timeout"), text))
+    assert config.prolog_timeout is None and config.stage_timeout is None
+    century = 100 * 365.25 * 86400
+    kept = Config.parse({"keep_failed": text}).keep_failed
+    assert kept is not None and kept > century
 
 
 def test_keys_that_the_module_reads_once_are_in_force_when_it_is_loaded_again() -> None:

@@ -40,7 +40,9 @@ READ_ONCE = ("mapping", "kubeconfig", "instance", "dws_api_version", "nnf_api_ve
 """Keys that are read when the module is loaded. A reload of the configuration does not
 put new values in force."""
 
-_FSD = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?")
+_FSD = re.compile(
+    r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(ms|s|m|h|d)?"
+)
 _FSD_SECONDS = MappingProxyType(
     {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 )
@@ -146,7 +148,7 @@ def parse_fsd(key: str, value: Any) -> float:
     """Seconds from a Flux Standard Duration (RFC 23), or from a number.
 
     Raises:
-        ConfigError: ``value`` is neither. The error names ``key``.
+        ConfigError: ``value`` is neither, or is infinite. The error names ``key``.
     """
     if isinstance(value, str):
         match = _FSD.fullmatch(value)
@@ -241,9 +243,19 @@ def _limit(key: str, value: Any) -> Optional[float]:
     return _seconds(key, value) or None
 
 
+def _is_infinite(value: Any) -> bool:
+    """Whether a value is the duration that has no end (RFC 23)."""
+    return isinstance(value, str) and value.lower() in ("infinity", "inf")
+
+
 def _duration(key: str, value: Any) -> Optional[float]:
-    """A time limit as a duration; 0 is off."""
-    return parse_fsd(key, value) or None
+    """A time limit as a duration; 0 is off, and so is infinity."""
+    return None if _is_infinite(value) else parse_fsd(key, value) or None
+
+
+def _kept(key: str, value: Any) -> Optional[float]:
+    """How long something is kept, as a duration; 0 is off."""
+    return _LONGEST if _is_infinite(value) else parse_fsd(key, value) or None
 
 
 def _per_cent(key: str, value: Any) -> float:
@@ -320,7 +332,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "postrun_timeout": _limit,
         "teardown_after": _limit,
         "stall_timeout": _limit,
-        "keep_failed": _duration,
+        "keep_failed": _kept,
         "keep_failed_limit": _per_cent,
         "prolog_timeout": _duration,
         "drain_compute_nodes": _boolean,
