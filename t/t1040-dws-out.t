@@ -22,11 +22,19 @@ by_hand () {
     rpc "job-manager.dws.$1" "{\"id\": $(flux job id --to=dec "$2")${3:+, $3}}"
 }
 
+# usage: admit JOBID: the job goes on to be scheduled, with the resources that it has
+admit () {
+    admit_resources=$(flux job info "$1" jobspec | python_stdin "
+import json, sys
+print(json.dumps(json.load(sys.stdin)[\"resources\"]))") &&
+    by_hand resource-update "$1" "\"resources\": $admit_resources, \"exclude\": null"
+}
+
 # usage: target [COMMAND...]: set $id to a #DW job that is in its epilog
 target () {
     id=$(job_submit "${@:-true}") &&
     wait_event "$id" memo &&
-    by_hand resource-update "$id" &&
+    admit "$id" &&
     wait_event "$id" prolog-start &&
     by_hand prolog-remove "$id" "\"variables\": {}" &&
     wait_event "$id" epilog-start
@@ -206,7 +214,7 @@ test_expect_success 'a job with storage waits for the data of another one' '
     moving_target &&
     other=$(job_submit --dependency=dws-out:$id true) &&
     waits $other $id &&
-    by_hand resource-update $other &&
+    admit $other &&
     wait_event $other dependency-remove &&
     by_hand data-out $id &&
     wait_event $other prolog-start &&

@@ -53,10 +53,10 @@
  * The record rabbit_data_out is {"success":b "errstr"?s}.
  *
  *   job-manager.dws.resource-update
- *                  {"id":I "resources"?[o] "exclude"?o "errmsg"?s}
+ *                  {"id":I "resources":[o] "exclude":o "errmsg"?s}
  *       Update the jobspec, and let the job go on. "exclude", a constraint
- *       (RFC 31) or null, is and-ed with the user's. With "errmsg" the job
- *       fails instead.
+ *       (RFC 31) or null, is and-ed with the user's. With "errmsg", which
+ *       needs neither, the job fails instead.
  *   job-manager.dws.prolog-remove
  *                  {"id":I "variables":{NAME:s} "copy_out"?s}
  *       Post dws_environment {"variables":{NAME:s} "copy_out"?s}, and let the

@@ -107,8 +107,7 @@ static int job_update (struct dws_job **jobp,
         goto out;
     }
     if (!(updates = json_object ())
-        || (json_is_array (resources)
-            && !json_equal (resources, current)
+        || (!json_equal (resources, current)
             && json_object_set (updates, "resources", resources) < 0)
         || update_constraints (updates, constraints, exclude) < 0) {
         errno = ENOMEM;
@@ -160,11 +159,6 @@ static int job_admit (struct dws_job **jobp, json_t *resources, json_t *exclude)
     return 0;
 }
 
-static bool is_null (json_t *value)
-{
-    return !value || json_is_null (value);
-}
-
 static void resource_update_cb (flux_t *h,
                                 flux_msg_handler_t *mh,
                                 const flux_msg_t *msg,
@@ -191,11 +185,12 @@ static void resource_update_cb (flux_t *h,
                        " exclude:object or null, errmsg:string}");
         return;
     }
-    if (!errmsg && !json_is_array (resources) && !is_null (resources)) {
+    // A job that went on without them would not wait for room on a Rabbit.
+    if (!errmsg && !json_is_array (resources)) {
         respond_error (dws, msg, EPROTO, "resources: expected an array");
         return;
     }
-    if (!is_null (exclude) && !json_is_object (exclude)) {
+    if (!errmsg && !json_is_object (exclude) && !json_is_null (exclude)) {
         respond_error (dws, msg, EPROTO, "exclude: expected an object or null");
         return;
     }

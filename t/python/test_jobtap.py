@@ -636,7 +636,8 @@ def test_the_nodes_of_a_job_do_not_wait_for_the_storage_of_others_to_be_planned(
 ) -> None:
     many(manager)
     creates(manager)
-    manager.request("resource-update", {"id": jobid})
+    update = {"id": jobid, "resources": [], "exclude": None}
+    manager.request("resource-update", update)
     for other in set(manager.jobs) - {jobid}:
         change_urgency(manager, 1, other)
     manager.post(manager.jobs[jobid], "alloc")
@@ -916,7 +917,10 @@ def test_services_refuse_guests(manager: JobManager) -> None:
     [
         ("resource-update", {}),
         ("resource-update", {"id": "1"}),
-        ("resource-update", {"id": 1, "resources": {}}),
+        ("resource-update", {"id": 1, "exclude": None}),
+        ("resource-update", {"id": 1, "resources": None, "exclude": None}),
+        ("resource-update", {"id": 1, "resources": {}, "exclude": None}),
+        ("resource-update", {"id": 1, "resources": []}),
         ("resource-update", {"id": 1, "resources": [], "exclude": []}),
         ("prolog-remove", {"id": 1}),
         ("prolog-remove", {"id": 1, "variables": []}),
