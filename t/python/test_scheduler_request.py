@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
+from flux_k8s.limits import VALUES
 from flux_k8s.ports import Json
 from flux_k8s.rfc.constraints import JOB_MEMBERS, JOB_VALUES
 from flux_k8s.rfc.count import Count
@@ -127,6 +128,8 @@ def nested(levels: int) -> Json:
         ([node(slot(core()), exclusive="yes")], "exclusive"),
         ([nested(40)], "levels"),
         ([nested(900)], "levels"),
+        ([slot(*[core()] * VALUES)], "values"),
+        ([core()] * VALUES, "values"),
         ([slot(core(2**31))], "count"),
         ([slot(core(2**30), core(2**30))], "count"),
         ([ssd(1)] * (MAX_GROUPS + 1), "groups"),

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """What a jobspec asks the scheduler for (RFC 14 and 25).
 
-Guests write jobspecs. Each is read once, in time that grows with its size, into a list
-of groups, and refused if it is not understood. A request for an unknown resource is
-refused too: no node will ever have it.
+Guests write jobspecs. Each is read once into a list of groups, and refused if it is not
+understood, or so large that other jobs would wait while it is read. A request for an
+unknown resource is refused too: no node will ever have it.
 
 As with Fluxion, the contents of a slot are the job's alone, so that a node in a slot is
 the job's as a whole; and the nodes and ``ssd`` of one slot are below one chassis.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional
 
-from flux_k8s.json_reader import Reader
+from flux_k8s.json_reader import Reader, check_extent
 from flux_k8s.rfc import constraints, count
 from flux_k8s.rfc.constraints import Constraint
 from flux_k8s.rfc.count import Count
@@ -108,10 +108,11 @@ def parse(jobspec: Any) -> Request:
     """Read a jobspec.
 
     Raises:
-        BadObject: it is not as RFC 25 says, or asks for resources of an unknown type,
-            or for such in a place where they cannot be.
+        BadObject: it is not as RFC 25 says, asks for resources of an unknown type, or
+            for such in a place where they cannot be, or is too large.
     """
     reader = Reader(NAME, jobspec)
+    check_extent(NAME, "resources", reader.value.get("resources"))
     vertices = reader.objects("resources")
     if not vertices:
         raise reader.bad("resources", "at least one resource")
