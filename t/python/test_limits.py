@@ -124,6 +124,10 @@ def test_a_name_has_the_bound_of_names_in_kubernetes() -> None:
     )
 
 
+def submit(resources: list[Any]) -> None:
+    check_submission({"dw": XFS + "p1"}, resources, Site({}))
+
+
 def create(resources: list[Any]) -> Any:
     payload = {
         "jobid": 1,
@@ -145,16 +149,18 @@ def nested(levels: int) -> list[Any]:
 def test_resources_have_a_bound_of_levels() -> None:
     create(nested(limits.LEVELS))
     for levels in (limits.LEVELS + 1, 100_000):
-        with pytest.raises(BadObject, match="at most 128 levels"):
-            create(nested(levels))
+        for read in (create, submit):
+            with pytest.raises(BadObject, match="at most 128 levels"):
+                read(nested(levels))
 
 
 def test_resources_have_a_bound_of_values() -> None:
     core = {"type": "core", "count": 1}
     most = limits.VALUES // 3
     create([core] * most)
-    with pytest.raises(BadObject, match="at most 4096 values"):
-        create([core] * (most + 1))
+    for read in (create, submit):
+        with pytest.raises(BadObject, match="at most 4096 values"):
+            read([core] * (most + 1))
 
 
 def test_a_job_cannot_ask_for_more_nodes_than_there_can_be() -> None:

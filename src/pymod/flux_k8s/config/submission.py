@@ -29,6 +29,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.references import check_references
 from flux_k8s.dws.storagerequest import AHEAD, StorageRequest
 from flux_k8s.errors import ConfigError, DirectiveError
+from flux_k8s.json_reader import check_extent
 
 _ANY_USER = 0
 
@@ -75,7 +76,7 @@ def check_submission(
 
     Raises:
         DirectiveError: a directive is invalid or forbidden.
-        BadObject: ``resources`` are not as RFC 14 says.
+        BadObject: ``resources`` are not as RFC 14 says, or too large.
     """
     _check_names(system)
     dw = system.get("dw")
@@ -88,6 +89,7 @@ def check_submission(
     directives = parse_attribute(dw, config.presets)
     site.rules.check(directives)
     check_references(directives)
+    check_extent("jobspec", "resources", resources)
     if userid is None:
         userid = site.owner
     release = system.get("dw_release")
