@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flux_k8s.errors import BadObject
 from flux_k8s.limits import VALUES
 from flux_k8s.ports import Json
-from flux_k8s.rfc.constraints import JOB_MEMBERS, JOB_VALUES
+from flux_k8s.rfc.constraints import JOB_CHARACTERS, JOB_MEMBERS, JOB_VALUES
 from flux_k8s.rfc.count import Count
 from flux_k8s.scheduler.pool import Infeasible
 from flux_k8s.scheduler.request import (
@@ -148,6 +148,8 @@ def test_a_request_that_no_node_can_satisfy_is_refused(
         ({"hostlist": [f"node[1-{JOB_MEMBERS + 1}]"]}, "hosts and ranks"),
         ({"properties": ["^a"] * (JOB_VALUES + 1)}, "values"),
         ({"or": [{"not": [{"hostlist": []}]}] * (JOB_VALUES // 2 + 1)}, "values"),
+        ({"hostlist": ["node," * JOB_CHARACTERS]}, "characters"),
+        ({"or": [{"properties": ["x" * JOB_CHARACTERS]}, {"ranks": ["1"]}]}, "charac"),
     ],
 )
 def test_a_constraint_of_excessive_size_is_refused(constraint: Json, what: str) -> None:

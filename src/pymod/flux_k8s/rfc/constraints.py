@@ -28,9 +28,16 @@ MAX_MEMBERS = 2**20
 """More hosts and ranks than this in one constraint, repetitions included, are taken
 for a mistake."""
 
+MAX_CHARACTERS = 16 * MAX_MEMBERS
+"""So are more characters than this in its values."""
+
 JOB_MEMBERS, JOB_VALUES = 2**14, 2**10
 """The most hosts and ranks that the constraint of a job may name, and the most values
 that its operators may have. A guest wrote it."""
+
+JOB_CHARACTERS = 16 * JOB_MEMBERS
+"""The most characters of all names, hostlists and idsets of such a constraint. To read
+so many takes 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -142,30 +149,37 @@ def parse(
     name: str = "constraints",
     most: int = MAX_MEMBERS,
     most_values: int = MAX_MEMBERS,
+    most_characters: int = MAX_CHARACTERS,
 ) -> Constraint:
     """Read a constraint. Errors call the object ``name``.
 
     Args:
         most: more hosts and ranks than this are taken for a mistake.
         most_values: so are more values of operators than this.
+        most_characters: and more characters in these values.
 
     Raises:
         BadObject: an operator is unknown, or there are several in one object;
             ``not`` has more than one value; a value is no property name,
             hostlist, idset or constraint.
     """
-    return _parse(obj, name, "", 0, _Size(name, most, most_values))
+    size = _Size(name, most, most_values, most_characters)
+    return _parse(obj, name, "", 0, size)
 
 
 def parse_of_job(obj: Any) -> Constraint:
     """Read ``attributes.system.constraints`` of a job; None stands for no constraint.
 
     Raises:
-        BadObject: as :func:`parse`; it is larger than ``JOB_MEMBERS`` and
-            ``JOB_VALUES`` allow.
+        BadObject: as :func:`parse`; it is larger than ``JOB_MEMBERS``, ``JOB_VALUES``
+            and ``JOB_CHARACTERS`` allow.
     """
-    most, most_values = JOB_MEMBERS, JOB_VALUES
-    return parse({} if obj is None else obj, most=most, most_values=most_values)
+    return parse(
+        {} if obj is None else obj,
+        most=JOB_MEMBERS,
+        most_values=JOB_VALUES,
+        most_characters=JOB_CHARACTERS,
+    )
 
 
 def exclude_properties(names: Iterable[str]) -> dict[str, Any]:
@@ -295,12 +309,18 @@ def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
 
 
 class _Size:
-    """Counts the values that a constraint has, and the hosts and ranks that it names,
-    repetitions included."""
+    """Counts the values that a constraint has, their characters, and the hosts and
+    ranks that it names, repetitions included."""
 
-    def __init__(self, name: str, most: int, most_values: int) -> None:
+    def __init__(
+        self, name: str, most: int, most_values: int, most_characters: int
+    ) -> None:
         self._name = name
-        self._most = {"hosts and ranks": most, "values": most_values}
+        self._most = {
+            "hosts and ranks": most,
+            "values": most_values,
+            "characters": most_characters,
+        }
         self._found = dict.fromkeys(self._most, 0)
 
     def add(self, what: str, number: int) -> None:
@@ -347,6 +367,7 @@ def _parse(obj: Any, name: str, path: str, depth: int, size: _Size) -> Constrain
         return Constraint(operator, children)
     members: set[Union[str, int]] = set()
     for index, value in enumerate(values):
+        size.add("characters", len(value) if isinstance(value, str) else 0)
         found = _members(operator, value, name, f"{here}[{index}]")
         size.add("hosts and ranks", len(found))
         members.update(found)
