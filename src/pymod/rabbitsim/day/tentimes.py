@@ -191,8 +191,6 @@ def changes(found: Numbers) -> str:
     day, ten, factor = found.day, found.ten, found.factor
     small, large = costs(found)
     own = small.reactor - (large.reactor - small.reactor) / (factor - 1)
-    listed = ten["requests"]["objects_in_lists"]
-    others = large.lists * (1 - listed["ServersList"] / sum(listed.values()))
     mounts = in_flight(day, *MOUNTING)
     mounting = mounts - in_flight(day)
     reports = day["events"]["by_kind"]["nnfdatamovements"] * factor
@@ -213,10 +211,6 @@ def changes(found: Numbers) -> str:
             *times("parsing of it, for each job", large.status, 0.0),
         ],
         [
-            "a Lustre job does not list the Servers of all others",
-            *times("parsing of lists, for each job", large.lists, others),
-        ],
-        [
             "a step of a job takes time for the nodes of the job only",
             *times("in the reactor, for each job", large.reactor, own),
         ],
@@ -233,13 +227,13 @@ def changes(found: Numbers) -> str:
             significant(reports * day["site"]["report_interval"] / INTERVAL),
         ],
     ]
-    left = large.total - large.status - (large.lists - others) - (large.reactor - own)
+    left = large.total - large.status - (large.reactor - own)
     text = table(
         ["", "change", "number", "from", "to"],
         [[str(index), *row] for index, row in enumerate(rows, 1)],
     )
     used = processor_part(found.jobs_of_day * factor, left)
     return (
-        f"{text}\n\nWith the third, fourth and fifth, a job takes {significant(left)} "
+        f"{text}\n\nWith the third and the fourth, a job takes {significant(left)} "
         f"ms, and all jobs of a day {used} of one processor."
     )
