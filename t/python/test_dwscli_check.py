@@ -342,6 +342,7 @@ def test_a_job_that_only_uses_storage_needs_no_room() -> None:
 def test_without_a_rabbit_that_serves_it_fits_when_one_is_back() -> None:
     done = dws(instance(rabbit(reason="Offline: no answer")), "check", XFS)
     assert "no Rabbit serves jobs" in done.out
+    assert "10GiB xfs, 10 GiB for each node\n" in done.out
     assert "Fits by:    not before others are back, the Rabbits that serve" in done.out
     assert "Avoids:     tuo201: Offline: no answer" in done.out
 

@@ -272,7 +272,8 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
     """The storage that the job's nodes get.
 
     Args:
-        sizes: the GiB of an ``ssd``, ascending, of Rabbits that differ.
+        sizes: the GiB of an ``ssd``, ascending, of Rabbits that differ; empty if no
+            Rabbit serves jobs.
     """
     kinds = [
         directive.arguments["type"]
@@ -286,10 +287,12 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
     ]
     words = []
     if found.ssd:
-        each = f"{found.ssd} ssd of 1 GiB for each node"
+        each = f"{found.ssd} GiB for each node"
         if sizes and sizes[-1] > 1:
             whole = " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))
-            each = f"{found.ssd} GiB for each node, in whole ssd of {whole} GiB"
+            each += f", in whole ssd of {whole} GiB"
+        elif sizes:
+            each = f"{found.ssd} ssd of 1 GiB for each node"
         words.append(f"{size(found.size)} {', '.join(dict.fromkeys(kinds))}, {each}")
     return "; ".join([*words, *used]) or (
         "as much as the storage profile says" if kinds else "none"
