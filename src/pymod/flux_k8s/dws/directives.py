@@ -183,7 +183,8 @@ def parse(line: str) -> Directive:
     if not words or words[0][1] != PREFIX:
         raise _missing_prefix(line, words[0][1] if words else "")
     if len(words) == 1:
-        problem = "missing command, expected one of " + ", ".join(REQUIRED)
+        known = ", ".join(REQUIRED)
+        problem = f"missing command, expected one of {known}, in quotes with {PREFIX}"
         raise DirectiveError(line, *words[0].span(1), problem)
     command = words[1][1]
     if command not in REQUIRED:
@@ -306,12 +307,12 @@ def parse_attribute(
             if len(directives) == DIRECTIVES:
                 raise _too_many(whole)
             directives.append(parse(line))
-    if not directives:
-        raise _wrong_whole(whole, "has no #DW directive")
     if not all(string.strip(_BLANKS) for string in strings):
         raise _wrong_whole(
             whole, "has an empty string, expected a #DW directive in quotes"
         )
+    if not directives:
+        raise _wrong_whole(whole, "has no #DW directive")
     _check_names(directives)
     return tuple(directives)
 
