@@ -122,6 +122,22 @@ def test_a_job_tells_which_nodes_have_not_mounted() -> None:
     settle_jobs(system)
 
 
+def test_nodes_that_unmount_are_counted_for_a_job_of_an_earlier_service() -> None:
+    """Nobody tells this service which nodes such a job has."""
+    fault = DwsFault("PostRun", "mount", node="compute-02", duration=120.0)
+    system = started(options=Options(faults=(fault,)))
+    jobid = system.instance.submit(long(XFS, 2, 60))
+    running(system, jobid)
+    system.kill_module()
+    system.load_module()
+    assert system.loop.run(in_state(system, "PostRun"), HOUR)
+    system.loop.run(timeout=30.0)
+    found = show(system, jobid)["mounts"]
+    assert found["wanted"] == 2 and found["waiting"] == "compute-02"
+    assert annotation(system, jobid) == "PostRun 1/2 unmounted"
+    settle_jobs(system)
+
+
 def test_a_memo_that_no_eventlog_has_says_how_far_a_copy_is() -> None:
     system, jobid = copying()
     text = annotation(system, jobid)

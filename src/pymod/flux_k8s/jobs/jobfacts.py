@@ -155,11 +155,12 @@ class JobFacts:
 
 def _counts_mounts(info: WorkflowInfo) -> bool:
     """Whether a job's mounts say more than its state: how many of its nodes are done.
-    A single node is done when the state is."""
+    A single node is done when the state is. The nodes of a job that ran under an
+    earlier service are not known: there may be several."""
     view, allocation = info.view, info.allocation
     if view is None or not view.awaits_mounts:
         return False
-    return allocation is not None and len(allocation.hosts) > 1
+    return allocation is None or len(allocation.hosts) > 1
 
 
 def encode(hosts: Sequence[str]) -> Parts[str]:
