@@ -25,9 +25,12 @@ from flux_k8s.jobs.records import (
 )
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
 from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
+from rabbitsim.flux import broker
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Faults, Request
 from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
@@ -213,6 +216,21 @@ def test_a_job_that_goes_well_has_the_times_of_dws_itself() -> None:
     states = "proposal setup datain prerun postrun dataout teardown".split()
     assert [s for s in states if f"rabbit_{s}_timing" not in kvs] == []
     assert float(kvs["rabbit_setup_timing"]) == 2.0
+
+
+def test_who_learns_of_the_end_of_a_job_finds_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker, "COMMIT_DELAY", 0.5)
+    system = started(options=Options(latency=table({"Teardown": 2.0})))
+    jobid = system.instance.submit(jobspec(XFS, 1))
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, HOUR)
+    kvs = system.instance.job(jobid).kvs
+    assert json.loads(kvs["rabbit_workflow"])["status"]["state"] == "Teardown"
+    assert json.loads(kvs["rabbit_data_out"]) == {"success": True}
+    for state in STATES:
+        assert f"rabbit_{state.lower()}_timing" in kvs
 
 
 def test_the_data_movements_of_a_job_are_recorded() -> None:

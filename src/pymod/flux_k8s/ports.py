@@ -287,12 +287,13 @@ class Flux(Clock, Protocol):
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False
     ) -> None:
         """Write ``value`` to ``key`` in the job's KVS directory, or unlink the key if
-        it is None. The write may wait a moment for others; ``last`` commits it at once,
-        with all that wait. A failure is only logged."""
+        it is None. The write may wait a moment for others; ``last`` has it committed as
+        soon as possible, with all that wait. A failure is only logged."""
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
-        """Write ``value`` to ``key`` in the job's KVS directory at once. A reader that
-        learns of an event which was posted after ``done`` finds the value."""
+        """Write ``value`` to ``key`` in the job's KVS directory as soon as possible. A
+        reader that learns of an event which was posted after ``done`` finds the value,
+        and what was put before."""
 
     def drain(
         self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False

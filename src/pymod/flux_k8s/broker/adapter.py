@@ -226,6 +226,7 @@ class BrokerFlux:
                 failure = RpcError(number, text)
             self._callbacks.put(functools.partial(done, failure))
 
+        self.commit()
         self._writer.commit([(f"{kvs_directory(jobid)}.{key}", value)], committed)
 
     def close(self, timeout: float) -> None:

@@ -14,7 +14,6 @@ import base64
 import errno
 import json
 import syslog
-from typing import Optional
 
 from flux_k8s.control.coroutines import call
 from flux_k8s.jobs.losses import late_nodes
@@ -49,37 +48,19 @@ class DataReports:
     def __init__(self, flux: Flux) -> None:
         self._flux = flux
 
-    def note(self, info: WorkflowInfo, loss: str) -> None:
-        """Have what becomes of the data of a job recorded, while DWS is at Teardown.
-
-        Args:
-            loss: what is lost; "" if nothing is.
-        """
-        loss = printable(loss, NOTE)
-
-        def committed(error: Optional[RpcError]) -> None:
-            info.recorded_loss = loss if error is None else None
-
-        text = json.dumps(_record(loss))
-        self._flux.kvs_commit(info.jobid, KEY, text, committed)
-
-    async def record(self, info: WorkflowInfo, loss: str, again: bool = False) -> None:
+    async def record(self, info: WorkflowInfo, loss: str) -> None:
         """Record what became of the data of a job that is about to end with its
-        storage, unless that is recorded: the plugin looks for the record as soon as the
-        job has ended.
+        storage: the plugin looks for the record as soon as the job has ended. All that
+        was written to the job's KVS before is there then, too.
 
         Args:
             loss: what is lost; "" if nothing is.
-            again: write it also if it is recorded.
 
         Raises:
             RpcError: it was not written.
         """
-        loss = printable(loss, NOTE)
-        if again or info.recorded_loss != loss:
-            text = json.dumps(_record(loss))
-            await call(self._flux.kvs_commit, info.jobid, KEY, text)
-            info.recorded_loss = loss
+        text = json.dumps(_record(printable(loss, NOTE)))
+        await call(self._flux.kvs_commit, info.jobid, KEY, text)
 
     async def note_release(self, info: WorkflowInfo) -> None:
         """Record that a job is about to end before its data is out.

@@ -244,8 +244,6 @@ class Steps:
             assert info.view is not None
             if info.releases_unmounted and self._keeping.may_end(info.view):
                 marks = {NODES_RELEASED: "true"}
-        elif step.state is State.Teardown and not info.released:
-            self._data.note(info, data_loss(info))
         await self.workflows.move(info, step, marks)
 
     def _may_mount(self, info: WorkflowInfo) -> bool:
@@ -436,7 +434,7 @@ class Steps:
         self._machine.withhold(info.jobid)
 
     async def _release_epilog(self, info: WorkflowInfo) -> None:
-        unlinked = self._tokens.unlink(info)
+        self._tokens.unlink(info)
         self.release_share(info)
         payload: Json = {"id": info.jobid}
         view = info.view
@@ -445,8 +443,7 @@ class Steps:
             await self._data.note_release(info)
             payload["data"] = "moving"
         else:
-            # A commit that is awaited comes after that of the token.
-            await self._data.record(info, data_loss(info), again=unlinked)
+            await self._data.record(info, data_loss(info))
             info.data_reported = True
         await request_plugin(self._flux, "epilog-remove", payload)
         info.released = True

@@ -42,10 +42,9 @@ class Tokens:
         else:
             await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
 
-    def unlink(self, info: WorkflowInfo) -> bool:
+    def unlink(self, info: WorkflowInfo) -> None:
         """Take a job's token back. Of a job that the module before knew better there
-        may be one, or none. Return whether there may be one."""
+        may be one, or none."""
         unknown = info.token is None and (info.existed or info.request is None)
         if info.token or unknown:
             self._flux.kvs_put(info.jobid, TOKEN_KEY, None, last=True)
-        return bool(info.token or unknown)

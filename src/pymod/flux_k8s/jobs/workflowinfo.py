@@ -179,8 +179,6 @@ class WorkflowInfo:
             enough.
         not_kept: the limit that its user would exceed, for the exception about it.
         rescuing: a request of a user to rescue its data is being carried out.
-        recorded_loss: what is lost of the job's data by its record, "" for nothing;
-            None as long as that is not written.
         lost_storage: the Rabbits that broke with the data of a job without nodes, and
             their states, or "".
         data_reported: it was reported what became of the data of a job that had ended.
@@ -242,7 +240,6 @@ class WorkflowInfo:
     cannot_keep: bool = False
     not_kept: str = ""
     rescuing: bool = False
-    recorded_loss: Optional[str] = None
     lost_storage: str = ""
     data_reported: bool = False
     nodes_released: bool = False

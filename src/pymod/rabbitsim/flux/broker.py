@@ -263,6 +263,8 @@ class FluxPort:
         self._clock.call_later(COMMIT_DELAY, write)
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
+        self._commit()
+
         def write() -> None:
             self._write(jobid, key, value)
             if self.alive:
