@@ -59,28 +59,6 @@ print(*(error is None for error in ends))" >ends &&
     test "$(flux kvs get t1030.one t1030.two t1030.three | tr -d "\n")" = 123 &&
     eventually log_says "cannot write t1030.worse: "
 '
-test_expect_success 'writes that come while the KVS has a rest share a commit' '
-    flux python -c "
-import threading, time
-import flux.kvs
-from flux_k8s.broker.writer import Writer
-commit, commits = flux.kvs.KVSTxn.commit, []
-def slow(self):
-    commits.append(self)
-    time.sleep(0.3)
-    commit(self)
-flux.kvs.KVSTxn.commit = slow
-writer, written = Writer(\"dws\"), threading.Event()
-writer.commit([(\"t1030.alone\", \"1\")], lambda error: written.set())
-written.wait()
-for key in \"four\", \"five\", \"six\":
-    writer.commit([(\"t1030.\" + key, key)])
-    time.sleep(0.02)
-writer.close(10)
-print(len(commits))" >count &&
-    test "$(cat count)" = 2 &&
-    test "$(flux kvs get t1030.four t1030.five t1030.six | tr -d "\n")" = fourfivesix
-'
 test_expect_success 'a long line of the log is cut, but not within a character' '
     log_line "$(printf "%0900d" 0)$(printf "\303\244%.0s" $(seq 900))" &&
     eventually log_says "ää..."

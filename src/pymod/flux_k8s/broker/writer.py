@@ -13,7 +13,6 @@ import errno
 import queue
 import syslog
 import threading
-import time
 from collections import deque
 from functools import partial
 from typing import Any, Callable, Optional, Sequence
@@ -23,13 +22,6 @@ from flux.core.inner import lib
 
 import flux
 from flux_k8s.broker.log import log
-
-REST = 2.0
-"""For how many times as long as a commit took there is no other after it. Writes that
-come meanwhile share the next one: a commit costs the KVS more, the more jobs it has."""
-
-LONGEST_REST = 0.2
-"""Seconds. Jobs wait for their records, and the log for its lines."""
 
 Write = Callable[[Any], None]
 """Writes something with the Flux handle that it is called with."""
@@ -68,7 +60,6 @@ class Writer:
         self._name = name
         self._tasks: queue.SimpleQueue[Optional[Write]] = queue.SimpleQueue()
         self._waiting: deque[tuple[Puts, Optional[Committed]]] = deque()
-        self._rests_until = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -99,20 +90,16 @@ class Writer:
     def _commit(self, handle: Any) -> None:
         """Write all that waits in one commit, which costs as much as a commit of one
         write."""
-        if not self._waiting:  # an earlier call has committed them
-            return
-        time.sleep(max(0.0, self._rests_until - time.monotonic()))
-        begin = time.monotonic()
         transaction = flux.kvs.KVSTxn(handle)
         commits = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not commits:  # an earlier call has committed them
+            return
         failures = [_stage(transaction, puts) for puts, _ in commits]
         failed = None
         try:
             transaction.commit()
         except OSError as error:
             failed = error
-        end = time.monotonic()
-        self._rests_until = end + min(LONGEST_REST, REST * (end - begin))
         for (puts, committed), unstaged in zip(commits, failures):
             failure = unstaged or failed
             if committed is not None:
