@@ -5,7 +5,6 @@ virtual time."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -54,13 +53,10 @@ def copying(**options: Any) -> tuple[VirtualSystem, int]:
     return system, jobid
 
 
-def mounting(
-    nodes: int = 2, node: str = "compute-02", **options: Any
-) -> tuple[VirtualSystem, int]:
+def mounting(**options: Any) -> tuple[VirtualSystem, int]:
     """A system, and a job one of whose nodes takes long to mount."""
-    fault = dataclasses.replace(MOUNT_HANGS, node=node)
-    system = started(options=Options(faults=(fault,)), **options)
-    jobid = system.instance.submit(jobspec(XFS, nodes))
+    system = started(options=Options(faults=(MOUNT_HANGS,)), **options)
+    jobid = system.instance.submit(jobspec(XFS, 2))
     assert system.loop.run(in_state(system, "PreRun"), HOUR)
     system.loop.run(timeout=30.0)
     return system, jobid
@@ -119,22 +115,6 @@ def test_a_job_tells_which_nodes_have_not_mounted() -> None:
         "waiting": "compute-02",
     }
     assert annotation(system, jobid) == "PreRun 1/2 mounted"
-    settle_jobs(system)
-
-
-def test_nodes_that_unmount_are_counted_for_a_job_of_an_earlier_service() -> None:
-    """Nobody tells this service which nodes such a job has."""
-    fault = DwsFault("PostRun", "mount", node="compute-02", duration=120.0)
-    system = started(options=Options(faults=(fault,)))
-    jobid = system.instance.submit(long(XFS, 2, 60))
-    running(system, jobid)
-    system.kill_module()
-    system.load_module()
-    assert system.loop.run(in_state(system, "PostRun"), HOUR)
-    system.loop.run(timeout=30.0)
-    found = show(system, jobid)["mounts"]
-    assert found["wanted"] == 2 and found["waiting"] == "compute-02"
-    assert annotation(system, jobid) == "PostRun 1/2 unmounted"
     settle_jobs(system)
 
 
@@ -238,17 +218,6 @@ def test_nothing_is_watched_for_states_that_are_short() -> None:
     # One list for each job, of what it has moved.
     asked_for = [(request.verb, request.kind) for request in found]
     assert asked_for == [("list", NNFDATAMOVEMENT)] * 3
-
-
-def test_the_mount_of_a_single_node_is_not_watched() -> None:
-    """It says nothing that the state does not say."""
-    system, jobid = mounting(nodes=1, node="compute-01")
-    found = requests_of(system, CLIENTMOUNT)
-    system.loop.run(timeout=60.0)
-    assert in_state(system, "PreRun")()
-    assert not found
-    assert show(system, jobid)["mounts"] is None
-    assert annotation(system, jobid) is None
 
 
 def test_a_watch_is_closed_when_no_job_needs_it() -> None:

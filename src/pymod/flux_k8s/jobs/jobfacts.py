@@ -15,7 +15,6 @@ from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.progressmemos import data_text, mount_text
 from flux_k8s.jobs.progresswatch import JobObjects, client_mounts
 from flux_k8s.jobs.reconciler import Job, JobTable
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Kube
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.rset import Allocated
@@ -55,7 +54,7 @@ class JobFacts:
         job = self._jobs.get(jobid)
         view = None if job is None else job.info.view
         self._movements.need(jobid, view is not None and view.awaits_copies)
-        self._mounts.need(jobid, job is not None and _counts_mounts(job.info))
+        self._mounts.need(jobid, view is not None and view.awaits_mounts)
 
     def forget(self, jobid: int) -> None:
         self._nodes.pop(jobid, None)
@@ -117,7 +116,7 @@ class JobFacts:
         is mounted, and whether the node is as the state wants it."""
         view = job.info.view
         found = self._mounts.of(job.info.jobid)
-        if view is None or not _counts_mounts(job.info) or not found:
+        if view is None or not view.awaits_mounts or not found:
             return {}
         mounting = view.desired is State.PreRun
         nodes: dict[str, tuple[bool, bool]] = {}
@@ -151,16 +150,6 @@ class JobFacts:
             if jobid in self._jobs:
                 self._nodes[jobid] = known
         return known[1], known[2]
-
-
-def _counts_mounts(info: WorkflowInfo) -> bool:
-    """Whether a job's mounts say more than its state: how many of its nodes are done.
-    A single node is done when the state is. The nodes of a job that ran under an
-    earlier service are not known: there may be several."""
-    view, allocation = info.view, info.allocation
-    if view is None or not view.awaits_mounts:
-        return False
-    return allocation is None or len(allocation.hosts) > 1
 
 
 def encode(hosts: Sequence[str]) -> Parts[str]:

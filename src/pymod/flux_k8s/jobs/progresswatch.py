@@ -4,8 +4,7 @@
 
 A cluster has many NnfDataMovements and ClientMounts, most of which are of states that
 take a second. So there is a watch of each kind only while a job has been in such a
-state for :data:`PATIENCE`, and it keeps objects of jobs only. The mount of a single
-node says no more than the state, and is not watched. No job needs a watch: where
+state for :data:`PATIENCE`, and it keeps objects of jobs only. No job needs it: where
 Kubernetes forbids the watch, or does not know the kind, the numbers are missing, and
 :mod:`flux_k8s.jobs.stalls` knows less well when data has moved.
 """
