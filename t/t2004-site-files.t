@@ -268,6 +268,20 @@ test_expect_success 'a prolog whose service does not start fails with a line tha
     flux dmesg | grep -F "$(flux job id --to=f58 $id): cannot start nnf-clientmount" &&
     undrain_all
 '
+test_expect_success 'a job whose prolog fails keeps its nodes until its storage is released' '
+    id=$(job_submit $(on 1) --urgency=hold true) &&
+    gate_shut Teardown $id &&
+    touch nnf-clientmount.fails &&
+    job_go $id &&
+    wait_event $id epilog-finish -m description=job-manager.epilog &&
+    rm nnf-clientmount.fails &&
+    ! events $id | grep free &&
+    gates_open $id &&
+    wait_event $id clean &&
+    in_order "$(events $id)" epilog-finish:job-manager.epilog \
+        epilog-finish:dws-epilog free &&
+    undrain_all
+'
 # ---- an instance within a job
 
 test_expect_success 'an instance that is a job drains nodes without storage' '

@@ -201,12 +201,21 @@ static int run_cb (flux_plugin_t *p,
     return 0;
 }
 
+/* The job manager does not count an epilog that was started too early, but it
+ * does count its end, and takes it for the end of ours. So ours is started once
+ * more for each of these.
+ */
 static void start_epilog (struct dws_job **jobp)
 {
     struct dws *dws = (*jobp)->dws;
     flux_jobid_t id = (*jobp)->id;
+    int rc = dws_job_epilog_start (jobp);
 
-    if (dws_job_epilog_start (jobp) < 0) {
+    while (rc == 0 && *jobp && (*jobp)->early_epilogs > 0) {
+        (*jobp)->early_epilogs--;
+        rc = dws_job_epilog_start (jobp);
+    }
+    if (rc < 0) {
         dws_log (dws,
                  LOG_ERR,
                  id,
@@ -255,6 +264,28 @@ static int depend_event_cb (flux_plugin_t *p,
         job->state = FLUX_JOB_STATE_SCHED;
         job->stale = true;
     }
+    return 0;
+}
+
+/* An epilog may be started in CLEANUP only. If the site's prolog fails,
+ * perilog.so starts the epilog before it raises the exception (flux-core 0.88,
+ * perilog_proc_finish()).
+ */
+static int early_epilog_cb (flux_plugin_t *p,
+                       const char *topic,
+                       flux_plugin_arg_t *args,
+                       void *data)
+{
+    struct dws_job *job = current_job (p);
+    int state;
+
+    if (job
+        && flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:i}",
+                                   "state", &state) == 0
+        && state != FLUX_JOB_STATE_CLEANUP)
+        job->early_epilogs++;
     return 0;
 }
 
@@ -434,6 +465,8 @@ static int clean_cb (flux_plugin_t *p,
         dws_dataout_ended (job->dws, job->id);
     if (job && job->phase == DWS_RECOVER)
         dws_job_recovered (job, DWS_DONE);
+    else if (job && job->phase == DWS_POST_RUN)
+        dws_job_ended (job);
     return 0;
 }
 
@@ -446,6 +479,7 @@ const struct flux_plugin_handler dws_callbacks[] = {
     { "job.state.depend", depend_cb, NULL },
     { "job.state.run", run_cb, NULL },
     { "job.state.cleanup", cleanup_cb, NULL },
+    { "job.event.epilog-start", early_epilog_cb, NULL },
     { "job.event.dependency-add", dependency_cb, NULL },
     { "job.event.dependency-remove", dependency_cb, NULL },
     { "job.event.urgency", urgency_cb, NULL },

@@ -119,6 +119,7 @@ struct dws_job {
     json_t *module_memo;         // the reason to wait, by a memo of the module
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
+    int early_epilogs;           // of others, not counted by the job manager
     flux_future_t *f;            // the phase's request or look-up, in flight
     bool in_flight;              // a request of ours is, or a look-up for it
     struct dws_queue *queue;     // where the job waits to send it, or NULL

@@ -196,18 +196,37 @@ static void send_setup (struct dws_job *job)
         request_failed (job, "the look-up of R");
 }
 
+static flux_future_t *post_run (struct dws_job *job, int flags)
+{
+    return flux_rpc_pack (job->dws->h,
+                          "dws.post_run",
+                          0,
+                          flags,
+                          "{s:I s:b}",
+                          "jobid", (json_int_t)job->id,
+                          "run_started", job->started);
+}
+
 static void send_post_run (struct dws_job *job)
 {
-    flux_future_t *f = flux_rpc_pack (job->dws->h,
-                                      "dws.post_run",
-                                      0,
-                                      0,
-                                      "{s:I s:b}",
-                                      "jobid", (json_int_t)job->id,
-                                      "run_started", job->started);
-
-    if (!(job->f = dws_then (f, request_cb, job)))
+    if (!(job->f = dws_then (post_run (job, 0), request_cb, job)))
         request_failed (job, "dws.post_run");
+}
+
+void dws_job_ended (struct dws_job *job)
+{
+    flux_future_t *f;
+
+    dws_log (job->dws,
+             LOG_WARNING,
+             job->id,
+             "the job ended before its storage was released: another plugin"
+             " finished an epilog more than it had started");
+    if (job->accepted)
+        return;
+    if (!(f = post_run (job, FLUX_RPC_NORESPONSE)))
+        request_failed (job, "dws.post_run");
+    flux_future_destroy (f);
 }
 
 static void teardown_cb (flux_future_t *f, void *arg)

@@ -91,6 +91,11 @@ void dws_send_request (struct dws_job *job);
  */
 void dws_job_note_change (struct dws_job *job);
 
+/* The job has ended in DWS_POST_RUN, so it has no tasks: the module is to know,
+ * if it does not, and nobody waits for its answer.
+ */
+void dws_job_ended (struct dws_job *job);
+
 /* Have the module go to Teardown at once. */
 void dws_job_ask_teardown (struct dws_job *job);
 

@@ -90,6 +90,7 @@ typedef void (*flux_msg_handler_f) (flux_t *h,
                                     const flux_msg_t *msg,
                                     void *arg);
 
+STANDIN_CONSTANT (FLUX_RPC_NORESPONSE, 1);
 flux_future_t *flux_rpc (flux_t *h,
                          const char *topic,
                          const char *s,

@@ -79,6 +79,8 @@ class Job:
         self.dependencies: set[str] = set()
         self.used: set[str] = set()
         self.open: Counter[str] = Counter()
+        self.actions = 0
+        """The prolog and epilog actions that the job manager counts."""
         self.start_pending = False
         self.running = False
         """job-exec has the job."""
@@ -366,11 +368,8 @@ class JobManager:
                 for step in path:
                     where = where.setdefault(step, {})
                 where[last] = value
-        elif name in ("prolog-start", "epilog-start"):
-            job.open[description] += 1
-        elif name in ("prolog-finish", "epilog-finish"):
-            job.open[description] -= 1
-            assert job.open[description] >= 0, f"{name} {description} twice"
+        elif name.startswith(("prolog-", "epilog-")):
+            self.count_action(job, name, description)
         elif name == "finish" and job.state == RUN:
             job.state = CLEANUP
         elif name == "exception" and context["severity"] == 0:
@@ -378,8 +377,18 @@ class JobManager:
         elif name == "clean":
             job.state = INACTIVE
 
+    def count_action(self, job: Job, name: str, description: str) -> None:
+        """As in event.c of the job manager: whose actions they are does not count, nor
+        do those that come when they should not."""
+        kind, _, what = name.partition("-")
+        change = 1 if what == "start" else -1
+        job.open[description] += change
+        assert job.open[description] >= 0, f"{name} {description} twice"
+        if job.state == CLEANUP if kind == "epilog" else not job.start_pending:
+            job.actions = max(0, job.actions + change)
+
     def act(self, job: Job) -> None:
-        blocked = +job.open or any(
+        blocked = job.actions > 0 or any(
             self.queued(job, name) for name in ("prolog-start", "epilog-start")
         )
         if job.state == DEPEND and not job.dependencies:

@@ -98,12 +98,20 @@ def _release(job: Job, event: Event, context: Json) -> None:
         job.start_pending = False
 
 
-def _perilog_start(job: Job, event: Event, context: Json) -> None:
-    job.perilog_active += 1
+def _prolog(job: Job, event: Event, context: Json) -> None:
+    if not job.start_pending:
+        _count_action(job, event)
 
 
-def _perilog_finish(job: Job, event: Event, context: Json) -> None:
-    job.perilog_active = max(0, job.perilog_active - 1)
+def _epilog(job: Job, event: Event, context: Json) -> None:
+    if job.state is JobState.CLEANUP:
+        _count_action(job, event)
+
+
+def _count_action(job: Job, event: Event) -> None:
+    """Whose action it is does not count, nor whether it was started."""
+    change = 1 if event.name.endswith("-start") else -1
+    job.perilog_active = max(0, job.perilog_active + change)
 
 
 def _clean(job: Job, event: Event, context: Json) -> None:
@@ -126,9 +134,9 @@ _HANDLERS: Mapping[str, Callable[[Job, Event, Json], None]] = {
     "finish": _finish,
     "release": _release,
     "free": _free,
-    "prolog-start": _perilog_start,
-    "prolog-finish": _perilog_finish,
-    "epilog-start": _perilog_start,
-    "epilog-finish": _perilog_finish,
+    "prolog-start": _prolog,
+    "prolog-finish": _prolog,
+    "epilog-start": _epilog,
+    "epilog-finish": _epilog,
     "clean": _clean,
 }
