@@ -67,7 +67,8 @@ test_expect_success 'a filter that fits no job gives a header alone' '
     flux dws list -f Teardown >out &&
     test $(wc -l <out) -eq 1 &&
     test -z "$(flux dws list -n --type=lustre)" &&
-    test -z "$(flux dws list -n --rabbit=rabbit-99)"
+    test -z "$(flux dws list -n --rabbit=rabbit-01 --type=lustre)" &&
+    fails "no such Rabbit: rabbit-99" flux dws list --rabbit=rabbit-99
 '
 test_expect_success 'a guest sees neither the job nor its page, but the totals' '
     as_guest flux dws list -A -n >out 2>err &&

@@ -76,7 +76,9 @@ ROWS = (
 
 
 def instance(*rows: Any, **options: Any) -> FixedInstance:
-    return FixedInstance({"dws.job-list": listed(*rows or ROWS)}, **options)
+    rabbits = {**FRESH, "rabbits": [{"name": name} for name in ("tuo201", "tuo202")]}
+    answers = {"dws.job-list": listed(*rows or ROWS), "dws.rabbit-list": rabbits}
+    return FixedInstance(answers, **options)
 
 
 def test_active_jobs_are_a_table() -> None:
@@ -216,7 +218,23 @@ def test_several_states_and_rabbits_are_any_of_them() -> None:
     assert ids("-f", "proposal,DataIn") == [5, 9]
     assert ids("-f", "active") == [0, 5, 9]
     assert ids("--rabbit=tuo[202,300]") == [0, 5]
-    assert ids("--rabbit=tuo[300-301]") == []
+    assert ids("--rabbit=tuo201", "--type=raw") == []
+
+
+def test_a_rabbit_that_is_not_there_is_an_error_unless_it_had_jobs() -> None:
+    error = "flux-dws: ERROR: no such Rabbit: tuo[300-301]\n"
+    wanted = ("--rabbit=tuo[201,300-301]", "--type=raw")
+    for words in (["-A"], ["-a"], ["-f", "ended"], ["--json"]):
+        assert dws(instance(), "list", *wanted, *words) == (1, "", error)
+    was_there = kvs_of(rabbit_hostlist="tuo300")
+    found = instance(jobs=[ended_job()], kvs=was_there)
+    words = ("-a", "--rabbit=tuo[300-301]", "-n", "-o", "{id.dec}")
+    assert dws(found, "list", *words) == (0, f"{FIRST + 20}\n", "")
+
+
+def test_without_the_module_the_name_of_a_rabbit_is_not_checked() -> None:
+    done = dws(FixedInstance(), "list", "-f", "ended", "-n", "--rabbit=tuo300")
+    assert done == (0, "", "")
 
 
 def test_a_table_is_sorted_by_any_field() -> None:

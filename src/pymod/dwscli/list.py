@@ -11,11 +11,11 @@ from typing import Callable, Iterable, Mapping, Optional
 
 from dwscli import ended, fluxinstance, selection, table
 from dwscli.ended import ENDED, NONE
-from dwscli.instance import Instance, Refused, all_jobs
+from dwscli.instance import Instance, Refused, all_jobs, all_rabbits
 from dwscli.jobfields import BUILTIN, FIELDS, Job, color
 from dwscli.messages import complain, warn
 from dwscli.nodes import with_nodes
-from dwscli.rabbits import decode
+from dwscli.rabbits import chosen, decode
 from dwscli.reading import hosts, number, objects, part, text, texts
 from dwscli.terminal import write
 from dwscli.units import f58, size
@@ -151,6 +151,7 @@ class Search:
         """Find the jobs.
 
         Raises:
+            CommandError: there is no job, and no such Rabbit.
             Refused: the module does not answer, and only it knows.
         """
         keep = self._filter()
@@ -165,6 +166,17 @@ class Search:
         if ENDED in self._states:
             rest = ended.without(self.rows, self._ended())
             self.rows += filter(keep, rest)
+        if self._rabbits and not self.rows:
+            self._check_rabbits()
+
+    def _check_rabbits(self) -> None:
+        """A Rabbit that is no longer in the mapping may have had jobs, but without any
+        its name is wrong."""
+        try:
+            known = objects(all_rabbits(self._instance), "rabbits")
+        except Refused:
+            return
+        chosen(known, self._rabbits)
 
     def _active(self) -> Iterable[Json]:
         request: Json = {}
