@@ -267,12 +267,28 @@ def test_a_file_that_cannot_be_written_is_left_as_it_is(tmp_path: Path) -> None:
     directory = tmp_path / "flux-dws.prom"
     directory.mkdir()
     done = dws(instance(), "metrics", "--output", str(directory))
-    assert done.status == 1 and "Is a directory" in done.err
+    error = f"flux-dws: ERROR: {directory}: Is a directory\n"
+    assert done == (1, "", error)
     assert list(tmp_path.iterdir()) == [directory]
     path = tmp_path / "none/x.prom"
     done = dws(instance(), "metrics", "-o", str(path))
     error = f"flux-dws: ERROR: {path}: No such file or directory\n"
     assert done.status == 1 and done.err == error
+
+
+@pytest.mark.parametrize("path", ["x.txt", "link", "-", "", "x.prom/"])
+def test_a_file_that_node_exporter_would_not_read_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    link = tmp_path / "link"  # as /dev/stdout is one, which must not be replaced
+    link.symlink_to("/proc/self/fd/1")
+    found = instance()
+    done = dws(found, "metrics", "-o", path)
+    assert (done.status, done.out, found.requests) == (1, "", [])
+    error = f"flux-dws: ERROR: --output: '{path}' does not end in .prom: node exporter"
+    assert done.err.startswith(error) and len(done.err.splitlines()) == 1
+    assert link.is_symlink() and list(tmp_path.iterdir()) == [link]
 
 
 def test_the_file_says_that_the_module_is_down(tmp_path: Path) -> None:

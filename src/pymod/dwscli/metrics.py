@@ -24,6 +24,7 @@ from dwscli.terminal import write
 from flux_k8s.command import CommandError
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.ports import Json
+from flux_k8s.text import quoted
 
 DESCRIPTION = """
 Print the metrics of the dws module in the text format of Prometheus. They are for the
@@ -32,6 +33,9 @@ and the exit status is 1.
 """
 
 PREFIX = "flux_dws_"
+SUFFIX = ".prom"
+"""The end of the names of files that node exporter reads."""
+
 MODE = 0o644
 """The permissions of the file: node exporter runs as another user."""
 
@@ -64,9 +68,11 @@ def print_metrics(args: argparse.Namespace, instance: Instance) -> int:
     """Print the metrics of an instance; the exit status.
 
     Raises:
-        CommandError: the user is not the instance owner.
+        CommandError: the user is not the instance owner, or node exporter would not
+            read the file.
         OSError: the file cannot be written.
     """
+    check_name(args.output)
     up = Metric(f"{PREFIX}up", GAUGE, "Whether the dws module answers.")
     found = [up]
     status = 0
@@ -89,6 +95,20 @@ def print_metrics(args: argparse.Namespace, instance: Instance) -> int:
     return status
 
 
+def check_name(path: Optional[str]) -> None:
+    """Refuse a file that node exporter would not read. That is one that should not be
+    replaced either, such as /dev/stdout.
+
+    Raises:
+        CommandError: its name does not end in .prom.
+    """
+    if path is not None and not path.endswith(SUFFIX):
+        raise CommandError(
+            f"--output: {quoted(path)} does not end in {SUFFIX}: node exporter would"
+            " not read it (without --output, the metrics go to standard output)"
+        )
+
+
 def replace_file(path: str, content: str) -> None:
     """Write a file. Whoever reads it meanwhile has the old one or the new one, and node
     exporter does not read the one that is being written: it does not end in .prom.
@@ -99,17 +119,17 @@ def replace_file(path: str, content: str) -> None:
     directory, name = os.path.split(path)
     try:
         descriptor, new = tempfile.mkstemp(".new", f".{name}.", directory or ".")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(content)
+                os.fchmod(file.fileno(), MODE)
+            os.replace(new, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+            raise
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), MODE)
-        os.replace(new, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(new)
-        raise
 
 
 # The metrics of the module
