@@ -25,6 +25,7 @@ from support.dwscli import (
 )
 
 TIB = 2**40
+WAITS = "flux-dws: WARNING: waiting for the dws module, which asks Kubernetes\n"
 
 
 def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
@@ -173,6 +174,18 @@ def test_a_change_that_takes_too_long_may_still_come() -> None:
     done = dws(FixedInstance({"dws.rabbit-enable": late}), "enable", "tuo201")
     error = f"{late.strerror}: flux dws rabbits shows which Rabbits it has enabled"
     assert done == (1, "", f"flux-dws: ERROR: {error}\n")
+
+
+@pytest.mark.parametrize("words", [("disable", "--reason=x"), ("enable",)])
+def test_a_change_that_takes_a_moment_says_what_it_waits_for(
+    words: tuple[str, ...],
+) -> None:
+    rabbits = {**FRESH, "rabbits": [rabbit()]}
+    answers = {f"dws.rabbit-{words[0]}": {"rabbits": ["tuo201"]}}
+    found = FixedInstance({**answers, "dws.rabbit-list": rabbits})
+    for ticks, said in ((1, ""), (2, WAITS), (30, WAITS)):
+        found.ticks = ticks
+        assert dws(found, *words, "tuo201") == (0, "", said)
 
 
 def test_a_refusal_of_the_module_is_shown_in_its_words() -> None:

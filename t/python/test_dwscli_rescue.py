@@ -66,6 +66,13 @@ def test_a_job_whose_storage_is_gone_cannot_be_rescued_and_may_be_shown() -> Non
     assert done.err.endswith(f"; flux dws show {F58} says what became of its data\n")
 
 
+def test_a_rescue_that_takes_a_moment_says_what_it_waits_for() -> None:
+    found = FixedInstance({"dws.rescue": {"copies": 1}})
+    found.ticks = 3
+    waits = "waiting for the dws module, which asks Kubernetes"
+    assert dws(found, "rescue", F58).err == f"flux-dws: WARNING: {waits}\n"
+
+
 def test_a_rescue_that_is_refused_is_one_error() -> None:
     text = "job f3gDmDv6tjHH: no data of it has failed and is kept"
     found = FixedInstance({"dws.rescue": refused(errno.EINVAL, text)})

@@ -11,7 +11,7 @@ from typing import Iterable
 
 from dwscli import fluxinstance
 from dwscli.instance import Instance, Refused, all_rabbits, ask
-from dwscli.messages import warn
+from dwscli.messages import KUBERNETES, Notice, warn
 from dwscli.rabbits import decode
 from dwscli.reading import objects, text, texts
 from dwscli.users import user_name
@@ -59,7 +59,8 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
         request["reason"] = args.reason
         request["by"] = user_name(instance.userid) or str(instance.userid)
     try:
-        changed = texts(ask(instance, f"dws.rabbit-{verb}", request), "rabbits")
+        tick = Notice(KUBERNETES).tick
+        changed = texts(ask(instance, f"dws.rabbit-{verb}", request, tick), "rabbits")
     except Refused as error:
         if error.errno == errno.ETIMEDOUT:
             text = f"{error}: flux dws rabbits shows which Rabbits it has {verb}d"

@@ -9,6 +9,7 @@ import errno
 
 from dwscli import fluxinstance
 from dwscli.instance import Instance, Refused, ask, job_id
+from dwscli.messages import KUBERNETES, Notice
 from dwscli.reading import number
 from dwscli.terminal import write
 from dwscli.units import f58
@@ -43,7 +44,7 @@ def rescue(args: argparse.Namespace, instance: Instance) -> None:
     id = job_id(instance, args.jobid)
     request: Json = {"id": id, **({"give_up": True} if args.give_up else {})}
     try:
-        answer = ask(instance, "dws.rescue", request)
+        answer = ask(instance, "dws.rescue", request, Notice(KUBERNETES).tick)
     except Refused as error:
         if error.errno != errno.ENOENT:
             raise
