@@ -306,12 +306,26 @@ def test_nodes_of_jobs_are_free_at_their_time_limits() -> None:
 
 def test_nodes_that_are_down_do_not_count_and_are_named() -> None:
     found = instance()
-    found.free -= {"tuo1003", "tuo1001", "tuo1002"}
+    found.down = frozenset({"tuo1003", "tuo1001", "tuo1002"})
+    found.free -= found.down
     done = dws(found, "check", "-N14", XFS)
     assert "Fits now:   no: 13 nodes on tuo201\nFits by:    not known\n" in done.out
     assert "Avoids:     tuo[1001-1003]: down, drained or unknown to Flux\n" in done.out
     assert "Waits for" not in done.out
     assert json.loads(dws(found, "check", "--json", XFS).out)["free_nodes"] == 13
+
+
+def test_more_nodes_than_flux_has_below_rabbits_never_fit() -> None:
+    never = "Fits by:    never, Flux has 16 nodes below Rabbits: it denies the job\n"
+    out = rabbit("tuo202", nodes="gone[1-16]", reason="Offline")
+    found = instance(rabbit(broken="tuo1001"), out)
+    found.down = frozenset({"tuo1002", "other1"})
+    found.free -= found.down
+    for words in ([XFS], ["#DW persistentdw name=keep"]):
+        assert never in dws(found, "check", "-N17", *words).out
+        assert "never" not in dws(found, "check", "-N16", *words).out
+    done = dws(found, "check", "-N17", "--json", "#DW persistentdw name=keep")
+    assert json.loads(done.out)["most_nodes"] == 16
 
 
 def test_a_node_that_no_job_has_may_be_allocated() -> None:

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
-from dwscli.fit import UNKNOWN_JOB, Fit, Rabbit, fit, serving_rabbits, why_out
+from dwscli.fit import (
+    UNKNOWN_JOB,
+    Fit,
+    Rabbit,
+    fit,
+    nodes_below,
+    serving_rabbits,
+    why_out,
+)
 from dwscli.instance import Instance, all_rabbits
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
@@ -225,13 +233,15 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
     answer = all_rabbits(instance)
     table.warn_of_age(answer)
     rows = objects(answer, "rabbits")
-    rabbits = serving_rabbits(rows, instance.running_jobs(), instance.nodes())
+    nodes = instance.nodes()
+    rabbits = serving_rabbits(rows, instance.running_jobs(), nodes)
+    below = nodes_below(rows, nodes)
     hosts = [host for rabbit in rabbits for host in rabbit.hosts]
     constraint = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
     free = sum(rabbit.hosts_at(-math.inf) for rabbit in rabbits)
     place = fit(rabbits, found.nodes, found.ssd) if found.ssd else None
     if args.json:
-        write([json.dumps(to_json(found, constraint, free, place))])
+        write([json.dumps(to_json(found, constraint, free, place, below))])
         return
     now = number(answer, "now") or 0.0
     out = list(out_lines(rows))
@@ -239,13 +249,15 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
         ("Accepted", _count(len(found.directives), "directive")),
         ("Nodes", nodes_line(found.nodes, constraint, free)),
         ("Storage", storage_line(found, sorted({rabbit.size for rabbit in rabbits}))),
-        *fit_facts(found.nodes, place, now, others=bool(out)),
+        *fit_facts(found.nodes, place, now, below, others=bool(out)),
         *(("Avoids", line) for line in (*out, *down_lines(rabbits))),
     ]
     write(fact_lines(facts, screen(args.color)))
 
 
-def to_json(found: Wanted, constraint: str, free: int, place: Optional[Fit]) -> Json:
+def to_json(
+    found: Wanted, constraint: str, free: int, place: Optional[Fit], below: int
+) -> Json:
     """The storage that a job would get, in JSON."""
     return {
         "accepted": True,
@@ -257,7 +269,7 @@ def to_json(found: Wanted, constraint: str, free: int, place: Optional[Fit]) -> 
         "free_nodes": free,
         "fits_now": None if place is None else dict(place.now),
         "fits_by": None if place is None else place.at,
-        "most_nodes": None if place is None else place.most,
+        "most_nodes": below if place is None else min(place.most, below),
     }
 
 
@@ -300,16 +312,21 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
 
 
 def fit_facts(
-    nodes: int, place: Optional[Fit], now: float, others: bool
+    nodes: int, place: Optional[Fit], now: float, below: int, others: bool
 ) -> Iterator[tuple[str, str]]:
     """Which Rabbits have room now, and when others will have.
 
     Args:
+        below: the nodes below all Rabbits.
         others: whether there are Rabbits that serve no jobs.
     """
-    if place is None:
+    if place is not None:
+        yield "Fits now", now_line(nodes, place)
+    if nodes > below:
+        count = _count(below, "node")
+        yield "Fits by", f"never, Flux has {count} below Rabbits: it denies the job"
+    if nodes > below or place is None:
         return
-    yield "Fits now", now_line(nodes, place)
     if sum(place.now.values()) >= nodes:
         return
     if place.at is not None:

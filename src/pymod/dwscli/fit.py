@@ -187,6 +187,13 @@ def serving_rabbits(
     return found
 
 
+def nodes_below(rows: Iterable[Json], nodes: Nodes) -> int:
+    """The number of nodes below any Rabbit, whatever their state is and that of the
+    Rabbit: no job with storage gets more."""
+    known = nodes.free | nodes.allocated | nodes.down
+    return len(known & {host for row in rows for host in hosts(row, "nodes") or ()})
+
+
 def why_out(row: Json) -> Optional[str]:
     """Why a Rabbit serves no new jobs; None if it does."""
     disabled = part(row, "disabled")

@@ -61,15 +61,17 @@ class Refused(CommandError):
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of an instance that are neither down nor drained.
+    """The nodes of an instance.
 
     Attributes:
         free: those that no job has.
-        allocated: the others, a part of which may be free.
+        allocated: those of jobs, a part of which may be free.
+        down: those that are down or drained.
     """
 
     free: AbstractSet[str]
     allocated: AbstractSet[str]
+    down: AbstractSet[str]
 
 
 class Instance(Protocol):
@@ -122,7 +124,7 @@ class Instance(Protocol):
         """The entries of all users' jobs that have nodes in job-list."""
 
     def nodes(self) -> Nodes:
-        """The nodes that jobs may get."""
+        """The nodes of the instance."""
 
     def site(self) -> Optional[Site]:
         """The facts that a job's directives are checked against; None where jobs get
@@ -162,7 +164,7 @@ def read_nodes(answer: Json) -> Nodes:
         for sets in (part(answer, key) for key in ("all", "down", "allocated"))
     )
     up = all - down
-    return Nodes(free=up - allocated, allocated=up & allocated)
+    return Nodes(free=up - allocated, allocated=up & allocated, down=all & down)
 
 
 def ask(

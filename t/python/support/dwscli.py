@@ -237,7 +237,7 @@ class FixedInstance:
         raised: the exceptions that were raised, each with its job.
         slept: the seconds that were waited.
         table, mapping: the ``[rabbit]`` table, None without one, and the mapping.
-        free, allocated: the nodes that jobs may get.
+        free, allocated, down: the nodes.
         jobspecs: the jobspecs that ``flux batch`` makes of scripts, or its errors.
     """
 
@@ -265,6 +265,7 @@ class FixedInstance:
         self.jobspecs: dict[str, Json] = {}
         self.free: frozenset[str] = frozenset()
         self.allocated: frozenset[str] = frozenset()
+        self.down: frozenset[str] = frozenset()
 
     def ask(
         self, topic: str, request: Json, tick: Optional[Callable[[], None]] = None
@@ -311,7 +312,7 @@ class FixedInstance:
         return [job for job in self.jobs if job["state"] in (16, 32)]
 
     def nodes(self) -> Nodes:
-        return Nodes(self.free, self.allocated)
+        return Nodes(self.free, self.allocated, self.down)
 
     def site(self) -> Optional[Site]:
         if self.table is None:
