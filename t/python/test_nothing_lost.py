@@ -15,6 +15,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws.cleanup import mounted_nodes
 from flux_k8s.dws.workflowmarks import CUT_OFF
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, KubeError, RpcError
 from flux_k8s.rfc.jobid import f58
@@ -67,6 +68,35 @@ def state_is(system: VirtualSystem, state: str) -> Any:
         w["status"].get("state") == state and not w["status"]["ready"]
         for w in system.workflows()
         if w.get("status")
+    )
+
+
+# At a failure
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "z", "names"),
+    [
+        ("Error", "Running", "Completed", ("x (failed)", "y")),
+        ("Error", "Completed", "Error", ("x", "z")),
+        ("Pending", "Running", "Running", ("x", "y", "z")),
+    ],
+)
+def test_of_copies_that_are_not_done_those_that_failed_are_marked(
+    x: str, y: str, z: str, names: tuple[str, ...]
+) -> None:
+    system = system_of(DwsFault("DataOut", "never"))
+    copies = [COPY_OUT.replace("/x", f"/{file}") for file in "xyz"]
+    system.instance.submit(jobspec([XFS, *copies]))
+    assert system.loop.run(state_is(system, "DataOut"), HOUR)
+    (workflow,) = system.workflows()
+    status = dict(zip((1, 2, 3), (x, y, z)))
+    for driver in workflow["status"]["drivers"]:
+        if driver["watchState"] == "DataOut":
+            driver["status"] = status[driver["dwdIndex"]]
+            driver["completed"] = driver["status"] == "Completed"
+    assert WorkflowView.parse(workflow).unsaved == tuple(
+        f"$DW_JOB_p1/{name[0]} to /lustre/{name}" for name in names
     )
 
 

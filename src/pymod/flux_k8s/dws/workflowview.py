@@ -61,12 +61,14 @@ class _Driver(NamedTuple):
 
     Attributes:
         directive: the number of the directive.
+        failed: whether the driver has given it up.
         ended: when the work was completed (UNIX time), or None.
     """
 
     directive: Optional[int]
     state: Optional[str]
     completed: bool
+    failed: bool
     ended: Optional[float]
 
 
@@ -467,6 +469,7 @@ def _drivers(status: Reader) -> list[_Driver]:
             driver.optional_integer("dwdIndex"),
             driver.optional_string("watchState"),
             driver.optional_boolean("completed") or False,
+            read_string(driver.value, "status") == ERROR,
             parse_timestamp(read_string(driver.value, "completeTime")),
         )
         for driver in status.optional_objects("drivers")
@@ -487,15 +490,19 @@ def _ended(drivers: list[_Driver]) -> Times:
 
 
 def _unsaved(directives: WorkflowDirectives, drivers: list[_Driver]) -> tuple[str, ...]:
-    """Source and destination of each copy_out that DWS has not completed."""
+    """Source and destination of each copy_out that DWS has not completed. Where some of
+    them have failed, and others not, it says which."""
     if not directives.copies_out:
         return ()
-    copied = {
-        driver.directive
-        for driver in drivers
-        if driver.state == State.DataOut.name and driver.completed
-    }
-    return tuple(files for index, files in directives.copies_out if index not in copied)
+    ends = [driver for driver in drivers if driver.state == State.DataOut.name]
+    copied = {driver.directive for driver in ends if driver.completed}
+    failed = {driver.directive for driver in ends if driver.failed} - copied
+    left = [copy for copy in directives.copies_out if copy[0] not in copied]
+    if all(index in failed for index, _ in left):
+        failed = set()
+    return tuple(
+        f"{files} (failed)" if index in failed else files for index, files in left
+    )
 
 
 def _environment(status: Reader) -> Mapping[str, str]:
