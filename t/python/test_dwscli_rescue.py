@@ -61,9 +61,12 @@ def test_rescue_sends_its_request_and_says_what_comes_of_it(
 
 
 def test_a_job_whose_storage_is_gone_cannot_be_rescued_and_may_be_shown() -> None:
-    done = dws(FixedInstance({"dws.rescue": refused(errno.ENOENT)}), "rescue", F58)
+    gone = {"dws.rescue": refused(errno.ENOENT)}
+    done = dws(FixedInstance(gone, jobs=[ended_job(FIRST)]), "rescue", F58)
     assert done.status == 1
     assert done.err.endswith(f"; flux dws show {F58} says what became of its data\n")
+    error = f"flux-dws: ERROR: job {F58} not found\n"
+    assert dws(FixedInstance(gone), "rescue", F58) == (1, "", error)
 
 
 def test_a_rescue_that_takes_a_moment_says_what_it_waits_for() -> None:

@@ -8,7 +8,7 @@ import argparse
 import errno
 
 from dwscli import fluxinstance
-from dwscli.instance import Instance, Refused, ask, job_id
+from dwscli.instance import Instance, Refused, ask, job_id, unknown_job
 from dwscli.messages import KUBERNETES, Notice
 from dwscli.reading import number
 from dwscli.terminal import write
@@ -48,6 +48,8 @@ def rescue(args: argparse.Namespace, instance: Instance) -> None:
     except Refused as error:
         if error.errno != errno.ENOENT:
             raise
+        if instance.job(id) is None:
+            raise unknown_job(instance, id) from None
         hint = f"flux dws show {f58(id)} says what became of its data"
         raise CommandError(f"{error}; {hint}") from None
     copies = int(number(answer, "copies") or 0)
