@@ -92,6 +92,14 @@ def test_show_says_what_has_failed_until_when_it_is_kept_and_what_to_do() -> Non
     assert "Limit:      keep_failed in 2" in done.out
 
 
+def test_free_of_kept_storage_says_how_it_is_given_back() -> None:
+    answer = detail(FIRST, **KEPT)
+    for jobs in ([ended_job(FIRST)], []):
+        done = dws(FixedInstance({"dws.job-show": answer}, jobs=jobs), "free", F58)
+        assert (done.status, done.out) == (1, "")
+        assert done.err.endswith(f"flux dws rescue --give-up {F58} gives it back\n")
+
+
 def workflow_of(completed: bool) -> str:
     """The last Workflow of a job whose storage was kept."""
     mark = {"flux-framework.readthedocs.io/rescued": "2025-11-24T15:58:00Z"}

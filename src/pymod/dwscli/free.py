@@ -81,6 +81,11 @@ def free(args: argparse.Namespace, instance: Instance) -> None:
     warn_of_age(answer)
     job = instance.job(id)
     if job is None or is_inactive(job):  # one that was purged, too
+        if answer.get("kept_until") is not None:
+            raise CommandError(
+                f"job {f58(id)} has ended, and its storage is kept for data that is not"
+                f" out: flux dws rescue --give-up {f58(id)} gives it back"
+            )
         head = f"job {f58(id)} has ended: no exception lets its storage go"
         raise CommandError(f"{head}; {situation(answer)}")
     found = plan(answer, job)
