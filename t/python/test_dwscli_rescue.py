@@ -102,7 +102,11 @@ def test_free_of_kept_storage_says_how_it_is_given_back() -> None:
 
 def workflow_of(completed: bool) -> str:
     """The last Workflow of a job whose storage was kept."""
-    mark = {"flux-framework.readthedocs.io/rescued": "2025-11-24T15:58:00Z"}
+    mark = {
+        "flux-framework.readthedocs.io/requested": "PostRun=2025-11-24T15:51:00Z",
+        "flux-framework.readthedocs.io/rescued": "2025-11-24T15:58:00Z",
+        "flux-framework.readthedocs.io/failure": "DWS failed in DataOut: no space",
+    }
     drivers = [{"dwdIndex": 1, "watchState": "DataOut", "completed": completed}]
     metadata: Any = {**WORKFLOW["metadata"], "annotations": mark}
     status: Any = {**WORKFLOW["status"], "drivers": drivers}
@@ -139,4 +143,7 @@ def test_wait_fails_when_the_data_is_lost_for_good() -> None:
     lost = {"success": False, "errstr": FAILED}
     done = dws(ended(lost, False), "wait", F58)
     assert (done.status, done.err) == (1, f"flux-dws: ERROR: job {F58}: {FAILED}\n")
-    assert "no space" in dws(ended(lost, False), "list", "-a", "--filter=ended").out
+    words = ("list", "-a", "--filter=ended", "-n", "-o", "{waits}")
+    not_copied = "not copied: $DW_JOB_p1/out to /lustre/out"
+    listed = dws(ended(lost, False), *words).out
+    assert listed == f"DWS failed in DataOut: no space; {not_copied}\n"
