@@ -282,6 +282,17 @@ test_expect_success 'a job whose prolog fails keeps its nodes until its storage 
         epilog-finish:dws-epilog free &&
     undrain_all
 '
+test_expect_success 'a job that ends without the plugin is held when that is loaded again' '
+    id=$(job_in running) &&
+    plugin_remove &&
+    job_end $id &&
+    wait_event $id epilog-start -m description=job-manager.epilog &&
+    plugin_load &&
+    wait_event $id clean &&
+    in_order "$(events $id)" epilog-start:job-manager.epilog \
+        epilog-finish:dws-epilog epilog-finish:job-manager.epilog free &&
+    no_workflows
+'
 # ---- an instance within a job
 
 test_expect_success 'an instance that is a job drains nodes without storage' '

@@ -247,6 +247,25 @@ int dws_job_epilog_start (struct dws_job **jobp)
     return -1;
 }
 
+int dws_job_epilog_start_late (struct dws_job **jobp)
+{
+    struct post post = post_begin (*jobp);
+
+    (*jobp)->epilogs++;
+    if (post_end (&post,
+                  jobp,
+                  flux_jobtap_event_post_pack (post.dws->p,
+                                               post.id,
+                                               "epilog-start",
+                                               "{s:s}",
+                                               "description",
+                                               DWS_EPILOG)) == 0)
+        return 0;
+    if (*jobp)
+        (*jobp)->epilogs--;
+    return -1;
+}
+
 static void finish (struct dws_job **jobp,
                     int (*finish_f) (flux_plugin_t *p,
                                      flux_jobid_t id,

@@ -15,6 +15,7 @@ struct history {
     bool prolog_seen;
     bool epilog_seen;
     bool failed;
+    bool ending; // the job is in CLEANUP
     double epilog_start;
 };
 
@@ -26,6 +27,7 @@ static void replay_exception (struct dws_job *job,
     enum dws_demand demand = dws_job_note_exception (job, type, userid);
 
     hist->failed = true;
+    hist->ending = true;
     if (job->epilogs == 0)
         return;
     if (demand == DWS_DEMAND_ABORT)
@@ -66,6 +68,8 @@ static void replay_action (struct dws_job *job,
         else if (strcmp (name, "epilog-finish") == 0)
             job->epilogs--;
     }
+    else if (strcmp (name, "epilog-start") == 0 && !hist->ending)
+        job->early_epilogs++;
 }
 
 static void replay_entry (struct dws_job *job,
@@ -109,8 +113,11 @@ static void replay_entry (struct dws_job *job,
              && severity == 0
              && type)
         replay_exception (job, hist, type, userid);
-    else
+    else {
+        if (strcmp (name, "finish") == 0)
+            hist->ending = true;
         dws_job_note_event (job, name, final);
+    }
 }
 
 static enum dws_phase replay_phase (struct dws_job *job, struct history *hist)
@@ -166,6 +173,7 @@ enum dws_phase dws_job_replay (struct dws_job *job,
 
     job->prologs = 0;
     job->epilogs = 0;
+    job->early_epilogs = 0;
     job->startable = job->started = job->ended = job->exec_done = false;
     json_array_foreach (eventlog, index, entry)
         replay_entry (job, &hist, entry);

@@ -71,6 +71,15 @@ static void lookup_next (struct dws *dws)
         dws_hello (dws);
 }
 
+static void hold_failed (struct dws *dws, flux_jobid_t id)
+{
+    dws_log (dws,
+             LOG_ERR,
+             id,
+             "error holding the job: %s",
+             strerror (errno));
+}
+
 static void recover (struct dws_job *job)
 {
     struct dws *dws = job->dws;
@@ -90,6 +99,24 @@ void dws_job_recovered (struct dws_job *job, enum dws_phase phase)
     dws_job_enter (job, phase);
     dws->recovering--;
     lookup_next (dws);
+}
+
+/* The job came to CLEANUP while the plugin was not loaded, and another plugin's
+ * epilog has held it since.
+ */
+static void hold_late (struct dws_job **jobp)
+{
+    struct dws *dws = (*jobp)->dws;
+    flux_jobid_t id = (*jobp)->id;
+    int missing = 1 + (*jobp)->early_epilogs;
+    int rc = 0;
+
+    if (flux_jobtap_job_event_posted (dws->p, id, "free") == 1)
+        return;
+    while (rc == 0 && *jobp && missing-- > 0)
+        rc = dws_job_epilog_start_late (jobp);
+    if (rc < 0)
+        hold_failed (dws, id);
 }
 
 /* Go on from what was learnt. */
@@ -112,8 +139,14 @@ static void go_on (struct dws_job **jobp, double epilog_start)
                 dws_job_begin_post_run (*jobp, epilog_start);
             break;
         case DWS_DONE:
-            if (job->state == FLUX_JOB_STATE_CLEANUP)
-                dws_job_prolog_release (jobp, 1);
+            if (job->state == FLUX_JOB_STATE_CLEANUP) {
+                if (job->admitted && epilog_start == 0.)
+                    hold_late (jobp);
+                if (*jobp)
+                    dws_job_prolog_release (jobp, 1);
+                if (*jobp && (*jobp)->epilogs > 0)
+                    dws_job_begin_post_run (*jobp, 0.);
+            }
             else if (job->state == FLUX_JOB_STATE_RUN && job->admitted) {
                 job->startable = true;
                 dws_job_raise (jobp,
@@ -181,11 +214,7 @@ void dws_job_adopt (struct dws_job **jobp)
             rc = dws_job_epilog_start (jobp);
     }
     if (rc < 0)
-        dws_log (dws,
-                 LOG_ERR,
-                 id,
-                 "error holding the job: %s",
-                 strerror (errno));
+        hold_failed (dws, id);
 out:
     if (*jobp)
         recover (*jobp);

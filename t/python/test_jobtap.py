@@ -996,4 +996,7 @@ def test_a_prolog_that_nobody_finished_before_a_restart_is_finished(
     assert job.state == CLEANUP
     manager.restart()
     manager.answer_eventlogs()
+    assert job.context("prolog-finish")["description"] == "dws-setup"
+    manager.take("dws.post_run")[1](0, "", OK)
+    manager.request("epilog-remove", {"id": 1})
     assert job.state == INACTIVE

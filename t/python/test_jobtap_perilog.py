@@ -49,6 +49,32 @@ def test_the_epilog_after_a_failed_prolog_does_not_end_a_job_with_storage(
     assert job.state == INACTIVE
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_a_job_that_ends_without_the_plugin_is_held_when_it_is_loaded_again(
+    manager: JobManager, early: bool
+) -> None:
+    if early:
+        job = in_prolog_of_the_site(manager, mounted=False)
+        manager.unload()
+        prolog_fails(manager, job)
+    else:
+        job = up_to(manager, "running")
+        manager.unload()
+        manager.post(job, "finish", {"status": 0})
+        manager.post(job, "epilog-start", {"description": EPILOG})
+        manager.tasks_end(job, finish=False)
+    manager.load()
+    manager.answer_eventlogs()
+    manager.epilog_finish(1, EPILOG, 1)
+    assert job.state == CLEANUP
+    if early:
+        manager.advance(2.0)
+        manager.answer_exec()
+    manager.take("dws.post_run")[1](0, "", OK)
+    manager.request("epilog-remove", {"id": 1})
+    assert job.state == INACTIVE
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_job_whose_prolog_failed_ends_after_the_epilog_of_the_site(
     manager: JobManager, restarted: bool
