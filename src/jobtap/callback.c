@@ -215,15 +215,13 @@ static void start_epilog (struct dws_job **jobp)
         (*jobp)->early_epilogs--;
         rc = dws_job_epilog_start (jobp);
     }
-    if (rc < 0) {
+    if (rc < 0)
         dws_log (dws,
                  LOG_ERR,
                  id,
                  "error starting %s, storage may be left behind: %s",
                  DWS_EPILOG,
                  strerror (errno));
-        *jobp = NULL;
-    }
 }
 
 static int cleanup_cb (flux_plugin_t *p,
@@ -272,9 +270,9 @@ static int depend_event_cb (flux_plugin_t *p,
  * perilog_proc_finish()).
  */
 static int early_epilog_cb (flux_plugin_t *p,
-                       const char *topic,
-                       flux_plugin_arg_t *args,
-                       void *data)
+                            const char *topic,
+                            flux_plugin_arg_t *args,
+                            void *data)
 {
     struct dws_job *job = current_job (p);
     int state;
