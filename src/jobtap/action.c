@@ -233,21 +233,7 @@ int dws_job_prolog_start (struct dws_job **jobp)
     return -1;
 }
 
-int dws_job_epilog_start (struct dws_job **jobp)
-{
-    struct post post = post_begin (*jobp);
-
-    (*jobp)->epilogs++;
-    if (post_end (&post,
-                  jobp,
-                  flux_jobtap_epilog_start (post.dws->p, DWS_EPILOG)) == 0)
-        return 0;
-    if (*jobp)
-        (*jobp)->epilogs--;
-    return -1;
-}
-
-int dws_job_epilog_start_late (struct dws_job **jobp)
+static int post_epilog_start (struct dws_job **jobp)
 {
     struct post post = post_begin (*jobp);
 
@@ -264,6 +250,18 @@ int dws_job_epilog_start_late (struct dws_job **jobp)
     if (*jobp)
         (*jobp)->epilogs--;
     return -1;
+}
+
+/* flux_jobtap_epilog_start() is for the current job of a callback only. */
+int dws_job_epilog_start (struct dws_job **jobp)
+{
+    int rc = post_epilog_start (jobp);
+
+    while (rc == 0 && *jobp && (*jobp)->early_epilogs > 0) {
+        (*jobp)->early_epilogs--;
+        rc = post_epilog_start (jobp);
+    }
+    return rc;
 }
 
 static void finish (struct dws_job **jobp,

@@ -36,9 +36,12 @@ int dws_job_environment (struct dws_job **jobp,
 int dws_job_data_moving (struct dws_job **jobp);
 int dws_job_prolog_start (struct dws_job **jobp);
 void dws_job_prolog_release (struct dws_job **jobp, int status);
+
+/* Start the epilog of a job in CLEANUP, and once more for each of its early
+ * epilogs. The job manager does not count these, but it does count their ends,
+ * and takes them for those of ours.
+ */
 int dws_job_epilog_start (struct dws_job **jobp);
-/* The same, for a job in CLEANUP that is not the current job of a callback. */
-int dws_job_epilog_start_late (struct dws_job **jobp);
 void dws_job_epilog_release (struct dws_job **jobp, int status);
 
 /* Release the epilog of a job whose storage may be in use, and say so. */

@@ -201,21 +201,12 @@ static int run_cb (flux_plugin_t *p,
     return 0;
 }
 
-/* The job manager does not count an epilog that was started too early, but it
- * does count its end, and takes it for the end of ours. So ours is started once
- * more for each of these.
- */
 static void start_epilog (struct dws_job **jobp)
 {
     struct dws *dws = (*jobp)->dws;
     flux_jobid_t id = (*jobp)->id;
-    int rc = dws_job_epilog_start (jobp);
 
-    while (rc == 0 && *jobp && (*jobp)->early_epilogs > 0) {
-        (*jobp)->early_epilogs--;
-        rc = dws_job_epilog_start (jobp);
-    }
-    if (rc < 0)
+    if (dws_job_epilog_start (jobp) < 0)
         dws_log (dws,
                  LOG_ERR,
                  id,

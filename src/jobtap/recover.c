@@ -108,14 +108,9 @@ static void hold_late (struct dws_job **jobp)
 {
     struct dws *dws = (*jobp)->dws;
     flux_jobid_t id = (*jobp)->id;
-    int missing = 1 + (*jobp)->early_epilogs;
-    int rc = 0;
 
-    if (flux_jobtap_job_event_posted (dws->p, id, "free") == 1)
-        return;
-    while (rc == 0 && *jobp && missing-- > 0)
-        rc = dws_job_epilog_start_late (jobp);
-    if (rc < 0)
+    if (flux_jobtap_job_event_posted (dws->p, id, "free") != 1
+        && dws_job_epilog_start (jobp) < 0)
         hold_failed (dws, id);
 }
 

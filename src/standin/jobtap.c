@@ -193,15 +193,6 @@ int flux_jobtap_prolog_finish (flux_plugin_t *p,
     return action_finish (p, "prolog_finish", id, description, status);
 }
 
-int flux_jobtap_epilog_start (flux_plugin_t *p, const char *description)
-{
-    if (p->h->current == 0) {
-        errno = EINVAL;
-        return -1;
-    }
-    return action (p, "epilog_start", p->h->current, description);
-}
-
 int flux_jobtap_epilog_finish (flux_plugin_t *p,
                                flux_jobid_t id,
                                const char *description,

@@ -69,7 +69,6 @@ int flux_jobtap_prolog_finish (flux_plugin_t *p,
                                flux_jobid_t id,
                                const char *description,
                                int status);
-int flux_jobtap_epilog_start (flux_plugin_t *p, const char *description);
 int flux_jobtap_epilog_finish (flux_plugin_t *p,
                                flux_jobid_t id,
                                const char *description,

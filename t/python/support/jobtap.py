@@ -485,11 +485,6 @@ class JobManager:
         assert not job.start_pending
         self.post(job, "prolog-finish", {"description": description, "status": status})
 
-    def epilog_start(self, jobid: int, description: str) -> None:
-        job = self.active(jobid)
-        assert job.state == CLEANUP
-        self.post(job, "epilog-start", {"description": description})
-
     def epilog_finish(self, jobid: int, description: str, status: int) -> None:
         job = self.active(jobid)
         assert job.state == CLEANUP
@@ -505,6 +500,8 @@ class JobManager:
     ) -> None:
         job = self.active(jobid)
         assert name != "dws_environment" or not job.has(name)
+        if name == "epilog-start" and context == {"description": "dws-epilog"}:
+            assert job.state == CLEANUP
         self.post(job, name, dict(context or {}))
 
     def jobspec_update(self, jobid: int, updates: Mapping[str, Any]) -> None:
