@@ -125,7 +125,7 @@ def _advance(task: Task) -> tuple[Copy, bool]:
 def _stalls(task: Task, progress: Progress) -> bool:
     """Whether a fault keeps the copy from going on."""
     options, state = task.world.options, task.tracked.state
-    fault = options.fault("stall", task.name, state, task.elapsed)
+    fault = options.fault_of_copy("stall", task.name, state, task.elapsed, task.index)
     return fault is not None and 2 * progress.bytes >= progress.bytes_total
 
 
@@ -243,7 +243,7 @@ def _report(
     that is written."""
     now = task.world.clock.now()
     options, state = task.world.options, task.tracked.state
-    broken = options.fault("copy", task.name, state, task.elapsed)
+    broken = options.fault_of_copy("copy", task.name, state, task.elapsed, task.index)
     for key, obj in movements:
         if _state(obj) == "Finished":
             continue

@@ -57,6 +57,8 @@ class Fault:
             storage cannot be made; in PreRun: the compute node that does not
             mount, and does not say so. The others do their part.
         message: the message for the user.
+        directive: the number of a directive: with ``copy`` and ``stall`` only its data
+            movements are meant.
     """
 
     state: str
@@ -65,6 +67,7 @@ class Fault:
     duration: float = 0.0
     node: str = ""
     message: str = ""
+    directive: Optional[int] = None
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -195,9 +198,20 @@ class Options:
         """The first active fault of a kind that concerns a whole Workflow."""
         for fault in self.faults:
             if fault.kind == kind and fault.is_active(workflow, state, elapsed):
-                if not fault.of_node:
+                if not fault.of_node and fault.directive is None:
                     return fault
         return None
+
+    def fault_of_copy(
+        self, kind: str, workflow: str, state: str, elapsed: float, directive: int
+    ) -> Optional[Fault]:
+        """The first active fault of a kind that concerns the data movements of a
+        directive."""
+        for fault in self.faults:
+            if fault.kind == kind and fault.directive == directive:
+                if fault.is_active(workflow, state, elapsed):
+                    return fault
+        return self.fault(kind, workflow, state, elapsed)
 
     def faults_of_nodes(
         self, workflow: str, state: str, elapsed: float

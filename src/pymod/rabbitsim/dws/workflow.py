@@ -58,6 +58,10 @@ _TOGETHER = ("Setup", "PreRun")
 """States in which the work for all directives begins at once. NNF looks after one
 only when those before it are done."""
 
+_COPYING = ("DataIn", "DataOut")
+"""States in which the work for all directives begins at once, and goes on when one has
+failed. NNF reports on one only when those before it are done."""
+
 _IN_TURN = ("PostRun", "Teardown")
 """States in which the work for a directive begins when that for those before it is
 done: the file systems are unmounted one after the other."""
@@ -282,16 +286,16 @@ def _outcomes(
             outcome = _checked(task)
         else:
             outcome = DRIVERS[tracked.state](task)
-        if outcome.status == "Error":
+        together, copying = tracked.state in _TOGETHER, tracked.state in _COPYING
+        if outcome.status == "Error" and not copying:
             return {position: outcome}
-        together = tracked.state in _TOGETHER
         waits = any(before.status != "Completed" for before in outcomes.values())
-        if together and waits and not entry["completed"]:
+        if (together or copying) and waits and not entry["completed"]:
             outcome = running("waiting")
         elif trouble is not None and outcome.status in ("Completed", "Running"):
             outcome = trouble
         outcomes[position] = outcome
-        if outcome.status == "Error" and not together:
+        if outcome.status == "Error" and not (together or copying):
             break
         if tracked.state in _IN_TURN and outcome.status != "Completed":
             break
