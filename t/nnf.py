@@ -5,7 +5,9 @@
 usage: nnf.py KUBECONFIG COMMAND
 
     movers FILE     until SIGTERM, have each NnfDataMovement do what FILE says: "wait",
-                    "succeed" or "fail". Meanwhile /lustre is a global file system.
+                    "succeed" or "fail", and those of some directives what it says
+                    of them, as in "wait 1=fail". Meanwhile /lustre is a global file
+                    system.
     allocations WORKFLOW  on the Rabbits, one on a line
     silence NODE    nobody is told that this node, which has something mounted, has
                     unmounted, as if its agent were dead
@@ -41,6 +43,7 @@ POLICIES = (
     ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
     ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
 )
+DIRECTIVE_LABEL = "nnf.cray.hpe.com/directive_index"
 NAME = "flux-dws-test"
 """That of each object and annotation that is made here, and that NNF does not name."""
 
@@ -88,7 +91,9 @@ def move(nnf: Cluster, movement: Any, file: str) -> None:
     """Do what there is to do for a movement. One without a status begins."""
     state = movement.get("status", {}).get("state")
     with open(file, encoding="utf-8") as words:
-        word = words.read().strip()
+        word, *others = words.read().split()
+    of_directive = dict(other.split("=") for other in others)
+    word = of_directive.get(movement["metadata"]["labels"][DIRECTIVE_LABEL], word)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     status: dict[str, Any]
     if state is None:

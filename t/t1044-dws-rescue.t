@@ -148,6 +148,18 @@ test_expect_success 'data that is given up is lost, and its storage goes at once
     no_workflows &&
     eventually ssds_are_down 0
 '
+test_expect_success 'a copy that fails costs no other one its data' '
+    fourth=$(flux submit -N8 -S dw="#DW jobdw type=xfs capacity=10GiB name=p1
+	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/results/
+	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/other/" \
+        sh -c "echo saved >\$DW_JOB_p1/x") &&
+    is_kept $fourth &&
+    event_context $fourth exception >exceptions &&
+    grep "not copied: .DW_JOB_p1/x to /lustre/results/; its storage is kept" exceptions &&
+    grep saved scratch/lustre/other/x &&
+    flux dws rescue --give-up $fourth &&
+    no_workflows
+'
 test_expect_success 'a wrong value is refused' '
     sed "s/\"1h\"/\"soon\"/" -i conf/rabbit.toml &&
     test_must_fail flux config reload 2>err &&

@@ -13,9 +13,10 @@ nnf () {
     "$PYTHON" "$TESTDIR/nnf.py" "$CLUSTER" "$@"
 }
 
-# usage: copies wait|succeed|fail: what becomes of those that run, and that begin
+# usage: copies wait|succeed|fail [INDEX=WORD...]: what becomes of those that run, and
+# that begin; another word for those of a directive
 copies () {
-    echo "$1" >"$TRASH/copies.new" &&
+    echo "$*" >"$TRASH/copies.new" &&
     mv "$TRASH/copies.new" "$TRASH/copies"
 }
 
@@ -288,6 +289,22 @@ test_expect_success 'data that is given up is lost, and its storage goes at once
     data_out $third | grep "No space left on device" &&
     no_workflows &&
     eventually ssds_down 0 0
+'
+test_expect_success 'a copy that fails does not end another one' '
+    copies wait 1=fail &&
+    fourth=$(flux submit -N$SIZE -S dw="#DW jobdw type=xfs capacity=10GiB name=p1
+	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/x
+	#DW copy_out source=\$DW_JOB_p1/y destination=/lustre/y" true) &&
+    eventually shows $fourth "Waits for: *copies that go on: another one of the job" &&
+    ! flux job wait-event -q -t 1 $fourth exception &&
+    copies succeed &&
+    may_be_rescued $fourth &&
+    event_context $fourth exception >exceptions &&
+    grep "not copied: .DW_JOB_p1/x to /lustre/x; its storage is kept" exceptions &&
+    flux dws rescue $fourth &&
+    flux dws wait $fourth &&
+    data_is_out $fourth &&
+    no_workflows
 '
 test_expect_success 'a job ends although one of its nodes has not unmounted' '
     copies succeed &&

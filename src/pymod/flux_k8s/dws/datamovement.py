@@ -21,13 +21,16 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 from flux_k8s.dws.directives import UNITS
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
 from flux_k8s.dws.workflowview import STATES, parse_go_duration
-from flux_k8s.json_reader import INT64_MAX, is_number
+from flux_k8s.json_reader import INT64_MAX, decimal, is_number
 from flux_k8s.ports import NNF_GROUP, Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import SHOWN, printable
 
 STATE_LABEL = f"{NNF_GROUP}/teardown_state"
 """The label with the state of the Workflow that an object belongs to."""
+
+DIRECTIVE_LABEL = f"{NNF_GROUP}/directive_index"
+"""The label with the number of the directive that an object belongs to."""
 
 FINISHED = "Finished"
 SUCCESS = "Success"
@@ -56,6 +59,7 @@ class Movement:
         rate: bytes per second; None if that is not known.
         left: seconds until its end; None if that is not known.
         message: the last output of the copy, or the reason of its failure.
+        directive: the number of the directive; None if that is not known.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Movement:
     rate: Optional[int]
     left: Optional[float]
     message: str
+    directive: Optional[int] = None
 
     def to_json(self) -> Json:
         """As in the answers to ``dws.job-show``, which are about one state."""
@@ -85,8 +90,13 @@ class Movement:
 
     @property
     def finished(self) -> bool:
+        """Whether it has ended, well or not, or has copied everything."""
+        return self.percent == 100 or self.over
+
+    @property
+    def over(self) -> bool:
         """Whether it has ended, well or not."""
-        return self.percent == 100 or self.state not in ("", "Starting", "Running")
+        return self.state not in ("", "Starting", "Running")
 
     @property
     def achieved(self) -> tuple[str, int, Optional[int], str]:
@@ -147,9 +157,10 @@ def parse(object: Json) -> Movement:
     data = _size(_DATA.fullmatch(_text(command, "data")))
     moved = data if said is None or (over and data is not None) else said
     failure = _text(status, "message") if over and result != SUCCESS else ""
+    labels = _get(object, "metadata", "labels")
     return Movement(
         name=printable("/".join(key_of(object)), SHOWN),
-        phase=_text(_get(object, "metadata", "labels"), STATE_LABEL),
+        phase=_text(labels, STATE_LABEL),
         source=_text(_get(object, "spec", "source"), "path"),
         destination=_text(_get(object, "spec", "destination"), "path"),
         state=(result or state) if over else state,
@@ -158,6 +169,7 @@ def parse(object: Json) -> Movement:
         rate=_size(_RATE.search(last) or _RATE.fullmatch(_text(command, "rate"))),
         left=0.0 if over else _left(last, command, percent),
         message=failure or last,
+        directive=decimal(_text(labels, DIRECTIVE_LABEL)),
     )
 
 

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
+from flux_k8s.json_reader import decimal
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
@@ -82,6 +83,16 @@ RESCUED = "flux-framework.readthedocs.io/rescued"
 """An annotation in place of :data:`FAILED_UNTIL`: the time since which the data is
 copied again."""
 
+COPIES = "flux-framework.readthedocs.io/copies"
+"""An annotation: what became of each copy_out directive that DWS had not reported on
+when data was given up, by its number, as ``1=copied 2=failed``. One that is missing was
+not begun, or had not ended."""
+
+COPIED, COPY_FAILED = "copied", "failed"
+
+_LONGEST_COPIES = 65536
+"""Characters of the annotation :data:`COPIES`, at most: a Workflow has fewer copies."""
+
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?")
 
 
@@ -117,6 +128,32 @@ def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
         "rescued": parse_timestamp(read_string(annotations, RESCUED)),
         "failure": printable(read_string(annotations, FAILURE), NOTE),
     }
+
+
+def copies_note(copied: Mapping[int, bool]) -> str:
+    """The annotation :data:`COPIES`.
+
+    Args:
+        copied: by the number of the directive, whether its data is copied.
+    """
+    words = (COPIED if done else COPY_FAILED for done in copied.values())
+    return " ".join(map("{}={}".format, copied, words))
+
+
+def read_copies(annotations: Mapping[str, Any]) -> Optional[dict[int, bool]]:
+    """By the number of the directive, whether its data is copied, as far as the
+    annotation :data:`COPIES` says; None where it is missing."""
+    if COPIES not in annotations:
+        return None
+    note = read_string(annotations, COPIES)
+    words = note.split() if len(note) <= _LONGEST_COPIES else ()
+    copied: dict[int, bool] = {}
+    for word in words:
+        number, _, outcome = word.partition("=")
+        index = decimal(number)
+        if index is not None and outcome in (COPIED, COPY_FAILED):
+            copied[index] = outcome == COPIED
+    return copied
 
 
 def read_hosts(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from flux_k8s.dws.workflowmarks import (
     REQUESTED,
     annotations_of,
     instance_of,
+    read_copies,
     read_hosts,
     read_marks,
     read_string,
@@ -93,7 +94,9 @@ class WorkflowView:
             ``state``.
         mounts: the number of file systems that each compute node mounts.
         unsaved: source and destination of each copy_out directive that DWS has not
-            carried out.
+            carried out, without those of which the annotation :data:`COPIES` says that
+            it has.
+        copies_noted: whether that annotation is set.
         persistent_storage: the names of the persistent storage that the job uses.
         cut_off: whether the abort of the job was carried out.
         userid: the job's user by ``spec.userID``; None where that is no user ID.
@@ -151,6 +154,7 @@ class WorkflowView:
     outstanding: tuple[str, ...] = ()
     mounts: int = 0
     unsaved: tuple[str, ...] = ()
+    copies_noted: bool = False
     persistent_storage: tuple[str, ...] = ()
     cut_off: bool = False
     userid: Optional[int] = None
@@ -390,12 +394,15 @@ def _read(workflow: Reader) -> dict[str, Any]:
     begun = requested_times(annotations)
     directives = read_directives(spec.optional_strings("dwDirectives"))
     drivers = _drivers(status)
+    copied = read_copies(annotations)
     return {
         **_metadata(metadata, annotations, begun),
         **_spec(spec, begun),
         **directives.storage,
         **_status(status),
         **_progress(status, directives, drivers),
+        "unsaved": _unsaved(directives, drivers, copied or {}),
+        "copies_noted": copied is not None,
     }
 
 
@@ -458,7 +465,6 @@ def _progress(
             for driver in drivers
             if driver.state == state and not driver.completed
         ),
-        "unsaved": _unsaved(directives, drivers),
         "ended": _ended(drivers),
     }
 
@@ -489,14 +495,22 @@ def _ended(drivers: list[_Driver]) -> Times:
     )
 
 
-def _unsaved(directives: WorkflowDirectives, drivers: list[_Driver]) -> tuple[str, ...]:
+def _unsaved(
+    directives: WorkflowDirectives, drivers: list[_Driver], noted: Mapping[int, bool]
+) -> tuple[str, ...]:
     """Source and destination of each copy_out that DWS has not completed. Where some of
-    them have failed, and others not, it says which."""
+    them have failed, and others not, it says which.
+
+    Args:
+        noted: whether the data of directives of which DWS says nothing is copied.
+    """
     if not directives.copies_out:
         return ()
     ends = [driver for driver in drivers if driver.state == State.DataOut.name]
     copied = {driver.directive for driver in ends if driver.completed}
-    failed = {driver.directive for driver in ends if driver.failed} - copied
+    copied |= {index for index, done in noted.items() if done}
+    failed = {driver.directive for driver in ends if driver.failed}
+    failed = failed.union(noted) - copied
     left = [copy for copy in directives.copies_out if copy[0] not in copied]
     if all(index in failed for index, _ in left):
         failed = set()

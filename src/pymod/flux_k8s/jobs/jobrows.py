@@ -116,6 +116,8 @@ def waits_of(info: WorkflowInfo, known: Known) -> str:
     copying = view.desired is State.DataOut and not view.complete
     if copying and view.failed_until is not None:
         return _rescue_hint(info, view.failed_until)
+    if copying and view.in_error and info.data.going:
+        return "copies that go on: another one of the job has failed"
     if not view.awaits_unmount:
         return known.waits or _held_by(info)
     if info.writers is None:

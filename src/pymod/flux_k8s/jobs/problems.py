@@ -93,6 +93,16 @@ def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
     return copying and not (broken or given_up or info.cannot_keep)
 
 
+def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:
+    """Whether DWS works on several copies out that it does not report on. It reports on
+    one after the other, and on none after one that has failed, although it has begun
+    them all."""
+    copying = view.state is view.desired is State.DataOut and not view.complete
+    several = copying and len(view.unsaved) > 1 and not view.copies_noted
+    over = view.given_up or info.aborted or has_ended_badly(info, view)
+    return several and not (over or info.data_reported or info.failure is not None)
+
+
 def is_kept(info: WorkflowInfo, view: WorkflowView, now: float) -> bool:
     """Whether the storage is kept now, so that data can be rescued that could not be
     copied out. (DWS may have copied it after all.)"""

@@ -20,7 +20,7 @@ from typing import Any, Coroutine, Optional
 from flux_k8s.control.coroutines import Call, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
-from flux_k8s.dws.workflowmarks import FAILED_UNTIL, GIVEN_UP, RESCUED
+from flux_k8s.dws.workflowmarks import COPIES, FAILED_UNTIL, GIVEN_UP, RESCUED
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs.reconciler import Job, JobTable
 from flux_k8s.jobs.records import list_movements
@@ -68,7 +68,9 @@ class Rescue:
         async def act() -> Json:
             copies = await self._start_again(info)
             since = format_timestamp(self._flux.now())
-            await self._workflows.annotate(info, {FAILED_UNTIL: None, RESCUED: since})
+            marks = {FAILED_UNTIL: None, RESCUED: since, COPIES: None}
+            await self._workflows.annotate(info, marks)
+            info.data.going = None  # as listed before
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
             self._flux.log(syslog.LOG_NOTICE, text)
             return {"copies": copies}

@@ -112,7 +112,9 @@ class Service:
         movements = data_movements(
             flux, kube, jobs, self._movements_changed, self._movement_changed
         )
-        self._stalls = stalls = Stalls(flux_of_job, kube_of_job, movements.of)
+        self._stalls = stalls = Stalls(
+            flux_of_job, kube_of_job, settings, movements.of, jobs.ask
+        )
         steps = Steps(
             flux_of_job,
             kube_of_job,

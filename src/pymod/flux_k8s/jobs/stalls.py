@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""When the data of a job has moved last, for ``rabbit.stall_timeout``.
+"""When the data of a job has moved last, for ``rabbit.stall_timeout``, and what became
+of its copies.
 
 The watch of :mod:`flux_k8s.jobs.progresswatch` shows when data moves. It may be
 interrupted, or hang, or not know a job that has too many data movements. So they are
@@ -14,10 +15,13 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Mapping, Optional
 
+from flux_k8s.config.settings import Settings
 from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
-from flux_k8s.dws.datamovement import Movement, key_of, parse
+from flux_k8s.dws.datamovement import SUCCESS, Movement, key_of, parse
+from flux_k8s.dws.workflowview import State
+from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.records import list_movements
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import DataProgress, WorkflowInfo
 from flux_k8s.ports import NNFDATAMOVEMENT, Flux, Json, Kube, KubeError
 
 Movements = Mapping[tuple[str, str], Movement]
@@ -32,14 +36,23 @@ class Stalls:
     Args:
         shown: returns the data movements of a job that the watch has shown; None while
             they are not known.
+        ask: has a job handled: all data movements that it waits for have ended.
     """
 
     def __init__(
-        self, flux: Flux, kube: Kube, shown: Callable[[int], Optional[Movements]]
+        self,
+        flux: Flux,
+        kube: Kube,
+        settings: Settings,
+        shown: Callable[[int], Optional[Movements]],
+        ask: Callable[[int], None],
     ) -> None:
         self._flux = flux
         self._calls = KubeCalls(kube)
+        self._settings = settings
         self._shown = shown
+        self._ask = ask
+        self._ended: dict[int, set[str]] = {}
         self._logged = False
 
     def see(
@@ -48,27 +61,45 @@ class Stalls:
         """The watch has shown a data movement that was as ``known`` before, or new."""
         if known is None or known.achieved != found.achieved:
             info.data.moved = self._flux.now()
+        if not found.over:
+            return
+        if info.jobid in self._ended:
+            self._ended[info.jobid].add(found.name)
+        if info.data.going:
+            _leave(info.data, {found.name})
+            if info.data.going is None:
+                self._ask(info.jobid)
 
     async def look(self, info: WorkflowInfo) -> None:
         """List the data movements of a job, and note whether data has moved.
 
         Raises:
             KubeError: a request failed, and is to be repeated. A refusal is no such
-                error: then nobody knows whether data moves.
+                error, nor is one that lasts while Kubernetes answers other requests:
+                then nobody knows whether data moves.
         """
         data, requested_at = info.data, self._flux.now()
         listed = _Listed(self._shown(info.jobid))
+        ended = self._ended[info.jobid] = set()
         try:
             await list_movements(self._calls, info.name, listed.take)
         except KubeError as error:
-            if not absent_or_forbidden(error):
+            if not (absent_or_forbidden(error) or await self._has_persisted(info)):
                 raise
             data.refused = self._flux.now()
             self._log_refusal(error)
             return
+        finally:
+            del self._ended[info.jobid]
         if not listed.as_shown and listed.digest != data.digest:
             data.moved = self._flux.now()
         data.listed, data.digest, data.refused = requested_at, listed.digest, None
+        data.going, data.copied = set(listed.going), listed.copied()
+        _leave(data, ended)
+
+    async def _has_persisted(self, info: WorkflowInfo) -> bool:
+        now, namespace = self._flux.now(), self._settings.namespace
+        return await has_persisted(self._calls, namespace, info, now)
 
     def _log_refusal(self, error: KubeError) -> None:
         if not self._logged:
@@ -77,18 +108,33 @@ class Stalls:
             self._flux.log(syslog.LOG_WARNING, text)
 
 
+def _leave(data: DataProgress, ended: set[str]) -> None:
+    """Some data movements have ended, in whatever way."""
+    if data.going:
+        data.going = (data.going - ended) or None
+
+
 class _Listed:
     """What a list says of a job's data movements. They are not kept.
 
     Attributes:
         as_shown: all are as far as the watch has shown them.
         digest: of what they have achieved, in whatever order they are listed.
+        going: those of copies out that have not ended, and their directives.
     """
 
     def __init__(self, shown: Optional[Movements]) -> None:
         self.as_shown = shown is not None
         self.digest = 0
+        self.going: dict[str, Optional[int]] = {}
+        self._copies: dict[int, bool] = {}
         self._shown: Movements = {} if shown is None else shown
+
+    def copied(self) -> dict[int, bool]:
+        """Whether the data of each copy_out whose data movements have all ended is
+        copied, by the number of the directive."""
+        going = frozenset(self.going.values())
+        return {i: self._copies[i] for i in sorted(self._copies) if i not in going}
 
     def take(self, items: list[Json], more: bool) -> None:
         """Take in those of a page."""
@@ -99,3 +145,13 @@ class _Listed:
             known = self._shown.get(key)
             if known is None or known.achieved != achieved:
                 self.as_shown = False
+            if movement.phase == State.DataOut.name:
+                self._take_copy(movement)
+
+    def _take_copy(self, movement: Movement) -> None:
+        index = movement.directive
+        if not movement.over:
+            self.going[movement.name] = index
+        elif index is not None:
+            done = movement.state == SUCCESS
+            self._copies[index] = done and self._copies.get(index, True)

@@ -25,7 +25,7 @@ class Lookup:
 @dataclass(frozen=True)
 class ListMovements:
     """List the data movements: whether data has moved while the watch of them was
-    interrupted."""
+    interrupted, and what became of copies of which DWS says nothing."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,12 @@ class KeepFailed:
 
 
 @dataclass(frozen=True)
+class NoteCopies:
+    """Write down on the Workflow what became of the copies of which DWS says
+    nothing."""
+
+
+@dataclass(frozen=True)
 class Warn:
     """Report to the job's owner that Teardown makes no progress. ``fatal``: DWS has
     given up, and the job's exception has to be a fatal one."""
@@ -217,6 +223,7 @@ Step = Union[
     NoteTrouble,
     NoteOutage,
     NoteGivenUp,
+    NoteCopies,
     KeepFailed,
     Warn,
     Record,

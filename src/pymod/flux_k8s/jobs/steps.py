@@ -16,12 +16,14 @@ from typing import Callable, Iterable, Mapping, Optional, Union
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Bind, call
 from flux_k8s.dws.workflowmarks import (
+    COPIES,
     GIVEN_UP,
     NODES_RELEASED,
     OUT_OF_REACH,
     STAGE,
     STAGED_FOR,
     TROUBLE,
+    copies_note,
 )
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
@@ -57,6 +59,7 @@ from flux_k8s.jobs.step import (
     LetNodesGo,
     ListMovements,
     Lookup,
+    NoteCopies,
     NoteGivenUp,
     NoteOutage,
     NoteTrouble,
@@ -205,6 +208,8 @@ class Steps:
             await workflows.annotate(info, {OUT_OF_REACH: seconds})
         elif isinstance(step, NoteGivenUp):
             await workflows.annotate(info, {GIVEN_UP: "true"})
+        elif isinstance(step, NoteCopies):
+            await workflows.annotate(info, {COPIES: copies_note(info.data.copied)})
         elif isinstance(step, KeepFailed):
             await self._keeping.keep_failed(info, step)
         elif isinstance(step, Warn):

@@ -15,6 +15,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
 from flux_k8s.errors import show
+from flux_k8s.jobs.copies import await_copies
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.losses import kept_note, loss_when_gone, losses, with_losses
 from flux_k8s.jobs.problems import (
@@ -202,6 +203,12 @@ def _release(
         return Lookup()
     if problem is not None and problem.in_doubt and saves:
         return ListMovements()
+    if problem is not None and saves:
+        copies = await_copies(info, view, now, config)
+        if isinstance(copies, Wait):
+            problem, deadline = None, copies.until
+        elif copies is not None:
+            return copies
     if may_be_written(info, view, config):
         # DWS does not keep a file system from a second mount, nor from deletion.
         trouble, deadline = dws_problem(info, view, now, config)

@@ -107,12 +107,19 @@ class DataProgress:
         listed: the UNIX time at which the data movements were last listed; 0 before.
         digest: of what they had achieved then; None before.
         refused: the UNIX time at which Kubernetes refused the list; None if it did not.
+        going: the names of the data movements of copies out that had not ended then,
+            without those that the watch has shown to have ended since; None before, and
+            when none of them is left: what became of them is not known then.
+        copied: by the number of the directive, whether all data movements of a copy_out
+            of which none was going have succeeded.
     """
 
     moved: Optional[float] = None
     listed: float = 0.0
     digest: Optional[int] = None
     refused: Optional[float] = None
+    going: Optional[set[str]] = None
+    copied: dict[int, bool] = field(default_factory=dict)
 
 
 @slotted

@@ -113,6 +113,18 @@ SCENARIOS = (
         rescue=True,
     ),
     Scenario(
+        "a job one of whose copies fails while another goes on",
+        directives=(
+            *DIRECTIVES,
+            "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/more",
+        ),
+        faults=(
+            DwsFault("DataOut", "copy", message="no space", directive=2),
+            DwsFault("DataOut", "stall", duration=30.0, directive=3),
+        ),
+        errors=("DWS failed in DataOut",),
+    ),
+    Scenario(
         "a job whose data is kept and lost after its end",
         faults=(
             DwsFault("DataOut", "slow", duration=20.0),

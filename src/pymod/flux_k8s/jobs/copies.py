@@ -1,0 +1,49 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Decides on the next step for copies out of which DWS says nothing, before data is
+given up.
+
+NNF begins all copies of a job at once, and reports on one after the other: when one has
+failed, the Workflow is in Error, while others go on or are over. Teardown would end
+them. So their data movements are waited for, as long as they would be without the
+failure, and the Workflow gets an annotation with what became of each.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from flux_k8s.config.table import Config
+from flux_k8s.control.kubecalls import REOPEN_DELAY
+from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.jobs.problems import copies_unknown, in_doubt
+from flux_k8s.jobs.step import ListMovements, Lookup, NoteCopies, Step, Wait
+from flux_k8s.jobs.timelimits import overdue
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+
+LIST_VALID = 60.0
+"""Seconds until data movements that go on are listed again: the watch of them may have
+been interrupted, or hang."""
+
+
+def await_copies(
+    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+) -> Optional[Step]:
+    """The step for the copies of a job whose data is about to be given up; None if
+    nothing is to be found out about them, or nothing can be. :class:`Wait` is for those
+    that go on, at most until its time."""
+    if not copies_unknown(info, view):
+        return None
+    data = info.data
+    if data.refused is not None and now < data.refused + REOPEN_DELAY:
+        return None
+    limit, deadline = overdue(info, view, State.DataOut.name, now, config)
+    if in_doubt(info, deadline, now):
+        return Lookup()
+    again = data.listed + LIST_VALID
+    stale = now >= again if limit is None else data.listed < (deadline or now)
+    if data.going is None or stale:
+        return ListMovements()
+    if data.going and limit is None:
+        return Wait(again if deadline is None else min(again, deadline))
+    return NoteCopies()
