@@ -225,7 +225,12 @@ void dws_job_ended (struct dws_job *job)
     if (job->accepted)
         return;
     if (!(f = post_run (job, FLUX_RPC_NORESPONSE)))
-        request_failed (job, "dws.post_run");
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "error sending dws.post_run, the storage is released when the"
+                 " dws module is loaded again: %s",
+                 strerror (errno));
     flux_future_destroy (f);
 }
 

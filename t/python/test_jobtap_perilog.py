@@ -90,8 +90,21 @@ def test_a_job_whose_prolog_failed_ends_after_the_epilog_of_the_site(
     assert job.state == INACTIVE
 
 
-def test_a_job_that_others_end_before_its_tasks_have_is_released(
+def test_a_job_whose_epilog_is_started_once_of_twice_goes_on(
     manager: JobManager,
+) -> None:
+    job = in_prolog_of_the_site(manager, mounted=True)
+    manager.epilog_starts = 1
+    prolog_fails(manager, job)
+    assert any("error starting dws-epilog" in text for _, text in manager.logged)
+    answer_post_run(manager)
+    manager.request("epilog-remove", {"id": 1})
+    assert job.state == INACTIVE
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_job_that_others_end_before_its_tasks_have_is_released(
+    manager: JobManager, sent: bool
 ) -> None:
     job = up_to(manager, "prolog")
     manager.request("prolog-remove", {"id": 1, "variables": {}})
@@ -99,6 +112,11 @@ def test_a_job_that_others_end_before_its_tasks_have_is_released(
     manager.raise_exception(1, "cancel", 0, "")
     assert "dws.post_run" not in manager.topics()
     job.actions = 0  # as after an epilog-finish too many
+    manager.unsendable["dws.post_run"] = 0 if sent else 1
     manager.act(job)
     assert job.state == INACTIVE
-    assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": False}
+    text = "the storage is released when the dws module is loaded again"
+    assert any(text in line for _, line in manager.logged) is not sent
+    if sent:
+        post_run, _ = manager.take("dws.post_run")
+        assert post_run == {"jobid": 1, "run_started": False}

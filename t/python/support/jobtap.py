@@ -129,6 +129,8 @@ class JobManager:
         self.sent: Counter[str] = Counter()
         self.unsendable: Counter[str] = Counter()
         """For how many requests of a topic there is no memory."""
+        self.epilog_starts: Optional[int] = None
+        """How often dws-epilog can be started before there is no memory."""
         self.lookups: list[tuple[str, KvsDone]] = []
         self.jobs: dict[int, Job] = {}
         self.hostile: list[Hostile] = []
@@ -502,6 +504,9 @@ class JobManager:
         assert name != "dws_environment" or not job.has(name)
         if name == "epilog-start" and context == {"description": "dws-epilog"}:
             assert job.state == CLEANUP
+            if self.epilog_starts == 0:
+                raise OSError(errno.ENOMEM, "no memory")
+            self.epilog_starts = self.epilog_starts and self.epilog_starts - 1
         self.post(job, name, dict(context or {}))
 
     def jobspec_update(self, jobid: int, updates: Mapping[str, Any]) -> None:
