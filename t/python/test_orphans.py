@@ -11,7 +11,7 @@ from typing import Callable, Optional
 import pytest
 
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.jobs.orphans import given_up
+from flux_k8s.jobs.orphans import LOOK_AGAIN, given_up
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.flux import services
@@ -112,6 +112,23 @@ def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(
 
     monkeypatch.setattr(FluxPort, "job_ended", fail)
     is_torn_down_at_the_fourth_try(asked)
+
+
+def test_a_job_that_the_plugin_could_not_hold_loses_its_storage_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended_at = 0.0
+
+    def ask(self: FluxPort, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
+        self.call_later(0.0, lambda: done(self.now() >= ended_at))
+
+    monkeypatch.setattr(FluxPort, "job_ended", ask)
+    system = system_with_orphan()
+    ended_at = system.loop.now() + HOUR
+    system.start()
+    system.loop.run(timeout=HOUR - 1.0)
+    assert system.workflows()
+    assert system.loop.run(lambda: not system.workflows(), LOOK_AGAIN + 10.0)
 
 
 @pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import syslog
-from typing import Callable
+from typing import Callable, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options, TryAgain
@@ -27,6 +27,10 @@ from flux_k8s.rfc.jobid import f58, workflow_name
 
 AWAY = (errno.ENOSYS, errno.EHOSTUNREACH)
 """The errors of a request to a module of Flux that is not loaded, or was removed."""
+
+LOOK_AGAIN = 300.0
+"""Seconds until a job that has not ended, and that nobody reports on, is looked at
+again."""
 
 
 def given_up(eventlog: str, owner: int) -> bool:
@@ -106,9 +110,10 @@ class Orphans:
         """Find out whether a job that the plugin does not hold has ended."""
         self._controller.add(jobid)
 
-    async def _release_if_ended(self, jobid: int) -> None:
+    async def _release_if_ended(self, jobid: int) -> Optional[float]:
         """Release the storage of a job that has ended, or whose epilog was given up
-        according to its eventlog.
+        according to its eventlog. Returns the seconds until a job that has not ended is
+        looked at again: the plugin, which does not hold it, will not report its end.
 
         Raises:
             TryAgain: a module of Flux does not answer.
@@ -122,18 +127,19 @@ class Orphans:
         aborted = given_up(eventlog, self._settings.owner)
         self._failing = False
         if not (ended or aborted):
-            return
+            return LOOK_AGAIN if self._is_stuck(jobid) else None
         if self._may_be_of_others(jobid) and workflow_name(jobid) not in eventlog:
             self._flux.log(
                 syslog.LOG_NOTICE,
                 f"Workflow {workflow_name(jobid)} is not touched: it has not the label"
                 " of this instance (rabbit.instance), and no job of this one had it",
             )
-            return
+            return None
         if released and not aborted:
             self._follow(jobid)
         else:
             self._release(jobid, aborted)
+        return None
 
     def _has_released_nodes(self, jobid: int) -> bool:
         """Whether a job may have ended before its data was out. The data is not given
