@@ -1,0 +1,76 @@
+#!/bin/sh
+test_description='Site scripts that fail, or hang, around jobs with storage'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig"
+mapping = "$TRASH/mapping.json"
+END
+instance_conf job-manager.toml <<END
+[job-manager]
+plugins = [
+    { load = "$JOBTAP", conf = { epilog-timeout = 60.0 } },
+    { load = "perilog.so" },
+]
+[job-manager.prolog]
+command = [ "$TRASH/prolog" ]
+timeout = "1s"
+kill-timeout = 0.5
+[job-manager.epilog]
+command = [ "$TRASH/epilog" ]
+timeout = "1s"
+kill-timeout = 0.5
+[job-manager.housekeeping]
+command = [ "$TRASH/housekeeping" ]
+END
+# Scripts that do what $TRASH/broken says, and do not end at SIGTERM.
+test -n "$FLUX_DWS_INSIDE" || for name in prolog epilog housekeeping; do
+    cat >"$TRASH/$name" <<-END
+	#!/bin/sh
+	trap "" TERM
+	grep -qx "$name hangs" $TRASH/broken && sleep 4
+	! grep -qx "$name fails" $TRASH/broken
+	END
+    chmod +x "$TRASH/$name"
+    : >"$TRASH/broken"
+done
+instance_start 4
+
+# usage: job_with SCRIPT PROBLEM: run a job of which a script has the problem
+job_with () {
+    echo "$1 $2" >"$TRASH/broken" &&
+    job=$(job_submit true) &&
+    wait_event $job clean &&
+    events $job >seen &&
+    undrain_all
+}
+
+test_expect_success 'load the module' '
+    flux module load dws scheduler=none &&
+    eventually stats_say "\"kubernetes\": \"ok\""
+'
+for problem in hangs fails; do
+    test_expect_success "a job whose prolog $problem gives its storage and its nodes back" '
+        job_with prolog '$problem' &&
+        ! grep " start " seen &&
+        in_order "$(cat seen)" epilog-finish:dws-epilog free &&
+        eventually no_workflows
+    '
+    test_expect_success "a job whose epilog $problem gives its storage and its nodes back" '
+        job_with epilog '$problem' &&
+        in_order "$(cat seen)" start epilog-finish:dws-epilog free &&
+        eventually no_workflows
+    '
+    test_expect_success "housekeeping that $problem comes after the storage is gone" '
+        job_with housekeeping '$problem' &&
+        in_order "$(cat seen)" start epilog-finish:dws-epilog free &&
+        no_workflows
+    '
+done
+test_expect_success 'the next job has all nodes and its storage' '
+    : >"$TRASH/broken" &&
+    job_succeeds $(flux submit -N4 -S dw="$DW" true)
+'
+test_done
