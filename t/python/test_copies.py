@@ -155,15 +155,21 @@ def test_copies_that_are_over_when_one_has_failed_take_no_time() -> None:
     assert system.loop.now() - begin < 60.0
 
 
-def test_a_job_with_one_copy_does_not_look_for_others() -> None:
-    system = system_of(*failing("x"))
-    jobid = system.instance.submit(jobspec([XFS, COPIES_OUT[0]], 1))
-    assert system.loop.run(in_state(system, "DataOut"), HOUR)
-    refuse(system, 500)
-    begin = system.loop.now()
-    assert system.loop.run(lambda: bool(exceptions(system, jobid)), HOUR)
-    assert system.loop.now() - begin < 1.0
+@pytest.mark.parametrize("release", ["teardown", "unmounted"])
+@pytest.mark.parametrize("config", [{}, {"keep_failed": "1d"}])
+def test_data_that_is_copied_is_not_lost_when_dws_fails_otherwise(
+    config: Json, release: str
+) -> None:
+    fault = DwsFault("DataOut", "error", message="no such device")
+    system = system_of(fault, config=config)
+    dw = [XFS, COPIES_OUT[0]]
+    jobid = system.instance.submit(jobspec(dw, 1, dw_release=release))
     settle(system)
+    notes = [exception["note"] for exception in exceptions(system, jobid)]
+    assert release == "unmounted" or "no such device" in notes[0]
+    assert "not copied" not in "".join(notes)
+    record = json.loads(system.instance.job(jobid).kvs["rabbit_data_out"])
+    assert record == {"success": True}
 
 
 def test_the_user_sees_what_the_job_waits_for() -> None:

@@ -366,7 +366,7 @@ def test_the_loss_of_data_after_the_end_of_a_job_is_reported() -> None:
     system = slow(faults=faults)
     jobid = submit(system, **UNMOUNTED)
     run_until_inactive(system, jobid)
-    faults.append(Fault.parse("DataOut:error"))
+    faults.append(Fault.parse("DataOut:copy"))
     settle(system)
     assert not exceptions(system, jobid)
     lost = record(system, jobid)

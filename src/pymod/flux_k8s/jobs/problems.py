@@ -94,13 +94,15 @@ def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
 
 
 def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:
-    """Whether DWS works on several copies out that it does not report on. It reports on
-    one after the other, and on none after one that has failed, although it has begun
+    """Whether there are copies out of which it is not known what became of them. DWS
+    reports on one after the other, and on none after an Error, although it has begun
     them all."""
-    copying = view.state is view.desired is State.DataOut and not view.complete
-    several = copying and len(view.unsaved) > 1 and not view.copies_noted
+    if view.state is not State.DataOut or view.complete or view.copies_noted:
+        return False
     over = view.given_up or info.aborted or has_ended_badly(info, view)
-    return several and not (over or info.data_reported or info.failure is not None)
+    if over or info.data_reported or info.failure is not None:
+        return False
+    return len(view.unsaved) > 1 or view.in_error and bool(view.unsaved)
 
 
 def is_kept(info: WorkflowInfo, view: WorkflowView, now: float) -> bool:

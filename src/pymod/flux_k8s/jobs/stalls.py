@@ -104,7 +104,10 @@ class Stalls:
     def _log_refusal(self, error: KubeError) -> None:
         if not self._logged:
             self._logged = True
-            text = f"{NNFDATAMOVEMENT.plural}: {error}; stall_timeout is not kept"
+            text = (
+                f"{NNFDATAMOVEMENT.plural}: {error}; stall_timeout is not kept, and"
+                " copies that go on when another one has failed are not waited for"
+            )
             self._flux.log(syslog.LOG_WARNING, text)
 
 

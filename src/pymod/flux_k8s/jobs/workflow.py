@@ -313,6 +313,8 @@ def _give_up(
     each node. A node that may still unmount in Teardown is not drained before Teardown
     is complete."""
     if info.owes_report:
+        if view.copies_noted and not losses(info, view):
+            return ReportData()
         note = view.failure or ("given up" if problem is None else problem.note)
         return ReportData(info.failure or with_losses(note, info, view))
     if not info.ran or info.released:
