@@ -334,6 +334,7 @@ def live(
         system.data,
         _Allowances(scenario, interruption),
         lambda host: nodes[host].drained is not None,
+        faults=scenario.faults,
     )
     system.requested = monitor.requested
     system.instance.manager.listeners.append(monitor.job_event)

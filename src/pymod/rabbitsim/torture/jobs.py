@@ -157,6 +157,8 @@ def _good(rng: random.Random) -> Any:
         texts.append("#DW copy_in source=/lustre/in destination=$DW_JOB_p1/")
     if rng.random() < 0.6 and type != "raw":
         texts.append("#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out")
+        if size == "40GiB":
+            texts.append("#DW copy_out source=$DW_JOB_p1/ destination=/lustre/more")
     if rng.random() < 0.1:
         texts.append("#DW jobdw type=xfs capacity=1GiB name=p2")
         texts.append("#DW copy_out source=$DW_JOB_p2 destination=/lustre/out2")

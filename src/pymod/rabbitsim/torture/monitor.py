@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.dws.workflowmarks import CUT_OFF
 from flux_k8s.dws.workflowview import FINALIZER, STATES, WLM_ID, requested_times
@@ -20,6 +20,7 @@ from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
+from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request
@@ -81,6 +82,7 @@ class Monitor:
         running: whether a job has tasks.
         note: takes a line for the trace.
         sizes: the bytes of each Rabbit.
+        faults: those of DWS that are planned.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Monitor:
         running: Callable[[int], bool] = lambda jobid: False,
         note: Callable[[str], None] = lambda line: None,
         sizes: Optional[Mapping[str, int]] = None,
+        faults: Sequence[DwsFault] = (),
     ) -> None:
         self._store = store
         self._now = now
@@ -103,7 +106,7 @@ class Monitor:
         self._running = running
         self._note = note
         self._records: dict[int, Record] = {}
-        self._storage = StorageMonitor(store, data, self.fail, sizes or {})
+        self._storage = StorageMonitor(store, data, self.fail, sizes or {}, faults)
         self.breach: Optional[Breach] = None
         version = str(store.version)
         store.watch(WORKFLOW, None, self.workflow_changed, resource_version=version)
@@ -239,7 +242,8 @@ class Monitor:
             self.record(job.id),
             self._allowances.lost(job, self.record(job.id)),
         )
-        if record.lost and not allowed:
+        out = record.lost == "DataOut" and self._storage.is_out(job, record)
+        if record.lost and not (allowed or out):
             self.fail("data", f"{job} ran, and its data was given up in {record.lost}")
         untold = self._allowances.unguarded(job) or record.unattended
         self._storage.ends(job, record, allowed, untold)

@@ -60,7 +60,8 @@ class Record:
         failed_nodes: the nodes that the job goes on without.
         fatal: the job's fatal exceptions.
         aborted_at: the time at which the epilog was given up.
-        outputs: the places where the data that the job wrote must be in the end.
+        outputs: the places where the data that the job wrote must be in the end;
+            ``unfailing`` those to which no copy fails.
         creates: the persistent storage that the job makes.
         kept: the Workflow says that its storage is kept for nodes that have not
             unmounted.
@@ -88,6 +89,7 @@ class Record:
     fatal: list[Json] = field(default_factory=list)
     aborted_at: float = NEVER
     outputs: tuple[str, ...] = ()
+    unfailing: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
     kept: bool = False
     failed_until: Optional[float] = None

@@ -20,7 +20,7 @@ from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.storage import held_ahead, storage_in_use
-from rabbitsim.torture.world import World
+from rabbitsim.torture.world import World, dws_faults
 
 PATIENCE = 3600.0
 """Seconds of virtual time that everything may take to end when all is well."""
@@ -73,6 +73,7 @@ class _Run:
             lambda jobid: jobid in system.instance.execution.jobs,
             note,
             {name: r.capacity for name, r in system.topology.rabbits.items()},
+            dws_faults(world.plan, world.ids),
         )
         system.instance.manager.listeners.append(self.monitor.job_event)
         system.instance.manager.listeners.append(self._bad_job_starts)

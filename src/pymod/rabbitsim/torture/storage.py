@@ -8,7 +8,9 @@ environment names; in the end the word must be where copy_out was to bring it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from fnmatch import fnmatchcase
 from typing import Callable, Collection, Mapping, Sequence
 
 from flux_k8s.dws import storageusage
@@ -35,6 +37,7 @@ from flux_k8s.ports import (
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import Directive, parse
+from rabbitsim.dws.options import Fault
 from rabbitsim.dws.proposal import job_variable
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Request
@@ -51,12 +54,19 @@ class StorageMonitor:
     Args:
         fail: takes the rule that is broken, and a text.
         sizes: the bytes of each Rabbit.
+        faults: those of DWS that are planned.
     """
 
     def __init__(
-        self, store: Store, data: FileContents, fail: Fail, sizes: Mapping[str, int]
+        self,
+        store: Store,
+        data: FileContents,
+        fail: Fail,
+        sizes: Mapping[str, int],
+        faults: Sequence[Fault] = (),
     ) -> None:
         self._store = store
+        self._faults = faults
         self._data = data
         self._fail = fail
         self._sizes = sizes
@@ -135,7 +145,21 @@ class StorageMonitor:
                 if not self._data.has(place, INPUT):
                     self._fail("start", f"{job} misses its input in {place}")
         record.outputs = _arguments(directives, "copy_out", "destination")
+        record.unfailing = tuple(
+            directive.args["destination"]
+            for index, directive in enumerate(directives)
+            if directive.command == "copy_out" and not self._fails(job, index)
+        )
         record.creates = _arguments(directives, "create_persistent", "name")
+
+    def _fails(self, job: Job, index: int) -> bool:
+        """Whether the data movements of a copy_out may fail."""
+        return any(
+            fault.kind == "copy"
+            and fault.directive in (None, index)
+            and fnmatchcase(workflow_name(job.id), fault.match)
+            for fault in self._faults
+        )
 
     def _check_mounts(self, job: Job, workflow: Json) -> None:
         """Its storage is mounted on all its nodes, but for as many as may fail."""
@@ -155,11 +179,18 @@ class StorageMonitor:
         if len(missing) > system.get("dw_failure_tolerance", 0):
             self._fail("start", f"{job} has no storage on {sorted(missing)}")
 
+    def is_out(self, job: Job, record: Record) -> bool:
+        """Whether all data of a job is where it was to be in the end, although DWS did
+        not say so."""
+        return all(self._data.has(place, _output(job)) for place in record.outputs)
+
     def ends(self, job: Job, record: Record, allowed: bool, untold: bool) -> None:
         """A job has ended: ``allowed`` is whether its data may be lost, ``untold``
         whether there was nobody to tell that."""
         for place in record.outputs:
             if self._data.has(place, _output(job)):
+                if place in record.unfailing and _is_told_lost(record, place):
+                    self._fail("untrue", f"{job} was told that {place} lacks its data")
                 continue
             if not allowed:
                 self._fail("data", f"{job} was to have its data in {place}")
@@ -213,6 +244,12 @@ class StorageMonitor:
         found = self._store.list(kind, None, label_selector=workflow_selector(name))
         items: list[Json] = found["items"]
         return items
+
+
+def _is_told_lost(record: Record, place: str) -> bool:
+    """Whether an exception about a copy that failed names the data of another one."""
+    lost = re.compile(f"DWS failed in DataOut: .* to {re.escape(place)}(,|;|$)")
+    return any(lost.match(str(exception["note"])) for exception in record.fatal)
 
 
 def _tells(job: Job, record: Record, place: str) -> bool:

@@ -56,6 +56,7 @@ class Trouble:
         duration: how long it lasts, seconds.
         chance: the chance of each request or event to get the trouble.
         name: of a node, a Rabbit, a Workflow state...
+        copy: the number of the copy_out of which data movements fail; None for all.
     """
 
     kind: str
@@ -67,11 +68,14 @@ class Trouble:
     duration: float = 0.0
     chance: float = 1.0
     name: str = ""
+    copy: Optional[int] = None
 
     def __str__(self) -> str:
         words = [self.kind, self.what]
         if self.name:
             words.append(self.name)
+        if self.copy is not None:
+            words.append(f"of copy_out {self.copy}")
         if self.job is not None:
             words.append(f"job {self.job}")
         if self.at is not None:
@@ -425,6 +429,7 @@ def make_failing_copies(rng: random.Random, jobs: int) -> list[Trouble]:
             job=rng.randrange(jobs),
             duration=rng.choice([30.0, 400.0, 3000.0]),
             name="DataOut",
+            copy=rng.choice([None, 0, 1]),
         )
         for _ in range(rng.randint(1, max(1, jobs // 4)))
     ]

@@ -67,10 +67,22 @@ def dws_faults(plan: Plan, ids: Mapping[int, int]) -> tuple[DwsFault, ...]:
             duration=trouble.duration,
             node=trouble.name if trouble.kind in PARTS else "",
             message="a trouble that was planned",
+            directive=None if trouble.copy is None else _copy_out(plan, trouble),
         )
         for trouble in plan.troubles
         if trouble.kind in ("dws", *PARTS) and trouble.job is not None
     )
+
+
+def _copy_out(plan: Plan, trouble: Trouble) -> int:
+    """The number of the directive whose data movements fail; -1 if there is none."""
+    (job,) = (job for job in plan.jobs if job.number == trouble.job)
+    dw = job.jobspec["attributes"]["system"].get("dw")
+    texts = dw.splitlines() if isinstance(dw, str) else dw
+    if not isinstance(texts, list):
+        return -1
+    found = [i for i, text in enumerate(texts) if str(text).startswith("#DW copy_out")]
+    return dict(enumerate(found)).get(trouble.copy or 0, -1)
 
 
 class World:
