@@ -1,5 +1,5 @@
 #!/bin/sh
-test_description='A guest who raises dws-epilog-timeout takes nothing out of service'
+test_description='A guest takes nothing out of service, and has no command act for him'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
@@ -52,5 +52,15 @@ test_expect_success 'nobody can raise dws-epilog-timeout on the job of another u
     test_must_fail guest flux job raise --severity=0 --type=dws-epilog-timeout $id &&
     rm gates/PostRun &&
     job_succeeds $id
+'
+test_expect_success 'a URI in the memo of their job has nobody else run a program' '
+    id=$(guest_submit --setattr=system.exec.test.run_duration=60s) &&
+    wait_event $id start &&
+    guest flux job memo $id "uri=ssh://-oProxyCommand=touch followed;/x" &&
+    command_fails dws "job $(flux job id --to=f58plain $id) is not yours" \
+        flux dws job-object --steps $id &&
+    test ! -e followed &&
+    flux cancel $id &&
+    wait_event $id clean
 '
 test_done

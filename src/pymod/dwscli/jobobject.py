@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import platform
 import sys
@@ -219,7 +220,12 @@ def presets_of(handle: Any) -> Presets:
 
 
 def steps_of(batch: JobRecord) -> list[JobRecord]:
-    """The jobs of the instance that a batch job is, in the order of their IDs."""
+    """The jobs of the instance that a batch job is, in the order of their IDs.
+
+    Its user can write any URI into the memo, and Flux gives the name of a host to
+    ssh(1) as it is, also one that is an option: whoever else follows the URI may run
+    programs of that user.
+    """
     from flux.constants import FLUX_USERID_UNKNOWN
     from flux.job.list import job_list
     from flux.uri import JobURI
@@ -232,8 +238,12 @@ def steps_of(batch: JobRecord) -> list[JobRecord]:
             f"job {batch.id} has ended: its steps are known only while it runs (flux"
             " batch --dump keeps them: unpack the archive, and give it with --from)"
         )
+    if past.userid != os.getuid():
+        raise CommandError(
+            f"job {batch.id} is not yours: only its user can ask for its steps"
+        )
     uri = past.memos.get("uri")
-    if uri is None:
+    if not isinstance(uri, str):
         raise CommandError(
             f"job {batch.id} has no steps: it is no instance of Flux that runs (yet)"
         )
