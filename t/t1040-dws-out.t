@@ -40,9 +40,9 @@ target () {
     wait_event "$id" epilog-start
 }
 
-# usage: record JOBID JSON
+# usage: record JOBID JSON [KEY]
 record () {
-    flux kvs put "$(flux job id --to=kvs "$1").rabbit_data_out=$2"
+    flux kvs put "$(flux job id --to=kvs "$1").${3:-rabbit_data_out}=$2"
 }
 
 # usage: ends JOBID [MEMBERS]: the epilog does, and the job with it
@@ -54,6 +54,7 @@ ends () {
 # The data of a target goes out after its epilog.
 moving_target () {
     target &&
+    record "$id" 7.000 rabbit_nodes_released &&
     ends "$id" "\"data\": \"moving\""
 }
 
@@ -277,7 +278,7 @@ test_expect_success 'a job that waits for a job that left no record fails' '
 '
 test_expect_success 'a job cannot say itself that its data is out' '
     cat >forge <<-"END" &&
-	flux kvs put rabbit_data_out="{\"success\": true}"
+	flux kvs put rabbit_data_out="{\"success\": true}" rabbit_nodes_released=7.000
 	END
     target sh ./forge &&
     forged=$id &&

@@ -27,7 +27,7 @@
 #define TURNS_MAX 8 // before the reactor has its own: 2 ms
 
 static void record_cb (flux_future_t *f, void *arg);
-static void eventlog_cb (flux_future_t *f, void *arg);
+static void release_cb (flux_future_t *f, void *arg);
 static void recovered_cb (flux_future_t *f, void *arg);
 
 /* The description of a dependency must be the same after a restart in another
@@ -97,8 +97,8 @@ static void look_up (struct dws_target *target)
         repeat (target, NULL);
 }
 
-/* Return true if the module is to report yet, as far as is known here. After a
- * restart only the eventlog has dws_released; before it, the KVS may lack that.
+/* Return true if the module is to report yet, as far as is known here: events
+ * from before a restart count as not posted.
  */
 static bool is_awaited (struct dws *dws, flux_jobid_t id)
 {
@@ -122,21 +122,21 @@ static void record_cb (flux_future_t *f, void *arg)
         && !is_awaited (dws, target->id)
         && dws_turn_ask (dws,
                          &target->f,
-                         dws_fate_ask_eventlog (dws, target->id),
-                         eventlog_cb,
+                         dws_fate_ask_release (dws, target->id),
+                         release_cb,
                          target) < 0)
         repeat (target, NULL);
     flux_future_destroy (f);
 }
 
-static void eventlog_cb (flux_future_t *f, void *arg)
+static void release_cb (flux_future_t *f, void *arg)
 {
     struct dws_target *target = arg;
     char reason[1000];
     enum dws_fate fate;
 
     dws_turn_answered (target->dws, &target->f);
-    fate = dws_fate_by_eventlog (f, reason, sizeof (reason));
+    fate = dws_fate_by_release (target, f, reason, sizeof (reason));
     answered (target, f, fate, reason);
     flux_future_destroy (f);
 }

@@ -16,7 +16,7 @@
 
 #define DWS_OUT "dws-out"
 
-/* fate.c: what became of the data of a job, by its record and its eventlog.
+/* fate.c: what became of the data of a job, by what the module has recorded.
  */
 
 /* Return why no job of this user can wait for the data of a job, or NULL. A job
@@ -32,13 +32,14 @@ const char *dws_fate_check (struct dws *dws,
 flux_future_t *dws_fate_ask_record (struct dws *dws, flux_jobid_t id);
 enum dws_fate dws_fate_by_record (flux_future_t *f, char *reason, size_t size);
 
-/* The same with the eventlog of a job that has ended without a record: the fate
- * is DWS_FATE_OPEN if its epilog ended before its data was out.
+/* The same for a job that has ended without that record: the fate is
+ * DWS_FATE_OPEN if its epilog ended before its data was out.
  */
-flux_future_t *dws_fate_ask_eventlog (struct dws *dws, flux_jobid_t id);
-enum dws_fate dws_fate_by_eventlog (flux_future_t *f,
-                                    char *reason,
-                                    size_t size);
+flux_future_t *dws_fate_ask_release (struct dws *dws, flux_jobid_t id);
+enum dws_fate dws_fate_by_release (struct dws_target *target,
+                                   flux_future_t *f,
+                                   char *reason,
+                                   size_t size);
 
 /* dataout.c: the turns of the targets.
  */

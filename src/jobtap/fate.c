@@ -2,22 +2,23 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* fate.c: what became of the data of a job, by its record and its eventlog
+/* fate.c: what became of the data of a job, by what the module has recorded
  *
  * The module writes the record rabbit_data_out into the KVS directory of each
  * job with storage, before it reports that the data is out. It does so before
- * it releases the epilog, unless dws_released is in the eventlog: then the data
- * goes out later.
+ * it releases the epilog, unless it has written rabbit_nodes_released there:
+ * then the data goes out later. The eventlog says so as well, but its user can
+ * make it so long that the job manager does nothing else while it is read.
  */
 
 #include <errno.h>
-#include <string.h>
 
 #include "text.h"
 #include "request.h"
 #include "dataout.h"
 
 #define RECORD "rabbit_data_out"
+#define RELEASE "rabbit_nodes_released"
 
 static const char no_such_job[] = "this user has no such job, or it was purged";
 static const char no_storage[] = "the job has no #DW storage";
@@ -59,9 +60,9 @@ static flux_future_t *ask (struct dws *dws, flux_jobid_t id, const char *key)
                           "flags", 0);
 }
 
-flux_future_t *dws_fate_ask_eventlog (struct dws *dws, flux_jobid_t id)
+flux_future_t *dws_fate_ask_release (struct dws *dws, flux_jobid_t id)
 {
-    return ask (dws, id, "eventlog");
+    return ask (dws, id, RELEASE);
 }
 
 flux_future_t *dws_fate_ask_record (struct dws *dws, flux_jobid_t id)
@@ -97,48 +98,20 @@ enum dws_fate dws_fate_by_record (flux_future_t *f, char *reason, size_t size)
     return errno == ENOENT ? DWS_FATE_OPEN : DWS_FATE_UNKNOWN;
 }
 
-static bool is_released (const char *line, size_t size)
+enum dws_fate dws_fate_by_release (struct dws_target *target,
+                                   flux_future_t *f,
+                                   char *reason,
+                                   size_t size)
 {
-    json_t *entry = json_loadb (line, size, 0, NULL);
-    const char *name;
-    bool rc = json_unpack (entry, "{s:s}", "name", &name) == 0
-        && strcmp (name, DWS_RELEASED) == 0;
+    const char *problem;
 
-    json_decref (entry);
-    return rc;
-}
-
-/* The eventlog is text, one entry a line. Its user can make it long, so only
- * the lines are parsed that may matter.
- */
-static bool has_released (const char *eventlog)
-{
-    const char *line = eventlog;
-
-    while ((line = strstr (line, DWS_RELEASED))) {
-        const char *end = strchrnul (line, '\n');
-        while (line > eventlog && line[-1] != '\n')
-            line--;
-        if (is_released (line, end - line))
-            return true;
-        line = end;
-    }
-    return false;
-}
-
-enum dws_fate dws_fate_by_eventlog (flux_future_t *f, char *reason, size_t size)
-{
-    const char *eventlog;
-
-    if (flux_rpc_get_unpack (f, "{s:s}", "eventlog", &eventlog) < 0) {
-        if (errno != ENOENT)
-            return DWS_FATE_UNKNOWN;
-        dws_format (reason, size, "%s", no_such_job);
-        return DWS_FATE_LOST;
-    }
-    if (has_released (eventlog))
+    if (flux_rpc_get (f, NULL) == 0)
         return DWS_FATE_OPEN;
-    dws_format (reason, size, "the job ended without a record of its data");
+    if (errno != ENOENT)
+        return DWS_FATE_UNKNOWN;
+    if (!(problem = dws_fate_check (target->dws, target->id, target->userid)))
+        problem = "the job ended without a record of its data";
+    dws_format (reason, size, "%s", problem);
     return DWS_FATE_LOST;
 }
 

@@ -50,7 +50,7 @@ struct dws_target {
     TAILQ_HEAD (, dws_waiter) waiters;
     enum dws_fate fate;
     char *reason;              // why the data is lost; NULL: no memory
-    flux_future_t *f;          // asks for the record or the eventlog
+    flux_future_t *f;          // asks for one of the records
 };
 
 LIST_HEAD (dws_bucket, dws_target);

@@ -14,7 +14,6 @@ still runs the job.
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections import Counter
 from typing import Any, Callable, Mapping, Optional
@@ -274,8 +273,8 @@ class JobManager:
             job = self.jobs.get(payload["id"])
             (key,) = payload["keys"]
             found = None if job is None else job.record
-            if job is not None and key == "eventlog":
-                found = "".join(json.dumps(e) + "\n" for e in job.eventlog)
+            if job is not None and key == "rabbit_nodes_released":
+                found = "7.000" if job.has("dws_released") else None
             if found is None:
                 done(errno.ENOENT, "", None)
             else:
