@@ -196,6 +196,19 @@ def test_a_copy_that_fails_again_has_the_storage_kept_again() -> None:
     settle_with(system, jobid)
 
 
+def test_a_user_who_has_copies_fail_again_and_again_does_not_fill_the_log() -> None:
+    system = system_of(FOREVER, copy=0.0)
+    jobid = kept(system)
+    for _ in range(30):
+        rescue(system, jobid)
+        assert system.loop.run(lambda: is_kept(system, jobid), timeout=HOUR)
+    assert len(lines(system, "its data is not out")) == 11
+    assert len(lines(system, "has its data copied again")) == 10
+    rescue(system, jobid, give_up=True)
+    settle_with(system, jobid, LOST)
+    assert len(lines(system, "its data is not out")) == 12
+
+
 def test_the_storage_goes_at_once_when_it_is_given_up() -> None:
     system = system_of()
     jobid = kept(system)

@@ -115,7 +115,8 @@ class Keeping:
         until = self._clock.now() + limit
         await self._data.note_failed(info, until, step.note)
         await self._workflows.keep_failed(info, until, step.note)
-        self._data.log_failed(info, until, step.note)
+        if info.logs_rescue:
+            self._data.log_failed(info, until, step.note)
 
     def _exceeds_limit(self, info: WorkflowInfo) -> bool:
         """Whether the job's user would have more storage kept for a rescue than one

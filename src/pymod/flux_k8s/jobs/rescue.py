@@ -71,8 +71,10 @@ class Rescue:
             marks = {FAILED_UNTIL: None, RESCUED: since, COPIES: None}
             await self._workflows.annotate(info, marks)
             info.data.going = None  # as listed before
+            info.rescues += 1
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
-            self._flux.log(syslog.LOG_NOTICE, text)
+            if info.logs_rescue:
+                self._flux.log(syslog.LOG_NOTICE, text)
             return {"copies": copies}
 
         return self._hold(job, act())

@@ -43,6 +43,10 @@ class RejectedRequest:
     reason: str
 
 
+RESCUES_LOGGED = 10
+"""The attempts to rescue the data of a job that are logged. Its user can make as many
+as he likes, and have each fail at once."""
+
 DATA_MOVEMENTS = "data movements"
 CONTAINER_LOGS = "container logs"
 BEFORE_TEARDOWN = frozenset({DATA_MOVEMENTS, CONTAINER_LOGS})
@@ -186,6 +190,7 @@ class WorkflowInfo:
             enough.
         not_kept: the limit that its user would exceed, for the exception about it.
         rescuing: a request of a user to rescue its data is being carried out.
+        rescues: the number of those that were, by this service.
         lost_storage: the Rabbits that broke with the data of a job without nodes, and
             their states, or "".
         data_reported: it was reported what became of the data of a job that had ended.
@@ -247,6 +252,7 @@ class WorkflowInfo:
     cannot_keep: bool = False
     not_kept: str = ""
     rescuing: bool = False
+    rescues: int = 0
     lost_storage: str = ""
     data_reported: bool = False
     nodes_released: bool = False
@@ -290,6 +296,11 @@ class WorkflowInfo:
             return None
         begun = max(view.since, view.changed or 0.0, view.rescued or 0.0)
         return max(begun, self.data.moved or 0.0)
+
+    @property
+    def logs_rescue(self) -> bool:
+        """Whether the last attempt to rescue its data is logged."""
+        return self.rescues <= RESCUES_LOGGED
 
     @property
     def waits(self) -> bool:
