@@ -58,6 +58,14 @@ test_expect_success 'the Rabbits of a job that has ended, and of several jobs' '
     answers rabbit-02 flux getrabbit -j $ended &&
     answers "rabbit-[02,01]" flux getrabbit -j $ended $active
 '
+test_expect_success 'a memo that the user of a job writes changes nothing' '
+    wrong=$(job_submit --requires=host:compute-03 sh -c "$LOOP") &&
+    wait_event $wrong start &&
+    flux job memo $wrong "rabbits=rabbit-01,\$(reboot)" &&
+    answers rabbit-02 flux getrabbit -j $wrong &&
+    job_end $wrong &&
+    job_succeeds $wrong
+'
 test_expect_success 'the Rabbits of jobs and of nodes together, each once' '
     answers rabbit-02 flux getrabbit -j $ended -c compute-04 &&
     answers "rabbit-[02,01]" flux getrabbit -j $ended -c "compute-[01-04]" &&

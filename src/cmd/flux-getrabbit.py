@@ -113,13 +113,14 @@ def of_job(handles: Iterable[Any], text: str) -> tuple[str, ...]:
         raise CommandError(f"not the ID of a job: {text}") from None
     for handle in handles:
         try:
-            log = job_kvs_lookup(handle, jobid, keys=["eventlog"])
+            if job_kvs_lookup(handle, jobid, keys=["jobspec"], original=True) is None:
+                continue
+            recorded = job_kvs_lookup(handle, jobid, keys=[getrabbit.RECORD])
             R = job_kvs_lookup(handle, jobid, keys=["R"])
         except PermissionError:
             raise CommandError(f"job {text} is not yours") from None
-        if log is not None:
-            R_text = None if R is None else R["R"]
-            return getrabbit.rabbits_of_job(text, log["eventlog"], R_text)
+        rabbits = "" if recorded is None else str(recorded[getrabbit.RECORD])
+        return getrabbit.rabbits_of_job(text, rabbits, None if R is None else R["R"])
     raise CommandError(f"job {text} not found")
 
 

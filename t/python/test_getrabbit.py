@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,15 +18,6 @@ HETCHY = mapping.parse(EXAMPLE)
 ON_202 = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": [793]})
 ON_NONE = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": []})
 RABBITS = st.lists(st.sampled_from(HETCHY.rabbits))
-
-
-def eventlog(*memos: Optional[dict[str, Any]]) -> str:
-    """An eventlog with these memos, and an event without a context between."""
-    events: list[dict[str, Any]] = [{"timestamp": 1.0, "name": "validate"}]
-    for memo in memos:
-        events.append({"timestamp": 2.0, "name": "memo", "context": memo})
-        events.append({"timestamp": 3.0, "name": "depend"})
-    return "".join(json.dumps(event) + "\n" for event in events)
 
 
 def test_the_nodes_of_rabbits_are_in_the_order_of_the_rabbits() -> None:
@@ -54,34 +44,24 @@ def test_all_names_that_are_not_known_are_named_together() -> None:
         getrabbit.rabbits_of(HETCHY, ("login1", "hetchy1001"))
 
 
-def test_a_job_s_last_memo_names_its_rabbits() -> None:
-    log = eventlog({"rabbits": "r1"}, {"other": 1}, {"rabbits": "r[2-3]"}, {"a": None})
-    assert getrabbit.rabbits_of_job("f1", log, ON_202) == ("r2", "r3")
-
-
-def test_a_memo_may_have_any_character_that_json_allows() -> None:
-    log = eventlog({"note": "one\u2028two"}, {"rabbits": "rabbit-02"})
-    log = log.replace("\\u2028", "\u2028")
-    assert getrabbit.rabbits_of_job("f1", log, None) == ("rabbit-02",)
+def test_the_record_of_a_job_names_its_rabbits() -> None:
+    assert getrabbit.rabbits_of_job("f1", "r[2-3]", ON_202) == ("r2", "r3")
 
 
 WHOLE_202 = in_shorthand(ON_202, ["/cluster0/chassis0"])
 
 
 @pytest.mark.parametrize("R", [ON_202, in_shorthand(ON_202), WHOLE_202])
-def test_a_job_without_a_memo_has_the_rabbits_of_its_r(R: Any) -> None:
-    assert getrabbit.rabbits_of_job("f1", eventlog(), R) == ("hetchy202",)
+def test_a_job_without_a_record_has_the_rabbits_of_its_r(R: Any) -> None:
+    assert getrabbit.rabbits_of_job("f1", "", R) == ("hetchy202",)
 
 
 @pytest.mark.parametrize("R", [None, ON_NONE])
 def test_the_rabbits_of_a_job_without_storage_are_an_error(R: Any) -> None:
-    log = eventlog({"rabbits": "r1"}, {"rabbits": None})
     with pytest.raises(getrabbit.NotFound, match=r"^job f1 has no storage on Rabbits"):
-        getrabbit.rabbits_of_job("f1", log, R)
+        getrabbit.rabbits_of_job("f1", "", R)
 
 
-def test_a_memo_of_many_levels_is_ignored() -> None:
-    value = "[" * 1_500 + '"rabbits"' + "]" * 1_500
-    deep = f'{{"timestamp": 1.0, "name": "memo", "context": {{"x": {value}}}}}\n'
-    log = deep + eventlog({"rabbits": "r1"}) + deep
-    assert getrabbit.rabbits_of_job("f1", log, None) == ("r1",)
+def test_a_record_that_is_no_hostlist_is_an_error() -> None:
+    with pytest.raises(getrabbit.NotFound, match=r"^job f1: rabbit_hostlist: "):
+        getrabbit.rabbits_of_job("f1", "r[1", ON_202)
