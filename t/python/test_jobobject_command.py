@@ -61,6 +61,7 @@ def test_the_simulator_saves_a_job_as_the_kvs_has_it(saved: Path) -> None:
         "eventlog",
         "jobspec",
         "rabbit_datamovements",
+        "rabbit_hostlist",
         "rabbit_workflow",
         *(f"rabbit_{state}_timing" for state in states),
     }

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from flux_k8s.errors import DWSError
 from rabbitsim.dws import Fault, Files, Options
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
 from sssjob import read, write
 from sssjob.from_flux.convert import (
-    EVENTLOG,
     ExportOptions,
     JobRecord,
     group_object,
@@ -87,14 +87,23 @@ def test_a_job_object_names_the_rabbits_with_the_job_s_storage() -> None:
     assert rabbits == ["rabbit-[01-02]"]
 
 
-def test_before_the_memo_a_job_object_has_the_rabbits_of_r() -> None:
+@pytest.mark.parametrize(
+    ("recorded", "rabbits"), [("", "rabbit-[01-02]"), ("rabbit-02\n", "rabbit-02")]
+)
+def test_without_a_record_a_job_object_has_the_rabbits_of_r(
+    recorded: str, rabbits: str
+) -> None:
     system, jobid = ran(jobspec(XFS, nodes=3))
-    record = record_of(system, jobid)
-    lines = record.kvs[EVENTLOG].splitlines(keepends=True)
-    eventlog = "".join(line for line in lines if '"name":"memo"' not in line)
-    assert eventlog != record.kvs[EVENTLOG]
-    job = job_object(JobRecord(jobid, {**record.kvs, EVENTLOG: eventlog}))
-    assert says(job, "Extension", name="rabbits") == ["rabbit-[01-02]"]
+    kvs = {**record_of(system, jobid).kvs, "rabbit_hostlist": recorded}
+    job = job_object(JobRecord(jobid, kvs))
+    assert says(job, "Extension", name="rabbits") == [rabbits]
+
+
+def test_a_record_of_rabbits_that_is_no_hostlist_is_an_error() -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    kvs = {**record_of(system, jobid).kvs, "rabbit_hostlist": "r[1"}
+    with pytest.raises(DWSError, match="^rabbit_hostlist of job f.*: "):
+        job_object(JobRecord(jobid, kvs))
 
 
 def test_the_storage_of_a_job_with_a_whole_rabbit_is_not_counted() -> None:

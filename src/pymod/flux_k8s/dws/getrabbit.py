@@ -17,9 +17,6 @@ from flux_k8s.rfc import hostlist, jgf, rset
 RECORD = "rabbit_hostlist"
 """The key in a job's KVS directory with the Rabbits that have its storage (RFC 29)."""
 
-RABBITS_MEMO = "rabbits"
-"""The key of a job's memo that names the Rabbits with its storage (RFC 29)."""
-
 
 class NotFound(DWSError):
     """A name is unknown, or a job has no storage."""

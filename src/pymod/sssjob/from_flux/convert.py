@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
+from flux_k8s.dws import getrabbit
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.errors import DWSError
 from flux_k8s.rfc import rset
@@ -50,6 +51,7 @@ KEYS = (
     R,
     WORKFLOW,
     DATA_MOVEMENTS,
+    getrabbit.RECORD,
     *(timing_key(state) for state in STATES),
 )
 """The keys of a job's KVS directory that are read. All but two may be missing."""
@@ -148,7 +150,7 @@ def _job_object(record: JobRecord, options: ExportOptions) -> Element:
         *_asked(remainder, record, options),
         *_environment(remainder, options),
         _container(DELIVERED, _delivered(record, past, rset_of_job)),
-        rabbits_extension(past, rset_of_job, job),
+        rabbits_extension(record.kvs.get(getrabbit.RECORD, ""), rset_of_job, job),
     ]
     # Last: what the others have taken is told.
     return element(JOB, None, *parts, *remainder.extensions())

@@ -77,11 +77,15 @@ def delivered(
 
 
 def rabbits_extension(
-    history: History, rset: Optional[ResourceSet], job: str
+    recorded: str, rset: Optional[ResourceSet], job: str
 ) -> Optional[Element]:
-    """The Extension that names the Rabbits with storage of the job: those of its
-    memo, or else, where Fluxion has placed it, those of R."""
-    found = _memo(history)
+    """The Extension that names the Rabbits with storage of the job: those that the
+    module has recorded, or else, where Fluxion has placed it, those of R. The job's
+    memo has them as well, but its user may change that."""
+    try:
+        found = hostlist.decode(recorded.strip())
+    except ValueError as error:
+        raise DWSError(f"{getrabbit.RECORD} of job {job}: {error}") from None
     if not found and rset is not None:
         graph = jgf.parse(rset.scheduling or {}, f"R of job {job}")
         names = (name for name, size in graph.ssd.items() if size != 0)
@@ -110,15 +114,6 @@ def moved(movements: Any, job: str) -> dict[str, int]:
         if isinstance(command, str) and amount is not None:
             amounts[command] = amounts.get(command, 0) + amount
     return amounts
-
-
-def _memo(history: History) -> tuple[str, ...]:
-    """The Rabbits of the job's memo. Its owner may have written anything there."""
-    memo = history.memos.get(getrabbit.RABBITS_MEMO)
-    try:
-        return hostlist.decode(memo) if isinstance(memo, str) else ()
-    except ValueError:
-        return ()
 
 
 def _resources(rset: ResourceSet, job: str) -> Iterator[Element]:
