@@ -308,6 +308,13 @@ def test_copies_are_looked_at_anew_after_a_rescue() -> None:
     assert lines(system, "its data is out")
 
 
+def test_a_long_message_of_dws_leaves_room_for_what_is_lost() -> None:
+    message = "no space " * 1000
+    system = system_of(DwsFault("DataOut", "copy", message=message, directive=of("x")))
+    note = told(system, job(system))
+    assert note.startswith("DWS failed in DataOut: ") and note.endswith(lost("x"))
+
+
 # The annotation
 
 

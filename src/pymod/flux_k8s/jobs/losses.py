@@ -32,8 +32,9 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
 
 
 def with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
-    """``note``, and the data that is lost."""
-    return "; ".join(filter(None, (note, losses(info, view), info.not_kept)))
+    """``note``, and the data that is lost, for which a long note leaves room."""
+    found = "; ".join(filter(None, (losses(info, view), info.not_kept)))
+    return f"{printable(note, NOTE // 2)}; {found}" if found else note
 
 
 def kept_note(info: WorkflowInfo, view: WorkflowView) -> str:

@@ -114,7 +114,8 @@ class Stalls:
 def _leave(data: DataProgress, ended: set[str]) -> None:
     """Some data movements have ended, in whatever way."""
     if data.going:
-        data.going = (data.going - ended) or None
+        data.going -= ended
+        data.going = data.going or None
 
 
 class _Listed:
