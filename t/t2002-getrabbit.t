@@ -56,7 +56,8 @@ test_expect_success 'the Rabbits of a job that has ended, and of several jobs' '
     ended=$(job_submit --requires=host:compute-03 true) &&
     job_succeeds $ended &&
     answers rabbit-02 flux getrabbit -j $ended &&
-    answers "rabbit-[02,01]" flux getrabbit -j $ended $active
+    answers "rabbit-[02,01]" flux getrabbit -j $ended $active &&
+    answers "rabbit-[02,01]" flux getrabbit -j $ended -j $active
 '
 test_expect_success 'a memo that the user of a job writes changes nothing' '
     wrong=$(job_submit --requires=host:compute-03 sh -c "$LOOP") &&

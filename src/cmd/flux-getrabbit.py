@@ -38,6 +38,7 @@ def arguments() -> argparse.Namespace:
         "--computes",
         metavar="HOSTS",
         nargs="+",
+        action="extend",
         help="hostlists of compute nodes, whose Rabbits are wanted",
     )
     args.add_argument(
@@ -45,6 +46,7 @@ def arguments() -> argparse.Namespace:
         "--jobids",
         metavar="JOBID",
         nargs="+",
+        action="extend",
         help="jobs, active or not, whose Rabbits are wanted",
     )
     args.add_argument(

@@ -29,6 +29,7 @@ def mapping(mapping: Path) -> str:
         (("-c", "hetchy1002"), "hetchy201"),
         (("-c", "hetchy[1001-1018]"), "hetchy[201-202]"),
         (("--computes", "hetchy1018", "hetchy1001"), "hetchy[202,201]"),
+        (("-c", "hetchy1018", "--computes=hetchy1001"), "hetchy[202,201]"),
     ],
 )
 def test_the_answer_is_a_hostlist_in_the_order_of_the_arguments(
