@@ -124,6 +124,25 @@ def test_a_maximum_of_zero_forbids_a_type() -> None:
         check(XFS.format("1KB", "a"), limits(xfs=0))
 
 
+@pytest.mark.parametrize(
+    "dw",
+    [
+        LUSTRE.format("0GiB", "a"),
+        "#DW create_persistent type=lustre name=a",
+        [XFS.format("1GiB", "a"), LUSTRE.format("0KB", "b")],
+    ],
+)
+def test_a_maximum_of_zero_forbids_a_type_without_a_capacity_too(dw: Any) -> None:
+    with pytest.raises(DirectiveError) as caught:
+        check(dw, limits(lustre=0, xfs=1))
+    assert caught.value.problem == (
+        "no job gets storage of this type (rabbit.policy.maximums.lustre)"
+    )
+    error = caught.value
+    assert error.line[error.start : error.end] == "lustre"
+    check(XFS.format("1GiB", "a"), limits(lustre=0, xfs=1))
+
+
 def test_maximums_hold_for_the_instance_owner_too() -> None:
     with pytest.raises(DirectiveError):
         check(XFS.format("11GiB", "a"), limits(xfs=10), userid=OWNER)
@@ -160,7 +179,7 @@ def test_allowed_directives_never_exceed_the_maximum(
     dw = [text.format(f"{n}GiB", f"n{i}") for i, (text, n) in enumerate(asked)]
     xfs = sum(n for text, n in asked if text == XFS)
     lustre = sum(n for text, n in asked if text == LUSTRE)
-    fits = xfs <= maximum and lustre <= maximum * nodes
+    fits = maximum > 0 and xfs <= maximum and lustre <= maximum * nodes
     try:
         check(dw, limits(xfs=maximum, lustre=maximum), nodes)
     except DirectiveError:

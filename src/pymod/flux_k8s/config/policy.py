@@ -8,6 +8,7 @@ in GiB, for each file system type by itself:
 - A ``capacity`` of xfs, gfs2 or raw is that of one allocation, and each node gets one.
   The capacity of a Lustre file system is shared by the job's nodes, so it is divided by
   the least number of nodes that the job accepts.
+- With a limit of 0, no job gets storage of the type, however little it asks for.
 - The directives of a job with the same type count together: two directives are no way
   around the limit. ``create_persistent`` counts like ``jobdw``, and a directive from a
   preset counts like any other.
@@ -109,6 +110,11 @@ def _check_maximum(
                 f"asks for {share}; the limit is {maximum:.9g} GiB per node "
                 f"(rabbit.policy.maximums.{type})",
             )
+    if maximum == 0:
+        # They ask for 0 bytes, or name no capacity, and would get storage.
+        raise directives[0].wrong_value(
+            "type", f"no job gets storage of this type (rabbit.policy.maximums.{type})"
+        )
 
 
 def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
