@@ -23,8 +23,10 @@ test -n "${FLUX_JOB_ID:-}" ||
 # Read the job's eventlog, but for memos: its user may post as many as he likes. What is
 # looked for in it must be tied to the name of the event.
 eventlog_read () {
-    eventlog=$({ flux job eventlog --format=json "$FLUX_JOB_ID" || echo failed; } |
-        grep -v "^{\"timestamp\":[0-9.e+]*,\"name\":\"memo\"")
+    # What fails in the middle of a memo is to be told on a line of its own. In other
+    # locales than C, grep takes what it cannot decode for binary, and prints no more.
+    eventlog=$({ flux job eventlog --format=json "$FLUX_JOB_ID" || printf '\nfailed'; } |
+        LC_ALL=C grep -v "^{\"timestamp\":[0-9.e+]*,\"name\":\"memo\"")
     test "${eventlog##*failed}" ||
         die "cannot read the eventlog of the job, as root: see access.allow-root-owner"
 }

@@ -245,6 +245,20 @@ def test_a_job_whose_eventlog_root_may_not_see_is_an_error(
 
 
 @pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_a_flux_that_ends_in_the_middle_of_a_memo_is_an_error(
+    tmp_path: Path, name: str
+) -> None:
+    node = Node(tmp_path, [event("submit")])
+    with open(tmp_path / "eventlog", "a") as file:
+        file.write(event("memo", '{"x":"much')[:-1])
+    flux = tmp_path / "bin/flux"
+    flux.write_text(flux.read_text().replace("/eventlog ;;", "/eventlog; exit 137 ;;"))
+    status, error = node.run(name)
+    assert status == 1
+    assert "cannot read the eventlog of the job" in error
+
+
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
 def test_a_script_that_does_not_find_flux_says_where_it_looked(
     tmp_path: Path, name: str
 ) -> None:
