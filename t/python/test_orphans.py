@@ -11,13 +11,26 @@ from typing import Callable, Optional
 import pytest
 
 from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.orphans import LOOK_AGAIN, given_up
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58, workflow_name
+from rabbitsim.dws.options import Options, table
 from rabbitsim.flux import services
 from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.fluxion import MODULE as FLUXION
 from rabbitsim.system import VirtualSystem
-from support.service import HOUR, lines
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    XFS,
+    in_state,
+    lines,
+    long,
+    running,
+    settle,
+    started,
+)
 
 Done = Callable[[Optional[bool]], None]
 
@@ -129,6 +142,35 @@ def test_a_job_that_the_plugin_could_not_hold_loses_its_storage_at_its_end(
     system.loop.run(timeout=HOUR - 1.0)
     assert system.workflows()
     assert system.loop.run(lambda: not system.workflows(), LOOK_AGAIN + 10.0)
+
+
+def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its nodes have unmounted when it would be looked at again, but Fluxion does not
+    answer, so that it cannot end yet."""
+    options = Options(latency=table({"DataOut": 2 * LOOK_AGAIN}))
+    system = started(options=options)
+    spec = long([XFS, COPY_OUT], seconds=200, dw_release="unmounted")
+    jobid = system.instance.submit(spec)
+    running(system, jobid)
+    system.kill_module()
+    with monkeypatch.context() as context:
+        context.setattr(JobLister, "_take", lambda self, entry, held: None)
+        system.load_module()
+        system.loop.run(timeout=10.0)
+    system.instance.unload_plugin()
+    system.load_plugin()
+    broker_services = system.instance.broker._services
+    fluxion = broker_services[FLUXION]
+    broker_services[FLUXION] = lambda method, payload, user, respond: respond(
+        errno.EIO, "a fault", None
+    )
+    assert system.loop.run(in_state(system, "DataOut"), HOUR)
+    system.loop.run(timeout=LOOK_AGAIN)
+    assert system.instance.job(jobid).active
+    broker_services[FLUXION] = fluxion
+    settle(system)
 
 
 @pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])

@@ -80,6 +80,7 @@ class Orphans:
         self._release_share = release_share
         self._checked = False
         self._failing = False
+        self._not_ended: set[int] = set()
         self._controller = Controller[int](
             flux,
             self._release_if_ended,
@@ -108,6 +109,7 @@ class Orphans:
 
     def check_ended(self, jobid: int) -> None:
         """Find out whether a job that the plugin does not hold has ended."""
+        self._not_ended.discard(jobid)
         self._controller.add(jobid)
 
     async def _release_if_ended(self, jobid: int) -> Optional[float]:
@@ -126,8 +128,15 @@ class Orphans:
         eventlog = await self._eventlog(jobid)
         aborted = given_up(eventlog, self._settings.owner)
         self._failing = False
+        if jobid in self._not_ended and not self._is_stuck(jobid):
+            self._not_ended.discard(jobid)
+            return None  # the plugin holds the job after all
         if not (ended or aborted):
-            return LOOK_AGAIN if self._is_stuck(jobid) else None
+            if not self._is_stuck(jobid):
+                return None
+            self._not_ended.add(jobid)
+            return LOOK_AGAIN
+        self._not_ended.discard(jobid)
         if self._may_be_of_others(jobid) and workflow_name(jobid) not in eventlog:
             self._flux.log(
                 syslog.LOG_NOTICE,
