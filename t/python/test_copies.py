@@ -239,6 +239,28 @@ def test_the_end_of_copies_is_seen_where_no_watch_shows_it() -> None:
     assert told(system, jobid).endswith(lost("x"))
 
 
+def test_a_list_from_before_the_failure_says_nothing_about_the_copies() -> None:
+    copy_in = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
+    faults = (
+        DwsFault("DataIn", "stall", duration=25.0, directive=1),
+        DwsFault("DataOut", "copy", message="no space", directive=2),
+        DwsFault("DataOut", "stall", duration=15.0, directive=3),
+    )
+    options = Options(faults=faults, report_interval=10.0)
+    config = Config.parse({"stall_timeout": 20})
+    files = NoFiles(size=2**30)
+    system = started(options=options, files=files, config=config)
+
+    def fault(request: Request) -> Optional[Fault]:
+        watched = request.kind == NNFDATAMOVEMENT and request.verb == "watch"
+        return Fault(error=KubeError(403, "Forbidden", "no")) if watched else None
+
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    jobid = system.instance.submit(jobspec([XFS, copy_in, *COPIES_OUT[:2]], 1))
+    assert told(system, jobid).endswith("; " + lost("x"))
+
+
 def test_where_the_list_is_forbidden_the_data_is_given_up_at_once() -> None:
     system = system_of(*failing("x"), *going("y"))
     jobid = system.instance.submit(jobspec([XFS, *COPIES_OUT], 1))

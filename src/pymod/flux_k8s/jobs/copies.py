@@ -42,7 +42,10 @@ def await_copies(
         return Lookup()
     again = data.listed + LIST_VALID
     stale = now >= again if limit is None else data.listed < (deadline or now)
-    if data.going is None or stale:
+    # A list from before the Error, or from before the copies were made again, may lack
+    # data movements, or show them as they were.
+    begun = max(info.troubled_since or 0.0, view.rescued or 0.0)
+    if data.going is None or stale or data.listed < begun <= now:
         return ListMovements()
     if data.going and limit is None:
         return Wait(again if deadline is None else min(again, deadline))
