@@ -17,6 +17,7 @@ from flux_k8s.dws.workflowmarks import COPIES, copies_note, read_copies
 from flux_k8s.jobs.copies import LIST_VALID
 from flux_k8s.jobs.persistence import PERSISTENCE
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
@@ -259,6 +260,43 @@ def test_a_list_from_before_the_failure_says_nothing_about_the_copies() -> None:
     system.service_kube.faults = fault
     jobid = system.instance.submit(jobspec([XFS, copy_in, *COPIES_OUT[:2]], 1))
     assert told(system, jobid).endswith("; " + lost("x"))
+
+
+def test_a_copy_is_not_complete_since_teardown_has_deleted_what_failed() -> None:
+    """Another program requests Teardown while the watch hangs, and DWS deletes the data
+    movements one after the other."""
+    fault = DwsFault("DataOut", "copy", message="no", directive=1, node="rabbit-01")
+    system = system_of(fault, *going("y"))
+    jobid = system.instance.submit(jobspec([XFS, *COPIES_OUT], 4))
+    assert system.loop.run(in_state(system, "DataOut"), HOUR)
+    system.loop.run(timeout=GOES_ON - 10.0)
+    kube, store = system.service_kube, system.store
+    assert kube is not None
+    kube.silence_watches(WORKFLOW)
+    system.loop.call_later(HOUR, kube.drop_watches)
+
+    def fault_of(request: Request) -> Optional[Fault]:
+        if request.kind == NNFDATAMOVEMENT and request.verb == "list":
+            kube.faults = None
+            teardown = {"spec": {"desiredState": "Teardown"}}
+            store.merge_patch(WORKFLOW, "default", workflow_name(jobid), teardown)
+            for key in movements_that_failed(system):
+                store.delete(NNFDATAMOVEMENT, *key)
+        return None
+
+    kube.faults = fault_of
+    settle(system, DAY)
+    noted = [exception["note"] for exception in exceptions(system, jobid)]
+    assert any("$DW_JOB_p1/x to /lustre/x" in note for note in noted)
+
+
+def movements_that_failed(system: VirtualSystem) -> list[tuple[str, str]]:
+    """Namespace and name of each data movement that has failed."""
+    return [
+        (movement["metadata"]["namespace"], movement["metadata"]["name"])
+        for movement in system.store.list(NNFDATAMOVEMENT, None)["items"]
+        if movement.get("status", {}).get("status") == "Failed"
+    ]
 
 
 def test_where_the_list_is_forbidden_the_data_is_given_up_at_once() -> None:

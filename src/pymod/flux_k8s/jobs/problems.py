@@ -97,7 +97,8 @@ def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:
     """Whether there are copies out of which it is not known what became of them. DWS
     reports on one after the other, and on none after an Error, although it has begun
     them all."""
-    if view.state is not State.DataOut or view.complete or view.copies_noted:
+    copying = view.state is view.desired is State.DataOut and not view.deleting
+    if not copying or view.complete or view.copies_noted:
         return False
     over = view.given_up or info.aborted or has_ended_badly(info, view)
     if over or info.data_reported or info.failure is not None:

@@ -38,6 +38,7 @@ from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.pluginrequests import request_plugin
+from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
 from flux_k8s.jobs.staging import Staging
@@ -209,7 +210,7 @@ class Steps:
         elif isinstance(step, NoteGivenUp):
             await workflows.annotate(info, {GIVEN_UP: "true"})
         elif isinstance(step, NoteCopies):
-            await workflows.annotate(info, {COPIES: copies_note(info.data.copied)})
+            await self._note_copies(info)
         elif isinstance(step, KeepFailed):
             await self._keeping.keep_failed(info, step)
         elif isinstance(step, Warn):
@@ -237,6 +238,15 @@ class Steps:
         if info.token:
             self._tokens.unlink(info)
         self.staging.queue.forget(info)
+
+    async def _note_copies(self, info: WorkflowInfo) -> None:
+        """Write down what became of the copies. Another program may have requested
+        Teardown unseen: it deletes data movements, and the list of them may lack those
+        that failed. So the Workflow is read first."""
+        await self.workflows.lookup(info)
+        if info.view is not None and copies_unknown(info, info.view):
+            note = copies_note(info.data.copied)
+            await self.workflows.annotate(info, {COPIES: note})
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         marks: Mapping[str, str] = {}
