@@ -70,7 +70,6 @@ class Rescue:
             since = format_timestamp(self._flux.now())
             marks = {FAILED_UNTIL: None, RESCUED: since, COPIES: None}
             await self._workflows.annotate(info, marks)
-            info.data.going = None  # as listed before
             info.rescues += 1
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
             if info.logs_rescue:
