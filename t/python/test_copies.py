@@ -16,7 +16,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import COPIES, copies_note, read_copies
 from flux_k8s.jobs.copies import LIST_VALID
 from flux_k8s.jobs.persistence import PERSISTENCE
-from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
@@ -297,6 +297,26 @@ def movements_that_failed(system: VirtualSystem) -> list[tuple[str, str]]:
         for movement in system.store.list(NNFDATAMOVEMENT, None)["items"]
         if movement.get("status", {}).get("status") == "Failed"
     ]
+
+
+@pytest.mark.parametrize("config", [{}, {"keep_failed": "1h"}])
+def test_an_annotation_that_is_not_kept_does_not_hold_a_job(
+    config: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook, or another program, removes it."""
+    system = system_of(*failing("x"), config=config)
+    patch = system.store.merge_patch
+
+    def strip(kind: Kind, namespace: str, name: str, body: Any, **more: Any) -> Any:
+        if COPIES in (body.get("metadata", {}).get("annotations") or {}):
+            body = {"metadata": {"annotations": {COPIES: None}}}
+        return patch(kind, namespace, name, body, **more)
+
+    monkeypatch.setattr(system.store, "merge_patch", strip)
+    jobid = system.instance.submit(jobspec([XFS, *COPIES_OUT], 1))
+    settle(system, DAY)
+    (exception,) = exceptions(system, jobid)
+    assert lost("x (failed)", "y", "z") in exception["note"]
 
 
 def test_where_the_list_is_forbidden_the_data_is_given_up_at_once() -> None:

@@ -49,4 +49,4 @@ def await_copies(
         return ListMovements()
     if data.going and limit is None:
         return Wait(again if deadline is None else min(again, deadline))
-    return NoteCopies()
+    return None if data.noted else NoteCopies()

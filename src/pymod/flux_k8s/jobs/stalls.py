@@ -95,6 +95,7 @@ class Stalls:
             data.moved = self._flux.now()
         data.listed, data.digest, data.refused = requested_at, listed.digest, None
         data.going, data.copied = set(listed.going), listed.copied()
+        data.noted = False
         _leave(data, ended)
 
     async def _has_persisted(self, info: WorkflowInfo) -> bool:

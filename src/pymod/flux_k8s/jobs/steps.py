@@ -247,6 +247,7 @@ class Steps:
         if info.view is not None and copies_unknown(info, info.view):
             note = copies_note(info.data.copied)
             await self.workflows.annotate(info, {COPIES: note})
+            info.data.noted = True
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         marks: Mapping[str, str] = {}

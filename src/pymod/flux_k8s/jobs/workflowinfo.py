@@ -116,6 +116,8 @@ class DataProgress:
             when none of them is left: what became of them is not known then.
         copied: by the number of the directive, whether all data movements of a copy_out
             of which none was going have succeeded.
+        noted: that was written down on the Workflow. Another program may have removed
+            it at once.
     """
 
     moved: Optional[float] = None
@@ -124,6 +126,7 @@ class DataProgress:
     refused: Optional[float] = None
     going: Optional[set[str]] = None
     copied: dict[int, bool] = field(default_factory=dict)
+    noted: bool = False
 
 
 @slotted
