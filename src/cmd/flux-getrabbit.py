@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any, Iterable, Iterator
 
 from flux_k8s.command import CommandError, load_mapping, parser, run
@@ -114,11 +115,13 @@ def of_job(handles: Iterable[Any], text: str) -> tuple[str, ...]:
     except ValueError:
         raise CommandError(f"not the ID of a job: {text}") from None
     for handle in handles:
+        # base: or job-info reads the eventlog for each key, to apply its updates.
+        lookup = partial(job_kvs_lookup, handle, jobid, base=True)
         try:
-            if job_kvs_lookup(handle, jobid, keys=["jobspec"], original=True) is None:
+            if lookup(keys=["jobspec"], original=True) is None:
                 continue
-            recorded = job_kvs_lookup(handle, jobid, keys=[getrabbit.RECORD])
-            R = job_kvs_lookup(handle, jobid, keys=["R"])
+            recorded = lookup(keys=[getrabbit.RECORD])
+            R = lookup(keys=["R"])
         except PermissionError:
             raise CommandError(f"job {text} is not yours") from None
         rabbits = "" if recorded is None else str(recorded[getrabbit.RECORD])
