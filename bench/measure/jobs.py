@@ -156,8 +156,10 @@ def hundred_rows(
     runs: list[dict[str, Any]],
     plain: dict[str, Any],
     floor: Optional[Floor] = None,
+    taken: str = "",
 ) -> Iterator[Row]:
-    """Rows about a hundred jobs at once, where DWS takes its time."""
+    """Rows about a hundred jobs at once, where DWS takes its time. ``taken`` says what
+    has taken processor time."""
     late = median(percentile(run["added"], 99) for run in runs)
     yield Row(
         section,
@@ -167,7 +169,7 @@ def hundred_rows(
         "s",
         EACH_OF_A_HUNDRED,
         f"median over the jobs; p99 {late:.2f} s ({len(runs)} runs). DWS as fast as "
-        f"the real one. Jobs without #DW take {median(durations(plain)):.2f} s",
+        f"the real one. Jobs without #DW take {median(durations(plain)):.2f} s{taken}",
         floor=floor,
     )
 

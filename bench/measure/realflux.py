@@ -69,13 +69,24 @@ def at_once(bench: Bench) -> Iterator[Row]:
     with running_system(bench, "recorded") as (system, flux):
         run(system, flux, 10)
         plain = flux.call("jobs", count=100, directive=False)
+        before = flux.call("threads"), flux.call("module_threads")
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
+        after = flux.call("threads"), flux.call("module_threads")
+    broker, module = (
+        _by_thread([_taken(then, now, 100 * repeat)])
+        for then, now in zip(before, after)
+    )
+    server = statistics.mean(run["server_cpu"] for run in hundreds) * 10.0
+    taken = (
+        f". Processor time per job in ms, by thread: broker {broker}; module {module};"
+        f" API server and DWS {server:.1f}"
+    )
     added = floors.flux_added(ideal, median(durations(plain)))
-    yield from hundred_rows(REAL_FLUX, AT_ONCE, hundreds, plain, added)
+    yield from hundred_rows(REAL_FLUX, AT_ONCE, hundreds, plain, added, taken)
     count = bench.number(1000, 200)
     ideal = list(floors.ideal_runs(bench, NODES, 0.0, count, 1))
     thousands, processor, memory = [], [], []
-    broker: list[Threads] = []
+    brokers: list[Threads] = []
     with running_system(bench, 0.0) as (system, flux):
         run(system, flux, 10)
         before = flux.call("threads")
@@ -89,7 +100,7 @@ def at_once(bench: Bench) -> Iterator[Row]:
             thousands.append(run(system, flux, count))
             after = flux.call("settle", seconds=2.0)
             processor.append((thousands[-1]["module"] + after) / count * 1e3)
-            broker.append(_taken(before, flux.call("threads"), count))
+            brokers.append(_taken(before, flux.call("threads"), count))
             memory.append(flux.call("memory"))
         modules = _taken(modules, flux.call("module_threads"), count * repeat)
     yield from rate_rows(REAL_FLUX, AT_ONCE, hundreds, None)
@@ -107,9 +118,9 @@ def at_once(bench: Bench) -> Iterator[Row]:
         REAL_FLUX,
         AT_ONCE,
         f"broker processor time per job, {count:,} at once",
-        [sum(taken.values()) for taken in broker],
+        [sum(taken.values()) for taken in brokers],
         "ms",
-        note=f"by thread: {_by_thread(broker)}; without #DW: {_by_thread([unladen])}",
+        note=f"by thread: {_by_thread(brokers)}; without #DW: {_by_thread([unladen])}",
     )
     what = f"module RSS after {count:,} at once"
     yield Row(REAL_FLUX, AT_ONCE, what, memory, "MiB")
