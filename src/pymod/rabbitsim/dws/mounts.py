@@ -7,7 +7,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Iterable, Optional
 
-from flux_k8s.ports import CLIENTMOUNT, COMPUTES, NNF_GROUP, SERVERS, Json
+from flux_k8s.dws.datamovement import DIRECTIVE_LABEL
+from flux_k8s.ports import CLIENTMOUNT, COMPUTES, SERVERS, Json
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Key, key_of
@@ -232,7 +233,7 @@ def _client_mounts(task: Task) -> list[tuple[Key, Json]]:
         obj = task.cluster.get(*key) if key.kind == CLIENTMOUNT else None
         if obj is None:
             continue
-        if obj["metadata"]["labels"].get(f"{NNF_GROUP}/directive_index") == index:
+        if obj["metadata"]["labels"].get(DIRECTIVE_LABEL) == index:
             found.append((key, obj))
     return found
 

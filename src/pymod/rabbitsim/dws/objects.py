@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from flux_k8s.dws.datamovement import DIRECTIVE_LABEL, STATE_LABEL
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP, Json
 
 WORKFLOW_FINALIZERS = (f"{DWS_GROUP}/workflow", f"{NNF_GROUP}/nnf_workflow")
@@ -113,7 +114,7 @@ def workflow_labels(workflow: Json, index: Optional[int] = None) -> dict[str, st
         f"{DWS_GROUP}/workflow.uid": meta["uid"],
     }
     if index is not None:
-        labels[f"{NNF_GROUP}/directive_index"] = str(index)
+        labels[DIRECTIVE_LABEL] = str(index)
         labels[f"{NNF_GROUP}/job_id"] = str(workflow["spec"]["jobID"])
     return labels
 
@@ -168,7 +169,7 @@ def client_mount(
         f"{NNF_GROUP}/target_owner_uid": target.uid,
     }
     if rabbit:
-        labels[f"{NNF_GROUP}/teardown_state"] = "PostRun"
+        labels[STATE_LABEL] = "PostRun"
     return {
         "metadata": {
             "name": f"{meta['namespace']}-{base}-{suffix}",

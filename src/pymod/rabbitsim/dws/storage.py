@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Collection, Optional
 
+from flux_k8s.dws.datamovement import DIRECTIVE_LABEL
 from flux_k8s.ports import (
     CLIENTMOUNT,
     DIRECTIVEBREAKDOWN,
@@ -286,7 +287,7 @@ def note_harm(task: Task, what: str) -> None:
         if clientmount is None or not _holds(clientmount):
             continue
         metadata = clientmount["metadata"]
-        index = metadata["labels"].get(f"{NNF_GROUP}/directive_index")
+        index = metadata["labels"].get(DIRECTIVE_LABEL)
         since = parse_timestamp(metadata["creationTimestamp"]) or 0.0
         if index == str(task.index) and task.world.ledger.reaches(key.namespace, since):
             task.world.harm[task.name, key.namespace] = what
@@ -330,7 +331,7 @@ def remove_children(
         if key.kind in kinds and key not in spared:
             obj = task.cluster.get(*key)
             labels = (obj or {}).get("metadata", {}).get("labels") or {}
-            if labels.get(f"{NNF_GROUP}/directive_index") == index:
+            if labels.get(DIRECTIVE_LABEL) == index:
                 left.append(key)
     remove_all(task.cluster, task.tracked, left)
     return not left
@@ -423,7 +424,7 @@ def _destroy(task: Task) -> Outcome:
                 "metadata": {
                     "labels": {
                         **Owner.of(task.workflow).labels(),
-                        f"{NNF_GROUP}/directive_index": str(task.index),
+                        DIRECTIVE_LABEL: str(task.index),
                         f"{NNF_GROUP}/job_id": str(task.workflow["spec"]["jobID"]),
                     },
                     "ownerReferences": Owner.of(task.workflow).references(),

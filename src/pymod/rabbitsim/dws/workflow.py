@@ -286,16 +286,17 @@ def _outcomes(
             outcome = _checked(task)
         else:
             outcome = DRIVERS[tracked.state](task)
-        together, copying = tracked.state in _TOGETHER, tracked.state in _COPYING
+        copying = tracked.state in _COPYING
+        in_order = copying or tracked.state in _TOGETHER
         if outcome.status == "Error" and not copying:
             return {position: outcome}
         waits = any(before.status != "Completed" for before in outcomes.values())
-        if (together or copying) and waits and not entry["completed"]:
+        if in_order and waits and not entry["completed"]:
             outcome = running("waiting")
         elif trouble is not None and outcome.status in ("Completed", "Running"):
             outcome = trouble
         outcomes[position] = outcome
-        if outcome.status == "Error" and not (together or copying):
+        if outcome.status == "Error" and not in_order:
             break
         if tracked.state in _IN_TURN and outcome.status != "Completed":
             break
