@@ -8,6 +8,7 @@ usage: kube.py KUBECONFIG SECONDS COMMAND: at most for so long
     create PLURAL              the JSON object of standard input
     may-create PLURAL          whether it would be made, which it is not
     delete PLURAL NAME
+    remove PLURAL NAME         the same, whatever finalizers it has
     summary                    one line for each Workflow
     version                    changes with each object that is created or changed
     enable RABBIT              as an administrator does after an abort
@@ -341,6 +342,11 @@ def main() -> None:
     elif command == "delete":
         plural, name = words
         cluster.delete(f"namespaces/default/{plural}/{name}")
+    elif command == "remove":
+        plural, name = words
+        cluster.delete(f"namespaces/default/{plural}/{name}")
+        no_finalizers = {"metadata": {"finalizers": None}}
+        cluster.patch(f"namespaces/default/{plural}/{name}", no_finalizers)
     elif command == "summary":
         for workflow in cluster.list("workflows")["items"]:
             print(summary(workflow))

@@ -152,6 +152,22 @@ test_expect_success 'data that does not go out is told, after the end of the job
     data_may_go &&
     no_workflows
 '
+test_expect_success 'who waits for data whose Workflow is deleted unseen is told, too' '
+    gate_shut DataOut &&
+    unseen=$(storage_job 10) &&
+    in_dataout $unseen &&
+    before=$(flux submit --dependency=dws-out:$unseen true) &&
+    module_kill &&
+    kube remove workflows "$(workflow $unseen)" &&
+    ! flux job wait-event -q -t 1 $before clean &&
+    flux module load dws &&
+    wait_event $before clean &&
+    job_exception $before dependency "was deleted under the job" &&
+    later=$(flux submit --dependency=dws-out:$unseen true) &&
+    wait_event $later clean &&
+    data_may_go &&
+    no_workflows
+'
 test_expect_success 'a job with a container keeps its nodes' '
     contained=$(flux submit -N1 -S dw_release=unmounted \
         -S dw="#DW jobdw type=xfs capacity=1GiB name=p1 requires=copy-offload" true) &&

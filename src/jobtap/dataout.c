@@ -97,15 +97,13 @@ static void look_up (struct dws_target *target)
         repeat (target, NULL);
 }
 
-/* Return true if the module is to report yet, as far as is known here: events
- * from before a restart count as not posted.
+/* The epilog of an active job does not end before there is one of the records.
  */
-static bool is_awaited (struct dws *dws, flux_jobid_t id)
+static bool is_active (struct dws *dws, flux_jobid_t id)
 {
     int state = dws_job_state (dws, id);
 
-    return (state != 0 && state != FLUX_JOB_STATE_INACTIVE)
-        || flux_jobtap_job_event_posted (dws->p, id, DWS_RELEASED) == 1;
+    return state != 0 && state != FLUX_JOB_STATE_INACTIVE;
 }
 
 static void record_cb (flux_future_t *f, void *arg)
@@ -119,7 +117,7 @@ static void record_cb (flux_future_t *f, void *arg)
     fate = dws_fate_by_record (f, reason, sizeof (reason));
     answered (target, f, fate, reason);
     if (fate == DWS_FATE_OPEN
-        && !is_awaited (dws, target->id)
+        && !is_active (dws, target->id)
         && dws_turn_ask (dws,
                          &target->f,
                          dws_fate_ask_release (dws, target->id),
@@ -138,6 +136,8 @@ static void release_cb (flux_future_t *f, void *arg)
     dws_turn_answered (target->dws, &target->f);
     fate = dws_fate_by_release (target, f, reason, sizeof (reason));
     answered (target, f, fate, reason);
+    if (fate == DWS_FATE_OPEN && dws_fate_report (target->dws, target->id) < 0)
+        repeat (target, NULL);
     flux_future_destroy (f);
 }
 
@@ -325,6 +325,16 @@ void dws_dataout_ended (struct dws *dws, flux_jobid_t id)
             dws_turn_forget (dws, &target->f);
             dws_turn_add (target);
         }
+    }
+}
+
+void dws_dataout_resume (struct dws *dws)
+{
+    struct dws_target *target = NULL;
+
+    while (dws->dataout && (target = dws_target_next (dws, target))) {
+        if (target->fate == DWS_FATE_OPEN && !is_active (dws, target->id))
+            dws_turn_add (target);
     }
 }
 

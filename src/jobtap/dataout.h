@@ -41,6 +41,12 @@ enum dws_fate dws_fate_by_release (struct dws_target *target,
                                    char *reason,
                                    size_t size);
 
+/* Have the module report what became of the data of such a job, also if it
+ * knows nothing of it any more. A module that is loaded later is to be asked
+ * again. Return -1 with errno set if the request cannot be sent.
+ */
+int dws_fate_report (struct dws *dws, flux_jobid_t id);
+
 /* dataout.c: the turns of the targets.
  */
 
@@ -63,5 +69,8 @@ void dws_dataout_report (struct dws *dws,
 
 /* A job has ended: the module may have written its record without a report. */
 void dws_dataout_ended (struct dws *dws, flux_jobid_t target);
+
+/* The module said hello: it may have missed the end of a Workflow. */
+void dws_dataout_resume (struct dws *dws);
 
 #endif // !DWS_DATAOUT_H

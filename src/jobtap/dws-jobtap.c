@@ -39,6 +39,9 @@
  *   dws.post_run   {"jobid":I "run_started":b}  when no task runs any more
  *   dws.teardown   {"jobid":I}
  *   dws.abort      {"jobid":I}
+ *   dws.report_data  {"jobid":I}  without a response: jobs wait for the data of
+ *                  a job that ended before it was out; job-manager.dws.data-out
+ *                  follows, also if the module knows nothing of it any more
  *   dws.hello      {}  the plugin is loaded, and knows what each job waits for
  *
  * Each may be sent any number of times. ENOSYS (no module), EAGAIN (its
@@ -73,7 +76,8 @@
  *       From the module when it starts, and when it gets dws.hello. Answered by
  *       some jobs, {"jobs":[...] "cursor"?I}; with "cursor" there are more,
  *       which a hello with that cursor gets. What these jobs wait for is sent
- *       again, and with the first ones each dws.abort that was not answered.
+ *       again, and with the first ones each dws.abort that was not answered,
+ *       and dws.report_data.
  *       Of each:
  *       "id":I
  *       "userid":I             the user of the job

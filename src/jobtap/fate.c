@@ -98,6 +98,19 @@ enum dws_fate dws_fate_by_record (flux_future_t *f, char *reason, size_t size)
     return errno == ENOENT ? DWS_FATE_OPEN : DWS_FATE_UNKNOWN;
 }
 
+int dws_fate_report (struct dws *dws, flux_jobid_t id)
+{
+    flux_future_t *f = flux_rpc_pack (dws->h,
+                                      "dws.report_data",
+                                      0,
+                                      FLUX_RPC_NORESPONSE,
+                                      "{s:I}",
+                                      "jobid", (json_int_t)id);
+
+    flux_future_destroy (f);
+    return f ? 0 : -1;
+}
+
 enum dws_fate dws_fate_by_release (struct dws_target *target,
                                    flux_future_t *f,
                                    char *reason,

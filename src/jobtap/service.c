@@ -442,8 +442,10 @@ static void hello_cb (flux_t *h,
     }
     json_decref (hello.jobs);
     dws->module_away = false;
-    if (first)
+    if (first) {
         dws_abort_resume (dws);
+        dws_dataout_resume (dws);
+    }
     for (size_t i = 0; i < hello.count; i++) {
         if ((job = dws_job_lookup (dws, hello.ids[i])))
             dws_job_resume (job);

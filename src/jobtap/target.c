@@ -142,6 +142,17 @@ struct dws_target *dws_target_find (struct dws *dws,
     return target;
 }
 
+struct dws_target *dws_target_next (struct dws *dws, struct dws_target *target)
+{
+    struct dws_bucket *buckets = dws->dataout->buckets;
+    struct dws_bucket *b = target ? bucket (dws, target->id) + 1 : buckets;
+    struct dws_target *next = target ? LIST_NEXT (target, link) : NULL;
+
+    for (; !next && b < buckets + DWS_TARGET_BUCKETS; b++)
+        next = LIST_FIRST (b);
+    return next;
+}
+
 static void target_destroy (struct dws_target *target)
 {
     LIST_REMOVE (target, link);

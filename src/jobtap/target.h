@@ -79,6 +79,9 @@ struct dws_target *dws_target_find (struct dws *dws,
                                     struct dws_target *target,
                                     flux_jobid_t id);
 
+/* Return the first target of all, or the one after 'target'. */
+struct dws_target *dws_target_next (struct dws *dws, struct dws_target *target);
+
 /* Create the target of a waiter of 'userid', unless it is there, and attach the
  * waiter to it.
  */

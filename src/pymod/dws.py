@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """dws: the broker module that drives Data Workflow Services.
 
-Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``, ``dws.abort``
-and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC Interface", and
-:mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``. Users may send ``dws.job-list``,
-``dws.job-show``, ``dws.rabbit-list``, ``dws.rescue`` and ``dws.rules``, the instance
-owner also ``dws.metrics``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``
-(:mod:`flux_k8s.jobs.queries`). The service
+Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``, ``dws.abort``,
+``dws.report_data`` and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC Interface",
+:mod:`flux_k8s.jobs.unreported` and :mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``.
+Users may send ``dws.job-list``, ``dws.job-show``, ``dws.rabbit-list``, ``dws.rescue``
+and ``dws.rules``, the instance owner also ``dws.metrics``, ``dws.rabbit-disable`` and
+``dws.rabbit-enable`` (:mod:`flux_k8s.jobs.queries`). The service
 (:mod:`flux_k8s.jobs.service`) handles these requests in a child process of the module.
 The module relays them. It answers ``config-reload`` itself, and ``dws.stats-get`` while
 no service is ready.

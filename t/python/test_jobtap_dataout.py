@@ -285,16 +285,72 @@ def test_a_job_waits_for_data_that_goes_out_after_its_job(
     assert job.state == SCHED
 
 
-def test_the_mark_counts_before_it_is_in_the_kvs(manager: JobManager) -> None:
-    target = ended(manager, moving=True)
-    target.eventlog = [e for e in target.eventlog if e["name"] != "dws_released"]
-    waiting(manager, 2, 1)
-
-
 def test_the_mark_counts_after_a_restart(manager: JobManager) -> None:
     ended(manager, moving=True)
     manager.restart()
     waiting(manager, 2, 1)
+
+
+def asked_for_reports(manager: JobManager) -> list[int]:
+    """The jobs that the module is to report on; it takes the requests."""
+    topic = "dws.report_data"
+    count = manager.topics().count(topic)
+    return [manager.take(topic)[0]["jobid"] for _ in range(count)]
+
+
+def test_the_module_is_asked_for_a_report_on_a_job_that_ended_before_its_data_was_out(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "epilog")
+    waiting(manager, 2, 1)
+    assert not asked_for_reports(manager)
+    manager.request("epilog-remove", {"id": 1, "data": "moving"})
+    manager.settle()
+    assert asked_for_reports(manager) == [1]
+    waiting(manager, 3, 1)
+    assert not asked_for_reports(manager)
+
+
+def test_a_module_that_says_hello_is_asked_for_the_reports_that_are_missing(
+    manager: JobManager,
+) -> None:
+    ended(manager, moving=True)
+    waiting(manager, 2, 1)
+    manager.submit(3, {"dw": "#DW b"})
+    waiting(manager, 4, 3)
+    assert asked_for_reports(manager) == [1]
+    for _ in range(2):
+        manager.request("hello", {})
+        manager.settle()
+        assert asked_for_reports(manager) == [1]
+    tell(manager)
+    manager.request("hello", {})
+    manager.settle()
+    assert not asked_for_reports(manager)
+
+
+def test_what_was_recorded_is_found_when_the_module_says_hello(
+    manager: JobManager,
+) -> None:
+    """It died between the record and the report."""
+    target = ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    target.record = OUT
+    manager.request("hello", {})
+    manager.settle()
+    assert job.state == SCHED
+
+
+def test_a_report_that_cannot_be_asked_for_is_asked_for_again(
+    manager: JobManager,
+) -> None:
+    ended(manager, moving=True)
+    manager.unsendable["dws.report_data"] = 1
+    waiting(manager, 2, 1)
+    assert not asked_for_reports(manager)
+    manager.advance(2.0)
+    manager.settle()
+    assert asked_for_reports(manager) == [1]
 
 
 def test_data_that_is_lost_fails_who_waits_for_it(manager: JobManager) -> None:
@@ -560,7 +616,7 @@ def test_many_jobs_are_told_in_portions(manager: JobManager) -> None:
         assert submit(manager, jobid, 1) is None
     manager.settle()
     jobs = [manager.jobs[jobid] for jobid in range(2, 302)]
-    assert manager.sent["job-info.lookup"] == 1
+    assert manager.sent["job-info.lookup"] == 2 and asked_for_reports(manager) == [1]
     manager.request("data-out", {"id": 1})
     for portion in range(1, 10):
         manager.advance(0)

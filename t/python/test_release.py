@@ -410,6 +410,75 @@ def test_a_workflow_that_is_deleted_after_the_end_of_its_job_is_reported() -> No
     assert "was deleted under the job" in record(system, jobid)["errstr"]
 
 
+def delete_unseen(system: VirtualSystem, jobid: int) -> None:
+    """Delete a job's Workflow while no module is loaded, finalizers and all."""
+    name = workflow_name(jobid)
+    gone: Json = {"metadata": {"finalizers": None}}
+    system.store.merge_patch(WORKFLOW, "default", name, gone)
+    system.store.delete(WORKFLOW, "default", name)
+    assert not system.workflows()
+
+
+@pytest.mark.parametrize("when", ["before", "while away", "after"])
+def test_who_waits_for_data_whose_workflow_was_deleted_unseen_fails(when: str) -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    waits = []
+    if when == "before":
+        waits.append(submit(system, "", **depends_on(jobid)))
+    run_until_inactive(system, jobid)
+    system.kill_module()
+    if when == "while away":
+        waits.append(submit(system, "", **depends_on(jobid)))
+    delete_unseen(system, jobid)
+    system.load_module()
+    system.loop.run(timeout=30.0)
+    if when == "after":
+        waits.append(submit(system, "", **depends_on(jobid)))
+    settle(system)
+    lost = f"Workflow {workflow_name(jobid)} was deleted under the job"
+    assert lost in record(system, jobid)["errstr"]
+    assert reports(system) == [{"id": jobid, "success": False}]
+    (exception,) = exceptions(system, *waits)
+    assert exception["type"] == "dependency" and lost in exception["note"]
+    assert not list(system.service._jobs)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_who_waits_for_a_job_whose_module_died_at_its_release_is_told(
+    deleted: bool,
+) -> None:
+    system = slow(plugin_conf={"epilog-timeout": 60.0})
+    jobid = submit(system, **UNMOUNTED)
+    waits = submit(system, "", **depends_on(jobid))
+    running(system, jobid)
+    restore = fail(system, "job-manager", errno.ENOSYS)
+    noted = "rabbit_nodes_released"
+    kvs = system.instance.job(jobid).kvs
+    assert system.loop.run(lambda: noted in kvs, timeout=HOUR)
+    system.kill_module()
+    restore()
+    run_until_inactive(system, jobid)
+    if deleted:
+        delete_unseen(system, jobid)
+    system.load_module()
+    run_until_inactive(system, waits)
+    assert bool(exceptions(system, waits)) is deleted
+    assert record(system, jobid)["success"] is not deleted
+    settle(system)
+
+
+def test_a_report_is_not_asked_for_twice_of_data_that_is_out() -> None:
+    """The request may come when the job is forgotten already."""
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    settle(system)
+    system.service.request("report_data", {"jobid": jobid}, lambda *answer: None)
+    settle(system)
+    assert record(system, jobid) == {"success": True}
+    assert reports(system) == [{"id": jobid, "success": True}]
+
+
 def test_a_workflow_that_others_take_over_is_reported_and_keeps_its_storage() -> None:
     system = slow()
     jobids = [submit(system, (ALL, COPY_OUT), **UNMOUNTED) for _ in range(2)]

@@ -32,7 +32,10 @@ from flux.message import Message
 
 from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES
 
-PLUGIN = ("create", "setup", "post_run", "teardown", "abort", "hello", "stats-get")
+PLUGIN = (
+    *("create", "setup", "post_run", "teardown", "abort", "report_data", "hello"),
+    "stats-get",
+)
 """The methods for the plugin and the instance owner."""
 
 METHODS = MappingProxyType(

@@ -14,6 +14,7 @@ import base64
 import errno
 import json
 import syslog
+from typing import Optional
 
 from flux_k8s.control.coroutines import call
 from flux_k8s.jobs.losses import late_nodes
@@ -128,19 +129,33 @@ class DataReports:
         text = "; ".join(filter(None, (outcome, note)))
         self._flux.log(syslog.LOG_ERR if loss else fair, f"{f58(info.jobid)}: {text}")
 
+    async def is_recorded(self, jobid: int) -> bool:
+        """Whether it is recorded what became of the data of a job.
+
+        Raises:
+            RpcError: a request to Flux failed, and is to be repeated.
+        """
+        return await self._recorded(jobid) is not None
+
     async def _with_reason(self, jobid: int, loss: str) -> str:
         """The loss as it is recorded already, if that ends with ``loss``: a module that
         was loaded before knew the reason, which is lost with it, or that the job did
         not run."""
+        record = await self._recorded(jobid)
+        recorded: str = (record or {}).get("errstr", "")
+        return recorded if recorded.endswith(loss) else loss
+
+    async def _recorded(self, jobid: int) -> Optional[Json]:
+        """The record of a job's data; None if it has none, or was purged."""
         payload = {"id": jobid, "keys": [KEY], "flags": 0}
         try:
             answer = await call(self._flux.rpc, "job-info.lookup", payload)
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
-            return loss
-        recorded = json.loads(answer[KEY]).get("errstr", "")
-        return recorded if recorded.endswith(loss) else loss
+            return None
+        record: Json = json.loads(answer[KEY])
+        return record
 
     async def _notify_plugin(self, jobid: int, loss: str) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads

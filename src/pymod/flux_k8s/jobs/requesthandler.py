@@ -52,11 +52,13 @@ class RequestHandler:
         scope: JobScope,
         in_use: InUse,
         relist_jobs: Callable[[], None],
+        ask_for_report: Callable[[int], None],
         setup_reader: Optional[SetupReader] = None,
     ) -> None:
         """
         Args:
             relist_jobs: lists the jobs of the plugin again.
+            ask_for_report: has it reported what became of the data of a job.
             setup_reader: reads R where requests may be
                 :class:`~flux_k8s.jobs.requests.LargeSetup`.
         """
@@ -66,6 +68,7 @@ class RequestHandler:
         self._scope = scope
         self._in_use = in_use
         self._relist_jobs = relist_jobs
+        self._ask_for_report = ask_for_report
         self._setup_reader = setup_reader
         self._methods: Mapping[str, Callable[[Any], Json]] = {
             "create": self._create,
@@ -73,6 +76,7 @@ class RequestHandler:
             "post_run": self._post_run,
             "teardown": self._teardown,
             "abort": self._abort,
+            "report_data": self._report_data,
             "hello": self._hello,
         }
 
@@ -163,6 +167,10 @@ class RequestHandler:
         jobid = read_jobid(payload, "dws.abort")
         info = self._release(jobid, abandoned=True, aborted=True)
         self._in_use.drain_after_silence(info)
+        return SUCCESS
+
+    def _report_data(self, payload: Any) -> Json:
+        self._ask_for_report(read_jobid(payload, "dws.report_data"))
         return SUCCESS
 
     def _release(self, jobid: int, **how: bool) -> WorkflowInfo:

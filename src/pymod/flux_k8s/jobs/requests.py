@@ -22,7 +22,7 @@ from flux_k8s.jobs.work import Work
 from flux_k8s.json_reader import Reader, check_extent
 from flux_k8s.rfc.jobid import f58
 
-RELEASING = frozenset({"post_run", "teardown", "abort"})
+RELEASING = frozenset({"post_run", "teardown", "abort", "report_data"})
 
 LARGE = 128 * 1024
 """A ``dws.setup`` of more bytes is not parsed in the process of the service."""

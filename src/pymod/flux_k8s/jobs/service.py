@@ -38,6 +38,7 @@ from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.ports import WORKFLOW, Flux, Json, Kube
@@ -132,10 +133,18 @@ class Service:
         )
         release = steps.release_share
         self._orphans = Orphans(flux, settings, jobs, outage, scope, release)
-        self.workflows = WorkflowWatch(jobs, self._orphans, outage, scope)
+        self._unreported = unreported = Unreported(flux_of_job, jobs, outage, scope)
+        self.workflows = WorkflowWatch(jobs, self._orphans, unreported, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
         self._requests = RequestHandler(
-            flux, settings, jobs, scope, steps.in_use, self._lister.relist, setup_reader
+            flux,
+            settings,
+            jobs,
+            scope,
+            steps.in_use,
+            self._lister.relist,
+            unreported.ask,
+            setup_reader,
         )
         self._queries = Queries(
             flux,
@@ -184,6 +193,7 @@ class Service:
         self._machine.stop()
         self._lister.stop()
         self._orphans.stop()
+        self._unreported.stop()
         self.workflows.stop()
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
@@ -259,6 +269,7 @@ class Service:
                 self._orphans.check_ended(job.info.jobid)
         self.workflows.see_unclaimed()
         self._orphans.check()
+        self._unreported.check()
         self._machine.jobs_changed()
 
     def _report_busy(self, job: Job) -> None:

@@ -10,6 +10,7 @@ from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.ports import WORKFLOW, Json, Kube, KubeError, Watch
 from flux_k8s.rfc.jobid import jobid_of_workflow
 
@@ -18,10 +19,16 @@ class WorkflowWatch:
     """Implements :class:`flux_k8s.ports.WatchHandler` for Workflows."""
 
     def __init__(
-        self, jobs: JobTable, orphans: Orphans, outage: Outage, scope: JobScope
+        self,
+        jobs: JobTable,
+        orphans: Orphans,
+        unreported: Unreported,
+        outage: Outage,
+        scope: JobScope,
     ) -> None:
         self._jobs = jobs
         self._orphans = orphans
+        self._unreported = unreported
         self._outage = outage
         self._scope = scope
         self._watch: Optional[Watch] = None
@@ -63,6 +70,7 @@ class WorkflowWatch:
                 self._jobs.changed(job)
         self._outage.note_watch(WORKFLOW, None)
         self._orphans.check()
+        self._unreported.check()
 
     def trouble(self, error: KubeError) -> None:
         """The watch is interrupted."""
