@@ -41,6 +41,7 @@ def _parse(text: str) -> Optional[float]:
     return time if 0.0 <= time < _END else None
 
 
+@lru_cache(maxsize=8192)  # a Workflow has the same ones with each request again
 def format_timestamp(time: float) -> str:
     """The time stamp of a UNIX time, with microseconds."""
     stamp = datetime.fromtimestamp(time, timezone.utc)
