@@ -24,7 +24,8 @@ from flux_k8s.config.table import Config, parse_fsd
 from flux_k8s.dws import directives, getrabbit, mapping
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.dws.directivebreakdown import requested_nodes
-from flux_k8s.dws.workflowview import WorkflowView, parse_go_duration
+from flux_k8s.dws.goduration import parse_go_duration
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, show
 from flux_k8s.jobs.answers import read_token, refusal
 from flux_k8s.jobs.hello import held_job

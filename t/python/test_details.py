@@ -16,7 +16,8 @@ import pytest
 
 from flux_k8s.control.coroutines import call, drive
 from flux_k8s.dws.workflowmarks import KEPT_FOR, RESCUED
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobfacts
 from flux_k8s.jobs.reconciler import DETAILS, DETAILS_OF_COPIES
 from flux_k8s.ports import WORKFLOW, Json, KubeError

@@ -16,7 +16,8 @@ from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.storageusage import Allocations, StorageUsage
 from flux_k8s.dws.workflowmarks import REQUESTED
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo

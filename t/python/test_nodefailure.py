@@ -23,7 +23,8 @@ from flux_k8s.dws.nodefailure import (
     survey_storage,
     tolerated,
 )
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.hello import held_job
 from flux_k8s.ports import Json

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.nodefailure import Survey, computes_patch, survey_storage, tolerated
-from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.jobs.step import (
     Exclude,
     Fail,

@@ -13,7 +13,7 @@ import pytest
 from flux_k8s.broker.querybounds import QUERY_BYTES
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
-from flux_k8s.dws.workflowview import STATES
+from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.jobs import heldqueries, jobqueries, jobrows, metrics, queries
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.requests import Sender

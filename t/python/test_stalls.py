@@ -16,11 +16,13 @@ from dwscli.page import limit_line
 from flux_k8s.config.table import Config
 from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.datamovement import parse
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import progresswatch, records
+from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.step import Fail, ListMovements, Lookup, Record, Step, Wait
 from flux_k8s.jobs.workflow import next_step
-from flux_k8s.jobs.workflowinfo import DataProgress, Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.files import NoFiles

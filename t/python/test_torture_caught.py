@@ -13,7 +13,8 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws import cleanup
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import problems, reconciler, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans

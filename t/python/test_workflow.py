@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse
+from flux_k8s.dws.goduration import parse_go_duration
 from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.jobs.step import (
     Advance,
     Allocate,

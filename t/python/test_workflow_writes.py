@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED
-from flux_k8s.dws.workflowview import (
-    FINALIZER,
+from flux_k8s.dws.workflowmarks import (
+    INSTANCE,
     LONGEST_NOTE,
-    State,
+    REQUESTED,
     requested_note,
     requested_times,
 )
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table

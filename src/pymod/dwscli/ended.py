@@ -19,7 +19,9 @@ from dwscli.instance import Instance
 from dwscli.messages import warn
 from dwscli.reading import number, part, text, texts
 from flux_k8s.dws import directives, workflowmarks
-from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_times
+from flux_k8s.dws.workflowmarks import requested_times
+from flux_k8s.dws.workflowstate import STATES, State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp

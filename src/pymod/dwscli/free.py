@@ -28,7 +28,7 @@ from dwscli.units import f58
 from dwscli.width import wrapped
 from flux_k8s.command import CommandError
 from flux_k8s.dws import directives
-from flux_k8s.dws.workflowview import STATES, State
+from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
 from flux_k8s.text import printable

@@ -11,7 +11,7 @@ from flux_k8s.dws.directivebreakdown import AllocationSet, Breakdown, Reference
 from flux_k8s.dws.nodefailure import (
     Survey,
 )
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.ports import Json
 
 JOBID = 1234

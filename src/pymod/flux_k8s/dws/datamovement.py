@@ -19,8 +19,9 @@ from types import MappingProxyType
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.dws.directives import UNITS
+from flux_k8s.dws.goduration import parse_go_duration
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
-from flux_k8s.dws.workflowview import STATES, parse_go_duration
+from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.json_reader import INT64_MAX, decimal, is_number
 from flux_k8s.ports import NNF_GROUP, Json
 from flux_k8s.rfc.timestamps import parse_timestamp

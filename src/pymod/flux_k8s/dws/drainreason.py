@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Iterable, Mapping, Optional
 
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.rfc.jobid import decode, f58
 
 LOST_CONNECTION = "dws: PCIe connection to Rabbit "

@@ -18,7 +18,7 @@ from flux_k8s.dws.directivebreakdown import Breakdown, Reference
 from flux_k8s.dws.directivebreakdown.breakdown import JOB, PER_COMPUTE, PER_SERVER
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.workflowdirectives import MOUNTING
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json

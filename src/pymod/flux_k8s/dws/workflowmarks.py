@@ -8,9 +8,10 @@ import re
 from typing import Any, Mapping, Optional
 
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
+from flux_k8s.dws.workflowstate import STATES, State, Times
 from flux_k8s.json_reader import decimal
 from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.text import NOTE, printable
 
 INSTANCE = "flux-framework.readthedocs.io/instance"
@@ -128,6 +129,26 @@ def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
         "rescued": parse_timestamp(read_string(annotations, RESCUED)),
         "failure": printable(read_string(annotations, FAILURE), NOTE),
     }
+
+
+LONGEST_NOTE = 64 * len(State)
+"""Characters of the annotation :data:`REQUESTED`, at most."""
+
+
+def requested_times(annotations: Mapping[str, Any]) -> Times:
+    """When the service requested each state, as far as that is recorded."""
+    note = read_string(annotations, REQUESTED)
+    words = note.split() if len(note) <= LONGEST_NOTE else ()
+    entries = (word.partition("=") for word in words)
+    found = {name: parse_timestamp(stamp) for name, _, stamp in entries}
+    return tuple(map(found.get, STATES))
+
+
+def requested_note(times: Mapping[State, float]) -> str:
+    """The annotation :data:`REQUESTED`."""
+    return " ".join(
+        f"{state.name}={format_timestamp(times[state])}" for state in sorted(times)
+    )
 
 
 def copies_note(copied: Mapping[int, bool]) -> str:

@@ -4,31 +4,37 @@
 
 from __future__ import annotations
 
-import enum
-import re
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, Optional
 
+from flux_k8s.dws.goduration import parse_go_duration
 from flux_k8s.dws.workflowdirectives import (
     COPYING,
     WorkflowDirectives,
     read_directives,
 )
+from flux_k8s.dws.workflowdrivers import (
+    Driver,
+    outstanding,
+    read_drivers,
+    times_ended,
+    unsaved_copies,
+)
 from flux_k8s.dws.workflowmarks import (
     KEPT_FOR,
-    REQUESTED,
     annotations_of,
     instance_of,
     read_copies,
     read_hosts,
     read_marks,
     read_string,
+    requested_times,
 )
+from flux_k8s.dws.workflowstate import ERROR, STATES, TROUBLES, State, Times
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
-from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
+from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
@@ -36,41 +42,6 @@ FINALIZER = "flux-framework.readthedocs.io/workflow"
 
 WLM_ID = "flux"
 """``spec.wlmID`` of the service's Workflows."""
-
-
-class State(enum.IntEnum):
-    """The states of a Workflow, in their order."""
-
-    Proposal = 0
-    Setup = 1
-    DataIn = 2
-    PreRun = 3
-    PostRun = 4
-    DataOut = 5
-    Teardown = 6
-
-
-STATES: Mapping[str, State] = State.__members__
-ERROR = "Error"
-TRANSIENT = "TransientCondition"
-TROUBLES = (ERROR, TRANSIENT)
-
-
-class _Driver(NamedTuple):
-    """An entry of ``status.drivers``: the work of a driver of DWS on a directive in a
-    state.
-
-    Attributes:
-        directive: the number of the directive.
-        failed: whether the driver has given it up.
-        ended: when the work was completed (UNIX time), or None.
-    """
-
-    directive: Optional[int]
-    state: Optional[str]
-    completed: bool
-    failed: bool
-    ended: Optional[float]
 
 
 @dataclass(frozen=True)
@@ -359,29 +330,6 @@ class WorkflowView:
         )
 
 
-Times = tuple[Optional[float], ...]
-"""For each state a UNIX time, or None."""
-
-LONGEST_NOTE = 64 * len(State)
-"""Characters of the annotation :data:`REQUESTED`, at most."""
-
-
-def requested_times(annotations: Mapping[str, Any]) -> Times:
-    """When the service requested each state, as far as that is recorded."""
-    note = read_string(annotations, REQUESTED)
-    words = note.split() if len(note) <= LONGEST_NOTE else ()
-    entries = (word.partition("=") for word in words)
-    found = {name: parse_timestamp(stamp) for name, _, stamp in entries}
-    return tuple(map(found.get, STATES))
-
-
-def requested_note(times: Mapping[State, float]) -> str:
-    """The annotation :data:`REQUESTED`."""
-    return " ".join(
-        f"{state.name}={format_timestamp(times[state])}" for state in sorted(times)
-    )
-
-
 def _read(workflow: Reader) -> dict[str, Any]:
     """The attributes of a view.
 
@@ -393,7 +341,7 @@ def _read(workflow: Reader) -> dict[str, Any]:
     annotations = annotations_of(metadata.value)
     begun = requested_times(annotations)
     directives = read_directives(spec.optional_strings("dwDirectives"))
-    drivers = _drivers(status)
+    drivers = read_drivers(status)
     copied = read_copies(annotations)
     return {
         **_metadata(metadata, annotations, begun),
@@ -401,7 +349,7 @@ def _read(workflow: Reader) -> dict[str, Any]:
         **directives.storage,
         **_status(status),
         **_progress(status, directives, drivers),
-        "unsaved": _unsaved(directives, drivers, copied or {}),
+        "unsaved": unsaved_copies(directives, drivers, copied or {}),
         "copies_noted": copied is not None,
     }
 
@@ -454,69 +402,15 @@ def _status(status: Reader) -> dict[str, Any]:
 
 
 def _progress(
-    status: Reader, directives: WorkflowDirectives, drivers: list[_Driver]
+    status: Reader, directives: WorkflowDirectives, drivers: list[Driver]
 ) -> dict[str, Any]:
     """The state, and what DWS has done for the directives."""
     state = status.optional_string("state", choices=STATES)
     return {
         "state": None if state is None else STATES[state],
-        "outstanding": tuple(
-            directives.commands.get(driver.directive, "")
-            for driver in drivers
-            if driver.state == state and not driver.completed
-        ),
-        "ended": _ended(drivers),
+        "outstanding": outstanding(directives, drivers, state),
+        "ended": times_ended(drivers),
     }
-
-
-def _drivers(status: Reader) -> list[_Driver]:
-    return [
-        _Driver(
-            driver.optional_integer("dwdIndex"),
-            driver.optional_string("watchState"),
-            driver.optional_boolean("completed") or False,
-            read_string(driver.value, "status") == ERROR,
-            parse_timestamp(read_string(driver.value, "completeTime")),
-        )
-        for driver in status.optional_objects("drivers")
-    ]
-
-
-def _ended(drivers: list[_Driver]) -> Times:
-    """When the drivers had completed each state, as far as they have."""
-    times: dict[Optional[str], list[Optional[float]]] = {state: [] for state in STATES}
-    for driver in drivers:
-        found = times.get(driver.state)
-        if found is not None:
-            found.append(driver.ended if driver.completed else None)
-    return tuple(
-        None if None in found else max(filter(None, found), default=None)
-        for found in times.values()
-    )
-
-
-def _unsaved(
-    directives: WorkflowDirectives, drivers: list[_Driver], noted: Mapping[int, bool]
-) -> tuple[str, ...]:
-    """Source and destination of each copy_out that DWS has not completed. Where some of
-    them have failed, and others not, it says which.
-
-    Args:
-        noted: whether the data of directives of which DWS says nothing is copied.
-    """
-    if not directives.copies_out:
-        return ()
-    ends = [driver for driver in drivers if driver.state == State.DataOut.name]
-    copied = {driver.directive for driver in ends if driver.completed}
-    copied |= {index for index, done in noted.items() if done}
-    failed = {driver.directive for driver in ends if driver.failed}
-    failed = failed.union(noted) - copied
-    left = [copy for copy in directives.copies_out if copy[0] not in copied]
-    if all(index in failed for index, _ in left):
-        failed = set()
-    return tuple(
-        f"{files} (failed)" if index in failed else files for index, files in left
-    )
 
 
 def _environment(status: Reader) -> Mapping[str, str]:
@@ -536,26 +430,3 @@ def _reference(
     if reference is None or not reference.value:
         return None
     return reference.string(namespace), reference.string(name)
-
-
-_GO_UNITS: Mapping[str, float] = MappingProxyType(
-    {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-)
-_GO_TERM = re.compile(r"([0-9.]+)(h|ms|m|s|us|µs|ns)")
-
-
-_GO_LONGEST = 64
-"""Characters of a duration: Go writes ``2562047h47m16.854775807s`` at most."""
-
-
-def parse_go_duration(text: str) -> Optional[float]:
-    """Seconds from a Go duration such as ``2m3.5s``; None if ``text`` is none."""
-    if len(text) > _GO_LONGEST:
-        return None
-    terms = _GO_TERM.findall(text)
-    if not terms or "".join(number + unit for number, unit in terms) != text:
-        return None
-    try:
-        return sum(float(number) * _GO_UNITS[unit] for number, unit in terms)
-    except ValueError:
-        return None

@@ -15,7 +15,8 @@ from typing import Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.kubecalls import REOPEN_DELAY
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.problems import copies_unknown, in_doubt
 from flux_k8s.jobs.step import ListMovements, Lookup, NoteCopies, Step, Wait
 from flux_k8s.jobs.timelimits import overdue
@@ -45,7 +46,7 @@ def await_copies(
     # A list from before the Error, or from before the copies were made again, may lack
     # data movements, or show them as they were.
     begun = max(info.troubled_since or 0.0, view.rescued or 0.0)
-    if data.going is None or stale or data.listed < begun <= now:
+    if not data.current or stale or data.listed < begun <= now:
         return ListMovements()
     if data.going and limit is None:
         return Wait(again if deadline is None else min(again, deadline))

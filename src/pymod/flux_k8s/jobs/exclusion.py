@@ -18,7 +18,7 @@ from flux_k8s.dws import cleanup, nodefailure
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.dws.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.dws.nodefailure import Survey
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject, DWSError, NotReady
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.machine import Nodes

@@ -30,7 +30,7 @@ from flux_k8s.dws.drainreason import (
     is_mounted,
 )
 from flux_k8s.dws.workflowmarks import CUT_OFF, KEPT_FOR
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.jobexception import (
     DWS,

@@ -9,7 +9,7 @@ from typing import Callable, Optional, Sequence
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.datamovement import Movement, Progress
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobrows import Known, Mounts, state_of
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.progressmemos import data_text, mount_text

@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.turns import Parts
-from flux_k8s.dws.workflowview import STATES
+from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex

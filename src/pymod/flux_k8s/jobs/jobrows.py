@@ -12,7 +12,7 @@ from typing import Mapping, Optional, Sequence
 from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.storageusage import StorageUsage
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.losses import with_losses
 from flux_k8s.jobs.timelimits import running_limits
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo

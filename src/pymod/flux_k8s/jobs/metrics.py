@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Callable
 
 from flux_k8s.control.turns import Parts
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobrows import NONE
 from flux_k8s.jobs.reconciler import JobTable

@@ -28,7 +28,7 @@ from flux_k8s.dws.directivebreakdown import (
     near_hosts,
 )
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
 from flux_k8s.jobs.machine import FreeStorage, Rabbits

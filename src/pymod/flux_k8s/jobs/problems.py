@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 

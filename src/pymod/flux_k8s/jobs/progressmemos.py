@@ -13,7 +13,7 @@ from typing import Callable, Optional
 
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws.datamovement import Progress
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobrows import NONE, Mounts, state_of
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux

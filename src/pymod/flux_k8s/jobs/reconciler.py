@@ -19,7 +19,8 @@ from flux_k8s.config.settings import Identity, Settings
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, TryAgain
 from flux_k8s.control.turns import Parts, Turns
-from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import Faults, describe
 from flux_k8s.jobs.outage import Outage

@@ -58,9 +58,11 @@ from flux_k8s.control.coroutines import drive
 from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.cleanup import workflow_selector
 from flux_k8s.dws.datamovement import Totals
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.purge import is_purged
-from flux_k8s.jobs.workflowinfo import CONTAINER_LOGS, DATA_MOVEMENTS, WorkflowInfo
+from flux_k8s.jobs.recording import CONTAINER_LOGS, DATA_MOVEMENTS
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     POD,

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import NoEffect, NotReady, StorageUnavailable
 from flux_k8s.jobs.outage import SILENCE, Outage
 from flux_k8s.jobs.step import Create, Fail, ReleaseEpilog, ReleaseProlog, Step

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Callable, Iterable, Optional
 
 from flux_k8s.dws.directivebreakdown import ONE_FOR_EACH_NODE, Reference
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.machine import FreeStorage
 from flux_k8s.jobs.workflowinfo import WorkflowInfo

@@ -36,7 +36,7 @@ from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.stagechoice import NodeTimes, StageChoice, choose_nodes
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError, BadObject, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.machine import Machine

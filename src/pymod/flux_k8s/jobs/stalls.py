@@ -18,10 +18,10 @@ from typing import Callable, Mapping, Optional
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
 from flux_k8s.dws.datamovement import SUCCESS, Movement, key_of, parse
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.records import list_movements
-from flux_k8s.jobs.workflowinfo import DataProgress, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import NNFDATAMOVEMENT, Flux, Json, Kube, KubeError
 
 Movements = Mapping[tuple[str, str], Movement]
@@ -31,7 +31,7 @@ _DIGEST = 2**64
 
 
 class Stalls:
-    """Keeps the :class:`~flux_k8s.jobs.workflowinfo.DataProgress` of jobs.
+    """Keeps the :class:`~flux_k8s.jobs.dataprogress.DataProgress` of jobs.
 
     Args:
         shown: returns the data movements of a job that the watch has shown; None while
@@ -66,8 +66,8 @@ class Stalls:
         if info.jobid in self._ended:
             self._ended[info.jobid].add(found.name)
         if info.data.going:
-            _leave(info.data, {found.name})
-            if info.data.going is None:
+            info.data.see_ended({found.name})
+            if not info.data.going:
                 self._ask(info.jobid)
 
     async def look(self, info: WorkflowInfo) -> None:
@@ -95,8 +95,8 @@ class Stalls:
             data.moved = self._flux.now()
         data.listed, data.digest, data.refused = requested_at, listed.digest, None
         data.going, data.copied = set(listed.going), listed.copied()
-        data.noted = False
-        _leave(data, ended)
+        data.current, data.noted = True, False
+        data.see_ended(ended)
 
     async def _has_persisted(self, info: WorkflowInfo) -> bool:
         now, namespace = self._flux.now(), self._settings.namespace
@@ -110,13 +110,6 @@ class Stalls:
                 " copies that go on when another one has failed are not waited for"
             )
             self._flux.log(syslog.LOG_WARNING, text)
-
-
-def _leave(data: DataProgress, ended: set[str]) -> None:
-    """Some data movements have ended, in whatever way."""
-    if data.going:
-        data.going -= ended
-        data.going = data.going or None
 
 
 class _Listed:

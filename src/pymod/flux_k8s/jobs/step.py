@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Union
 
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 
 
 @dataclass(frozen=True)

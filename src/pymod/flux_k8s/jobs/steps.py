@@ -25,7 +25,8 @@ from flux_k8s.dws.workflowmarks import (
     TROUBLE,
     copies_note,
 )
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.datareports import DataReports

@@ -28,7 +28,7 @@ from flux_k8s.dws.directivebreakdown import (
 from flux_k8s.dws.directivebreakdown.breakdown import JOB
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation
-from flux_k8s.dws.workflowview import State
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError
 from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.machine import Rabbits

@@ -22,7 +22,8 @@ from typing import Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.kubecalls import REOPEN_DELAY
-from flux_k8s.dws.workflowview import TRANSIENT, State, WorkflowView
+from flux_k8s.dws.workflowstate import TRANSIENT, State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 
 

@@ -13,7 +13,8 @@ from typing import Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
-from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import show
 from flux_k8s.jobs.copies import await_copies
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS

@@ -11,7 +11,10 @@ from typing import Iterable, Optional
 from flux_k8s.config.settings import Identity
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
+from flux_k8s.jobs.dataprogress import DataProgress
+from flux_k8s.jobs.recording import Recording
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
@@ -47,39 +50,6 @@ RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
 as he likes, and have each fail at once."""
 
-DATA_MOVEMENTS = "data movements"
-CONTAINER_LOGS = "container logs"
-BEFORE_TEARDOWN = frozenset({DATA_MOVEMENTS, CONTAINER_LOGS})
-"""The records of objects that Teardown deletes."""
-
-
-@slotted
-@dataclass
-class Recording:
-    """The records of a job that are written; :mod:`flux_k8s.jobs.records` writes this.
-
-    Attributes:
-        timed_states: the states whose durations were recorded.
-        durations: the seconds of those states that this module has recorded.
-        end: the Workflow was recorded as it was when it moved to Teardown.
-        done: those of :data:`BEFORE_TEARDOWN` that were written, or given up.
-        failures: the number of failures in writing the next of them.
-        since: the UNIX time since which the next of them is read while Kubernetes
-            answers; None before.
-    """
-
-    timed_states: frozenset[State] = frozenset()
-    durations: dict[State, float] = field(default_factory=dict)
-    end: bool = False
-    done: frozenset[str] = frozenset()
-    failures: int = 0
-    since: Optional[float] = None
-
-    @property
-    def allows_teardown(self) -> bool:
-        """Whether all of :data:`BEFORE_TEARDOWN` were written, or given up."""
-        return self.done >= BEFORE_TEARDOWN
-
 
 @slotted
 @dataclass
@@ -98,35 +68,6 @@ class Cutting:
     all_drained: bool = False
     report_raised: bool = False
     over: bool = False
-
-
-@slotted
-@dataclass
-class DataProgress:
-    """What is known of a job's data movement; :mod:`flux_k8s.jobs.stalls` writes this.
-
-    Attributes:
-        moved: the UNIX time at which data was last seen to have moved. The time for
-            which Kubernetes was out of reach since then is added to it. None before.
-        listed: the UNIX time at which the data movements were last listed; 0 before.
-        digest: of what they had achieved then; None before.
-        refused: the UNIX time at which Kubernetes refused the list; None if it did not.
-        going: the names of the data movements of copies out that had not ended then,
-            without those that the watch has shown to have ended since; None before, and
-            when none of them is left: what became of them is not known then.
-        copied: by the number of the directive, whether all data movements of a copy_out
-            of which none was going have succeeded.
-        noted: that was written down on the Workflow. Another program may have removed
-            it at once.
-    """
-
-    moved: Optional[float] = None
-    listed: float = 0.0
-    digest: Optional[int] = None
-    refused: Optional[float] = None
-    going: Optional[set[str]] = None
-    copied: dict[int, bool] = field(default_factory=dict)
-    noted: bool = False
 
 
 @slotted

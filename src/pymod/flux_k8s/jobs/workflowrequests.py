@@ -30,14 +30,10 @@ from flux_k8s.dws.workflowmarks import (
     RESCUED,
     STAGE,
     TEARDOWN_REQUESTED,
-)
-from flux_k8s.dws.workflowview import (
-    FINALIZER,
-    WLM_ID,
-    State,
-    WorkflowView,
     requested_note,
 )
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.records import Records

@@ -9,7 +9,7 @@ import sys
 from itertools import takewhile
 from typing import Any, Mapping, Optional
 
-from flux_k8s.dws.workflowview import STATES, State
+from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from flux_k8s.text import printable

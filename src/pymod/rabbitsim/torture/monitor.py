@@ -12,8 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from flux_k8s.dws.workflowmarks import CUT_OFF
-from flux_k8s.dws.workflowview import FINALIZER, STATES, WLM_ID, requested_times
+from flux_k8s.dws.workflowmarks import CUT_OFF, requested_times
+from flux_k8s.dws.workflowstate import STATES
+from flux_k8s.dws.workflowview import FINALIZER, WLM_ID
 from flux_k8s.jobs.jobexception import NODE_FAILURE
 from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE

@@ -18,8 +18,9 @@ from flux_k8s.dws.workflowmarks import (
     KEPT_FOR,
     NODES_RELEASED,
     RESCUED,
+    requested_times,
 )
-from flux_k8s.dws.workflowview import STATES, requested_times
+from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from flux_k8s.dws import getrabbit
-from flux_k8s.dws.workflowview import STATES
+from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.errors import DWSError
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58

@@ -8,7 +8,7 @@ import re
 from typing import Any, Iterator, Mapping, Optional
 
 from flux_k8s.dws import getrabbit
-from flux_k8s.dws.workflowview import STATES
+from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.errors import DWSError, show
 from flux_k8s.json_reader import is_number
 from flux_k8s.rfc import hostlist, idset, jgf
