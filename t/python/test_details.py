@@ -19,7 +19,7 @@ from flux_k8s.dws.workflowmarks import KEPT_FOR, RESCUED
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobfacts
-from flux_k8s.jobs.reconciler import DETAILS, DETAILS_OF_COPIES
+from flux_k8s.jobs.jobtable import DETAILS, DETAILS_OF_COPIES
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Options, constant

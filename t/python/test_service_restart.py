@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from flux_k8s.control.controller import Controller
-from flux_k8s.jobs import reconciler
-from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.jobs import jobtable
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from rabbitsim.dws import Options
@@ -126,7 +126,7 @@ def test_all_jobs_learn_of_an_outage_in_portions(
         ask(jobs, job)
 
     monkeypatch.setattr(JobTable, "asked", noting)
-    monkeypatch.setattr(reconciler, "VISITED_AT_ONCE", 2)
+    monkeypatch.setattr(jobtable, "VISITED_AT_ONCE", 2)
     system = started()
     jobids = [system.instance.submit(long(XFS, seconds=60)) for _ in range(7)]
     system.loop.run(timeout=10.0)

@@ -15,7 +15,7 @@ from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs import problems, reconciler, workflow, workflowrequests
+from flux_k8s.jobs import jobtable, problems, reconciler, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.planning import Planner
@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "never tries again": (
         "left",
-        replacing(reconciler, "Backoff", lambda first, longest, rng: Backoff(1e9, 1e9)),
+        replacing(jobtable, "Backoff", lambda first, longest, rng: Backoff(1e9, 1e9)),
         ("api",),
     ),
     "counts a state's time from the state before": (

@@ -26,7 +26,7 @@ from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.isolation import JobScope
-from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, RpcError

@@ -15,8 +15,8 @@ from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.machine import Machine
-from flux_k8s.jobs.reconciler import Job, JobTable
 from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.json_reader import INT64_MAX, Reader
 from flux_k8s.ports import Clock, Json

@@ -13,7 +13,7 @@ from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobrows import NONE
-from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Clock, Json
 

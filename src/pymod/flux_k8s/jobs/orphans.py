@@ -19,8 +19,8 @@ from flux_k8s.control.coroutines import call
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
-from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
 from flux_k8s.rfc.jobid import f58, workflow_name

@@ -20,7 +20,7 @@ from flux_k8s.dws import datamovement
 from flux_k8s.dws.cleanup import mounted_nodes
 from flux_k8s.dws.datamovement import Movement
 from flux_k8s.dws.nodefailure import is_mounted
-from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.ports import (
     CLIENTMOUNT,
     NNFDATAMOVEMENT,

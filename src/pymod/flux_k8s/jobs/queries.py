@@ -26,13 +26,13 @@ from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobqueries import JobQueries, no_job
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.metrics import Metrics
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.progressmemos import ProgressMemos
 from flux_k8s.jobs.progresswatch import JobObjects
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
-from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.jobs.rescue import Rescue

@@ -19,7 +19,7 @@ from flux_k8s.dws.storagerequest import AHEAD
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import Barred, JobScope, describe, summary
-from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.requests import (
     LargeSetup,
     log_prefix,

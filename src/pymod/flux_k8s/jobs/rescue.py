@@ -23,7 +23,7 @@ from flux_k8s.dws.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
 from flux_k8s.dws.workflowmarks import COPIES, FAILED_UNTIL, GIVEN_UP, RESCUED
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.requests import QueryError
 from flux_k8s.jobs.workflowinfo import WorkflowInfo

@@ -25,12 +25,13 @@ from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.dws.datamovement import Movement
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
 from flux_k8s.jobs.progresswatch import data_movements
 from flux_k8s.jobs.queries import Queries
-from flux_k8s.jobs.reconciler import Job, JobTable, Reconciler
+from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.requesthandler import RequestHandler, Respond

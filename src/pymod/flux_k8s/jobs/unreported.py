@@ -14,8 +14,8 @@ from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
-from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.jobs.isolation import JobScope
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
-from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.ports import WORKFLOW, Json, Kube, KubeError, Watch
 from flux_k8s.rfc.jobid import jobid_of_workflow

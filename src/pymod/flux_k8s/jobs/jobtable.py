@@ -1,0 +1,381 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The table of the known jobs (DESIGN section 4).
+
+News of a job go into its entry, and the job is added to the queue of the
+:class:`~flux_k8s.jobs.reconciler.Reconciler`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Callable, Collection, Iterator, Optional
+
+from flux_k8s.config.settings import Identity
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.controller import Controller
+from flux_k8s.control.turns import Parts, Turns
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
+from flux_k8s.jobs.isolation import Faults
+from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.reporter import Progress
+from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.work import Work
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
+from flux_k8s.ports import WORKFLOW, Clock, Json
+from flux_k8s.rfc.jobid import f58
+from flux_k8s.slots import slotted
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 60.0
+"""Seconds after a step of a job has failed."""
+
+DETAILS = 10.0
+"""Seconds within which a Workflow that changed in details is read, unless somebody asks
+for them before: more follow, and most are of a state that is complete by then."""
+
+DETAILS_OF_COPIES = 1.0
+"""The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
+
+VISITED_AT_ONCE = 100
+"""The most jobs that are visited in one turn of the reactor, in about 1 ms."""
+
+Decision = tuple[Step, Optional[WorkflowView]]
+"""A step, and the view of the Workflow on which the decision was based."""
+
+
+@slotted
+@dataclass
+class Job:
+    """A job with storage, or with a request for storage.
+
+    Attributes:
+        progress: the progress that was reported to the job's user and in the log.
+        step: the step that was begun last.
+        since: the UNIX time at which ``step`` was begun.
+        last_decision: the last decision, apart from look-ups. If the same decision
+            is made again, the step is repeated.
+        retry_now: the job is to be handled again without a pause.
+        faults: the unexpected exceptions in work for the job.
+        unknown: the plugin has sent a request about the job, but not yet its answer to
+            hello, which has the other facts about the job.
+    """
+
+    info: WorkflowInfo
+    progress: Progress
+    step: Optional[Step] = None
+    since: float = 0.0
+    last_decision: Optional[Decision] = None
+    retry_now: bool = False
+    faults: Faults = field(default_factory=Faults)
+    unknown: bool = False
+
+
+Visit = Callable[[Job], None]
+
+
+def _reraise(result: Optional[Exception]) -> None:
+    """An exception in work of the service itself ends the service."""
+    if result is not None:
+        raise result
+
+
+class JobTable:
+    """The known jobs, by job ID, and the queue of the jobs to be reconciled.
+
+    Attributes:
+        complete: all jobs that the plugin holds are known.
+        awaits_hello: the plugin is about to list its jobs. A job that is added now is
+            ``unknown``.
+        has_no_plugin: the plugin was not loaded when it was asked for its jobs last.
+        unclaimed: the Workflows in our naming scheme that belong to no known job.
+        unseen: the last event of each Workflow whose job is left alone.
+        stopped: the service has stopped; later answers do not count.
+        note_change: is called with a job that is there, or of which something may have
+            changed.
+        note_details: is called with a job whose Workflow has details to be read.
+        note_end: is called with a job that is over.
+        note_nodes_released: is called with a job whose Workflow says that its nodes may
+            have been given back.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        queue: Controller[int],
+        outage: Outage,
+        records: Records,
+        report_busy: Callable[[Job], None],
+        rng: random.Random,
+        barred: Collection[Work],
+        identity: Identity,
+    ) -> None:
+        """
+        Args:
+            queue: runs the :class:`Reconciler`.
+            report_busy: reports a change of a job of which a step is under way.
+            rng: for the pauses after failures.
+            barred: the work that is not to be done, since services have died of it.
+            identity: of the Flux instance.
+        """
+        self.complete = False
+        self.awaits_hello = False
+        self.has_no_plugin = False
+        self.unclaimed: dict[int, tuple[WorkflowView, Json]] = {}
+        self.unseen: dict[int, tuple[str, Json]] = {}
+        self.stopped = False
+        self.note_change: Callable[[int], None] = lambda jobid: None
+        self.note_details: Callable[[int], None] = lambda jobid: None
+        self.note_end: Callable[[int], None] = lambda jobid: None
+        self.note_nodes_released: Callable[[int], None] = lambda jobid: None
+        self._clock = clock
+        self._queue = queue
+        self._outage = outage
+        self._records = records
+        self._report_busy = report_busy
+        self._rng = rng
+        self._barred = frozenset(barred)
+        self._identity = identity
+        self._jobs: dict[int, Job] = {}
+        self._visits = Turns[None](clock)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(tuple(self._jobs.values()))
+
+    def __contains__(self, jobid: int) -> bool:
+        return jobid in self._jobs
+
+    def get(self, jobid: int) -> Optional[Job]:
+        return self._jobs.get(jobid)
+
+    def backoff(self, jobid: int) -> Backoff:
+        """The pauses between tries of a job's steps."""
+        return self._jobs[jobid].progress.backoff
+
+    def obtain(self, jobid: int, goal: Goal) -> Job:
+        """A job's entry, made with ``goal`` when the job is new."""
+        job = self._jobs.get(jobid)
+        if job is None:
+            now, out_since = self._clock.now(), self._outage.since
+            info = WorkflowInfo(
+                jobid,
+                goal,
+                learned=now,
+                out_since=out_since,
+                identity=self._identity,
+            )
+            backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
+            job = Job(info, Progress(backoff), unknown=self.awaits_hello)
+            self._jobs[jobid] = job
+            claimed = self.unclaimed.pop(jobid, None)
+            if claimed is not None:
+                self._show(job, *claimed)
+        return job
+
+    def remove(self, job: Job) -> None:
+        """Nothing is left to be done for a job."""
+        self._queue.forget(job.info.jobid)
+        self.unseen.pop(job.info.jobid, None)
+        del self._jobs[job.info.jobid]
+        self.note_end(job.info.jobid)
+
+    def stop(self) -> None:
+        """Do nothing for any job any more."""
+        self.stopped = True
+        self._visits.stop()
+        self._queue.stop()
+
+    def visit_all(self, visit: Visit) -> None:
+        """Call a function with each job that there is now: with some of them before
+        this returns, and with the others in the next turns of the reactor."""
+        self._visits.add(self._visit(visit), _reraise)
+
+    def _visit(self, visit: Visit) -> Parts[None]:
+        for number, jobid in enumerate(tuple(self._jobs), start=1):
+            job = self._jobs.get(jobid)
+            if job is not None:
+                visit(job)
+            if number % VISITED_AT_ONCE == 0:
+                yield
+
+    def changed(self, job: Job) -> None:
+        """Something that matters to a job has changed: have the job handled. A step
+        that is under way may take long, so what others wait for is reported now."""
+        if self._queue.busy(job.info.jobid):
+            self._report_busy(job)
+        self.note_change(job.info.jobid)
+        self._queue.add(job.info.jobid)
+
+    def asked(self, job: Job) -> None:
+        """Flux has sent a request for the job, or something that it may have waited for
+        has come: do not wait for the end of a pause."""
+        job.retry_now = True
+        self.changed(job)
+
+    def ask(self, jobid: int) -> None:
+        """As :meth:`asked`, of a job that may be over."""
+        job = self._jobs.get(jobid)
+        if job is not None:
+            self.asked(job)
+
+    def infos(self) -> Iterator[WorkflowInfo]:
+        """The state of the storage of each job."""
+        return (job.info for job in self._jobs.values())
+
+    def unclaimed_views(self) -> Optional[list[WorkflowView]]:
+        """The Workflows that belong to no known job. None as long as not all Workflows
+        have been seen."""
+        if not self._outage.has_listed(WORKFLOW):
+            return None
+        return [view for view, _ in self.unclaimed.values()]
+
+    def note_withheld(self, jobid: int) -> None:
+        """The scheduler keeps a job's storage from others."""
+        job = self._jobs.get(jobid)
+        if job is not None:
+            job.info.withheld = True
+            self.changed(job)
+
+    def retry_failed(self) -> None:
+        """Something has come that jobs whose steps failed may wait for."""
+        for job in self:
+            if self._queue.failures(job.info.jobid):
+                self.asked(job)
+
+    def broke(self, job: Job, again: bool) -> None:
+        """Clean up after an exception in work for a job. ``again``: have the job
+        handled after a pause."""
+        if again:
+            self._queue.retry(job.info.jobid)
+        else:
+            self._queue.abandon(job.info.jobid)
+
+    def see_later(self, jobid: int, type: str, workflow: Json) -> bool:
+        """A job's Workflow changed. If only in details, which others will follow, have
+        it read later (:data:`DETAILS`, :data:`DETAILS_OF_COPIES`), and return True. A
+        version that the answer to a request has shown is not read again."""
+        job = self._jobs.get(jobid)
+        view = None if job is None else job.info.view
+        if job is None or view is None or type != "MODIFIED":
+            return False
+        if view.uid != job.info.watched_uid:
+            return False
+        if view.shows(workflow):
+            job.info.unread = None
+            return True
+        if not view.differs_in_details(workflow):
+            return False
+        job.info.unread = workflow
+        self._queue.add(jobid, DETAILS_OF_COPIES if view.awaits_copies else DETAILS)
+        self.note_details(jobid)
+        return True
+
+    def see(self, jobid: int, type: str, workflow: Json) -> bool:
+        """A Workflow in our naming scheme changed. Return whether it is a new one, made
+        by this Flux instance, that no job claims."""
+        job = self._jobs.get(jobid)
+        self.unseen.pop(jobid, None)
+        if job is not None:
+            self._take_in(job, type, workflow)
+            self.changed(job)
+            return False
+        view = WorkflowView.parse(workflow)
+        if view.nodes_released and type != "DELETED":
+            self.note_nodes_released(jobid)
+        if type == "DELETED":
+            self.unclaimed.pop(jobid, None)
+        elif (
+            view.wlm == WLM_ID
+            and view.jobid == f58(jobid)
+            and self._identity.may_own(view.instance)
+        ):
+            new = jobid not in self.unclaimed
+            self.unclaimed[jobid] = view, workflow
+            return new
+        else:
+            self.unclaimed.pop(jobid, None)
+        return False
+
+    def see_unseen(self, job: Job) -> None:
+        """Take in what the watch has shown of a job's Workflow and was not read yet."""
+        self._read_details(job)
+        unseen = self.unseen.pop(job.info.jobid, None)
+        if unseen is not None:
+            self._take_in(job, *unseen)
+
+    def read_details(self, jobid: int) -> None:
+        """Take in details of a job's Workflow, if there are any to be read."""
+        job = self._jobs.get(jobid)
+        if job is not None and self._read_details(job):
+            self.note_change(jobid)
+
+    def _read_details(self, job: Job) -> bool:
+        """Take in details, and return whether there were any. They are no reason to
+        take a step that failed again sooner."""
+        info, decision = job.info, job.last_decision
+        if info.unread is None:
+            return False
+        before = info.view
+        self._take_in(job, "MODIFIED", info.unread)
+        if decision is not None and decision[1] == before:
+            job.last_decision = decision[0], info.view
+        return True
+
+    def _take_in(self, job: Job, type: str, workflow: Json) -> None:
+        """Take in an event of a job's Workflow."""
+        view = job.info.read(workflow)
+        if type == "DELETED":
+            job.info.see_gone(view.uid)
+            return
+        job.info.unread = None
+        if view.nodes_released:
+            self.note_nodes_released(job.info.jobid)
+        self._show(job, view, workflow)
+
+    def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:
+        """Take in a watch event of a job's Workflow."""
+        job.info.watched_uid = view.uid
+        job.info.see(view, self._clock.now())
+        self._records.note(job.info, workflow)
+
+    def releases(self, jobid: int) -> bool:
+        """Whether a job's storage is to be released. True for a Workflow without a
+        job."""
+        job = self._jobs.get(jobid)
+        return self.complete if job is None else job.info.goal is Goal.RELEASED
+
+    def bars(self, work: Work) -> bool:
+        """Whether services have died of this work."""
+        return work in self._barred
+
+    def is_left_alone(self, jobid: int) -> bool:
+        """Nothing is done for a job, at least until its storage is to be released."""
+        job = self._jobs.get(jobid)
+        if job is not None and job.faults.given_up:
+            return True
+        return self.bars(Work(jobid, self.releases(jobid)))
+
+    def awaited_nodes(self) -> Optional[frozenset[str]]:
+        """The nodes that wait for mounts; None as long as that is not known."""
+        if not self.complete:
+            return None
+        return awaited_nodes(job.info for job in self._jobs.values())
+
+    def may_mount(self, jobid: int) -> bool:
+        """Whether a job's storage may be mounted yet; True if that is not known."""
+        if not (self._outage.listed and self.complete):
+            return True
+        job = self._jobs.get(jobid)
+        unclaimed, _ = self.unclaimed.get(jobid, (None, None))
+        view = unclaimed if job is None else job.info.view
+        return view is not None and (
+            view.desired is None or view.desired <= State.PreRun
+        )
+
+    def load(self) -> Json:
+        """How many jobs are ready to be handled, are handled, and are tried again."""
+        busy, retrying = self._queue.counts()
+        return {"ready": self._queue.ready, "busy": busy, "retrying": retrying}
