@@ -36,6 +36,7 @@ from flux_k8s.jobs.step import (
     ReleaseEpilog,
     ReleaseProlog,
     RemoveFinalizer,
+    ReportData,
     Step,
     Wait,
     Withhold,
@@ -532,3 +533,16 @@ def carry_out(info: WorkflowInfo, chosen: Step) -> None:
 def test_go_durations_are_read(text: str, seconds: Optional[float]) -> None:
     found = parse_go_duration(text)
     assert found == (seconds if seconds is None else pytest.approx(seconds))
+
+
+def test_data_whose_workflow_nobody_has_seen_is_lost_unless_that_is_found() -> None:
+    facts = {"ran": True, "released": True, "nodes_released": True}
+    gone = info_of(RELEASED, uncertain=True, **facts)
+    assert step(gone) == Lookup()
+    gone.uncertain = False
+    report = step(gone)
+    assert isinstance(report, ReportData)
+    assert "was deleted under the job; what was to be copied may not" in report.loss
+    found = info_of(RELEASED, **facts)
+    found.see(view_of(S.DataOut), NOW)
+    assert step(found) == ReportData()

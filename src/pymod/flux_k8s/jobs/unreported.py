@@ -13,7 +13,6 @@ from __future__ import annotations
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
-from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.workflowinfo import Goal
@@ -70,10 +69,7 @@ class Unreported:
         if reported or jobid in self._jobs:
             return
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        info = job.info
-        deleted = f"Workflow {info.name} was deleted under the job"
-        info.interference = f"{deleted}; {UNKNOWN_LOSS}"
-        info.unmounted = info.nodes_released = True
-        info.uncertain = True  # so that it is looked for before that is said
-        info.want_released(ran=True, waits=False)
+        job.info.unmounted = job.info.nodes_released = True
+        job.info.uncertain = True  # so that it is looked for before that is said
+        job.info.want_released(ran=True, waits=False)
         self._jobs.changed(job)

@@ -18,7 +18,7 @@ from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import show
 from flux_k8s.jobs.copies import await_copies
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
-from flux_k8s.jobs.losses import kept_note, loss_when_gone, losses, with_losses
+from flux_k8s.jobs.losses import deleted, kept_note, loss_when_gone, losses, with_losses
 from flux_k8s.jobs.problems import (
     dws_problem,
     gives_up,
@@ -108,13 +108,13 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.uncertain:
         return Lookup()
-    deleted = f"Workflow {info.name} was deleted under the job"
+    note = deleted(info)
     if info.may_have_run:
-        deleted = info.interference or f"{deleted}; {UNKNOWN_LOSS}"
+        note = info.interference or f"{note}; {UNKNOWN_LOSS}"
     if info.goal is Goal.RELEASED:
         missed = info.ran and info.deleted_uid is None  # a restart in its epilog
         if missed and not (info.released or info.failed):
-            return Fail(deleted)
+            return Fail(note)
         if info.owes_report:
             return ReportData(loss_when_gone(info))
         return Forget() if info.released else ReleaseEpilog()
@@ -123,7 +123,7 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.failure is not None:
         return Fail(info.failure)
     if info.existed or info.goal is Goal.READY:
-        return Fail(deleted)
+        return Fail(note)
     problem, _ = unmade(info, now, config)
     if problem is not None:
         return Fail(problem.note)
