@@ -23,7 +23,16 @@ from . import floors, stats
 from .bench import Bench, System
 from .child import Child
 from .hardware import PREFIX
-from .jobs import CPU, RATE, durations, hundred_rows, rate_rows, run, single_rows
+from .jobs import (
+    CPU,
+    DWS_SECONDS,
+    RATE,
+    durations,
+    hundred_rows,
+    rate_rows,
+    run,
+    single_rows,
+)
 from .rows import REAL_FLUX, Row, median, percentile
 
 SINGLE = "flux-jobs"
@@ -57,9 +66,11 @@ def missing() -> Optional[str]:
 def one_by_one(bench: Bench) -> Iterator[Row]:
     """One job at a time."""
     rounds = bench.number(30, 5)
-    ideal = list(floors.ideal_runs(bench, NODES, 0.0, 1, rounds))
-    with running_system(bench, 0.0) as (system, flux):
-        yield from single_rows(REAL_FLUX, SINGLE, system, flux, rounds, ideal)
+    for seconds in DWS_SECONDS:
+        ideal = list(floors.ideal_runs(bench, NODES, seconds, 1, rounds))
+        with running_system(bench, seconds) as (system, flux):
+            rows = REAL_FLUX, SINGLE, system, flux, rounds, seconds, ideal
+            yield from single_rows(*rows)
 
 
 def at_once(bench: Bench) -> Iterator[Row]:
