@@ -156,6 +156,18 @@ def test_storage_constraints_colocation_is_exclusive_for_each_key() -> None:
         db.build_allocation_sets(same, alone)
 
 
+def test_storage_constraints_colocation_leaves_a_node_to_each_set() -> None:
+    colocation = [{"type": "exclusive", "key": "lustre-mgt"}]
+    sets = [
+        entry("mdt", "AllocateAcrossServers", 4 * GIB, colocation=colocation),
+        entry("mgt", "AllocateSingleServer", GIB, colocation=colocation),
+    ]
+    on = allocation({"r1": 1, "r2": 1})
+    mdt, mgt = map(places, db.build_allocation_sets(breakdown(XFS, sets), on))
+    assert (len(mdt), len(mgt)) == (1, 1)
+    assert set(mdt).isdisjoint(mgt)
+
+
 def test_storage_constraints_count_5_makes_five_allocations() -> None:
     found = breakdown(XFS, [entry("ost", "AllocateAcrossServers", 10 * GIB, count=5)])
     (made,) = db.build_allocation_sets(found, allocation({"r1": 3, "r2": 3}))

@@ -8,7 +8,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 from hypothesis import given
@@ -175,6 +175,19 @@ def test_colocation_keys_keep_the_directives_of_a_job_apart_too() -> None:
     both = [breakdown(single(GIB, colocation=MGT)) for _ in range(2)]
     (one,), (other,) = build_servers(both, allocation({"a": 1, "b": 1}))
     assert {*counts(one), *counts(other)} == {"a", "b"}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("other", [single, across])
+def test_a_set_whose_number_is_our_choice_leaves_rabbits_to_others_of_its_key(
+    first: bool, other: Callable[..., AllocationSet]
+) -> None:
+    sets = [across(9 * GIB, colocation=MGT), other(GIB, colocation=MGT)]
+    on = allocation({"a": 2, "b": 2, "c": 2})
+    made = build_allocation_sets(breakdown(*(sets if first else sets[::-1])), on)
+    places = [rabbit for entry in made for rabbit in counts(entry)]
+    assert sorted(places) == ["a", "b", "c"]
+    assert {len(counts(entry)) for entry in made} == {1, 2}
 
 
 def test_a_set_that_may_use_one_rabbit_only_gets_it() -> None:

@@ -76,9 +76,12 @@ class Demand(NamedTuple):
             return 0
         if self.entry.strategy == PER_SERVER:
             return 1
-        if self.entry.colocation:
-            return 2
-        return 4 if self.number is None else 3
+        chosen = self.number is None
+        return (2 if self.entry.colocation else 4) + chosen
+
+    def excludes(self, other: Demand) -> bool:
+        """Whether no Rabbit may have allocations of both sets."""
+        return not set(self.entry.colocation).isdisjoint(other.entry.colocation)
 
 
 def build_allocation_sets(breakdown: Breakdown, allocation: Allocation) -> list[Json]:
@@ -159,16 +162,21 @@ def _place_all(
             usable = sum(problem is None for problem in problems)
         return (demand.freedom, usable, index)
 
-    for index in sorted(range(len(demands)), key=choice):
-        placement = _place(demands[index], allocation, room, by_node)
+    order = sorted(range(len(demands)), key=choice)
+    for place, index in enumerate(order, 1):
+        later = [demands[other] for other in order[place:]]
+        others = sum(demands[index].excludes(other) for other in later)
+        placement = _place(demands[index], allocation, room, by_node, others)
         room.take(placement.size, placement.counts, demands[index].entry.colocation)
         placements[index] = placement
     return [placements[index] for index in range(len(demands))], room
 
 
 def _place(
-    demand: Demand, allocation: Allocation, room: Room, by_node: bool
+    demand: Demand, allocation: Allocation, room: Room, by_node: bool, others: int
 ) -> Placement:
+    """Place a set. ``others`` is the number of sets still to be placed that each need a
+    Rabbit without it."""
     entry = demand.entry
     if entry.strategy == PER_COMPUTE:
         return Placement(
@@ -178,7 +186,9 @@ def _place(
     if entry.strategy == PER_SERVER:
         return Placement(entry.minimum_capacity, dict.fromkeys(rabbits, 1))
     most = 1 if entry.colocation else None
-    number = demand.number or _number(demand, rabbits, allocation, room, by_node)
+    number = demand.number or _number(
+        demand, rabbits, allocation, room, by_node, others
+    )
     size = -(-entry.minimum_capacity // number)
     weights = {rabbit: allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits}
     # A set that nodes must reach gets an allocation on each of their Rabbits, if it has
@@ -249,13 +259,14 @@ def _number(
     allocation: Allocation,
     room: Room,
     by_node: bool,
+    others: int,
 ) -> int:
     """The number of allocations where the breakdown does not give it."""
     capacity = demand.entry.minimum_capacity
     most_each = 1 if demand.entry.colocation else None
     most = len(allocation.hosts)
     if most_each is not None:
-        most = min(most, len(rabbits))
+        most = min(most, max(1, len(rabbits) - others))
     least = len(rabbits) if demand.pcie and len(rabbits) <= most else 1
     first = partial(room.first_fit, capacity, rabbits, most_each)
     if by_node:
