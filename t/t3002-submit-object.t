@@ -76,6 +76,8 @@ test_expect_success 'the submitter can let unsupported elements be left out' '
     cmp out out3 &&
     submit_object --dry-run --awareness=ignore <"$EXAMPLES/moderate.xml" >out3 &&
     cmp out out3 &&
+    submit_object --dry-run --awareness=Ignore <"$EXAMPLES/moderate.xml" >out3 &&
+    cmp out out3 &&
     sed "s/Warn/Reject/" warn.xml >reject.xml &&
     test_must_fail flux dws submit-object --dry-run --awareness=ignore reject.xml
 '

@@ -58,6 +58,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
     add("--machine", metavar="NAME", help="what objects for this system call it")
     add(
         "--awareness",
+        type=str.lower,
         choices=[policy.lower() for policy in AWARENESS_POLICY.choices],
         default=REJECT.lower(),
         help="the awarenessPolicy of an object that has none (default: %(default)s)",
