@@ -10,7 +10,9 @@
 # files to where Flux looks for them. With WHEELS, a folder of wheels, nothing is taken
 # from the network, and nothing is compiled if a wheel of flux-dws is among them.
 #
-# A first installation that fails leaves nothing behind.
+# A new version is installed in a folder of its own, and takes the place of the one before
+# at once: a job that starts meanwhile finds all files. An installation that fails leaves
+# nothing behind, or the version before.
 
 set -eu
 umask 022
@@ -32,6 +34,7 @@ remove () {
 }
 
 clean_up () {
+    rm -rf "$new"
     test -n "$unfinished" || return 0
     ./src/link.sh "$dest" --remove || true
     rm -rf "$dest"
@@ -40,11 +43,12 @@ clean_up () {
 # usage: check_folder: DEST is ours, or new, and can be written to
 check_folder () {
     unfinished=
+    new=$dest/.new
+    is_installed || test -z "$(ls -A "$dest" 2>/dev/null)" ||
+        fail "DEST=$dest: is there, and is no installation of flux-dws"
+    trap clean_up EXIT
+    trap 'exit 1' INT TERM HUP
     if ! is_installed; then
-        test -z "$(ls -A "$dest" 2>/dev/null)" ||
-            fail "DEST=$dest: is there, and is no installation of flux-dws"
-        trap clean_up EXIT
-        trap 'exit 1' INT TERM HUP
         error=$(mkdir -p "$dest" 2>&1) || fail "DEST=$dest: $error"
         unfinished=1
     fi
@@ -80,32 +84,23 @@ find_wheel () {
         fail "WHEELS=$wheels: ${other##*/} is not for Python $version, that of Flux"
 }
 
-make_environment () {
-    show='import sys; print(sys.version_info[:2], sys.base_prefix)'
-    clear=
-    if test -e "$dest/pyvenv.cfg"; then
-        # In an environment that is there, Python keeps the links to another Python.
-        before=$("$dest/bin/python" -c "$show" 2>/dev/null) || before=
-        test "$before" = "$("$PYTHON" -c "$show")" || clear=--clear
-    fi
-    "$PYTHON" -m venv $clear "$dest"
-}
-
 install () {
     check_python
     find_wheel
     check_folder
     ./src/link.sh "$dest" --check
     test -n "$built" || ./t/setup.sh "$PYTHON"
-    make_environment
+    rm -rf "$new"
+    "$PYTHON" -m venv "$new" --prompt "${dest##*/}"
     set -- .
-    test -z "$built" || set -- --force-reinstall --pre flux-dws
+    test -z "$built" || set -- --pre flux-dws
     test -z "$wheels" || set -- --no-index --find-links "$wheels" "$@"
-    "$dest/bin/python" -m pip --disable-pip-version-check install --quiet "$@" || {
+    "$new/bin/python" -m pip --disable-pip-version-check install --quiet "$@" || {
         test -z "$wheels" || fail "WHEELS=$wheels: lacks what pip names above," \
             "for Python $version on this machine"
         fail "flux-dws could not be built and installed: see above"
     }
+    "$PYTHON" src/replace.py "$new" "$dest"
     ./src/link.sh "$dest"
     unfinished=
 }

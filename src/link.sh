@@ -90,9 +90,11 @@ check_links () {
     each_file "$1" "$2" check_link
 }
 
+# A link that is right stays: a job that starts meanwhile finds it.
 make_link () {
+    test "$(readlink "$2")" != "$1" || return 0
     mkdir -p "$(dirname "$2")"
-    ln -s "$1" "$2"
+    ln -sfn "$1" "$2"
 }
 
 make_links () {
@@ -107,10 +109,11 @@ remove_link () {
     rmdir "$cache" 2>/dev/null || true
 }
 
+# usage: remove_links DIRECTORY FOLDER: those to files that are gone; with --remove, all
 remove_links () {
     test -d "$2" || return 0
     find "$2" -lname "$prefix/$1/*" | while read -r link; do
-        remove_link "$link"
+        test "$mode" != --remove && test -e "$link" || remove_link "$link"
     done
 }
 
@@ -137,16 +140,17 @@ if test "$mode" != --remove; then
 fi
 test "$mode" != --check || exit 0
 
-remove_packages
 in_each_place remove_links
-test "$mode" != --remove || exit 0
+if test "$mode" = --remove; then
+    remove_packages
+    exit 0
+fi
 
 in_each_place make_links
 is_writable "$xdg" ||
     echo "link.sh: $xdg: cannot be written to: flux jobs -o rabbit is not there" >&2
 site=$("$prefix/bin/python" -c \
     'import sysconfig; print(sysconfig.get_path("purelib"))')
-mkdir -p "$python_path"
 for package in $packages; do
-    ln -s "$site/$package" "$python_path/$package"
+    make_link "$site/$package" "$python_path/$package"
 done

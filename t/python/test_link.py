@@ -212,6 +212,17 @@ def test_a_file_that_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> N
     assert flux.files() == before
 
 
+def test_a_link_that_is_right_stays(flux: Flux) -> None:
+    """A job that starts while flux-dws is installed again needs it."""
+    flux.link()
+    before = {name: (flux.places / name).lstat().st_mtime_ns for name in flux.files()}
+    (flux.places / "module_path/dws.py").unlink()
+    del before["module_path/dws.py"]
+    assert flux.link().returncode == 0
+    assert (flux.places / "module_path/dws.py").exists()
+    assert before == {name: (flux.places / name).lstat().st_mtime_ns for name in before}
+
+
 def test_all_links_can_be_removed_and_only_these(flux: Flux) -> None:
     own = flux.places / "exec_path/flux-own.py"
     own.parent.mkdir(parents=True)

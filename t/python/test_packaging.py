@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import venv
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Optional
 
@@ -369,6 +371,9 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
     done = node.make("install", f"WHEELS={wheels}")
     assert (done.returncode, done.stdout) == (0, "")
     node.python = copying
+    assert not (node.destination / ".new").exists()
+    script = (node.destination / "bin/pip").read_text()
+    assert script.startswith(f"#!{node.destination}/bin/python")
     plugin = node.destination / PLACES["dws-jobtap.so"]
     assert plugin.exists()
     linked = {str(path.relative_to(node.places)) for path in node.linked()}
@@ -385,6 +390,37 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
     assert (done.returncode, done.stdout) == (0, "")
     left = [path for path in node.places.rglob("*") if not path.is_dir()]
     assert not left and not node.destination.exists()
+
+
+def test_what_is_linked_is_there_while_it_is_installed_again(
+    wheels: Path, tmp_path: Path
+) -> None:
+    """A job that starts meanwhile fails without its plugin, or lacks its storage."""
+    node = Node(tmp_path)
+    node.copy_environments(tmp_path / "venv")
+    assert node.make("install", f"WHEELS={wheels}").returncode == 0
+    linked = node.linked()
+    with ThreadPoolExecutor() as pool:
+        again = pool.submit(node.make, "install", f"WHEELS={wheels}")
+        gone: set[Path] = set()
+        while not again.done():
+            before, gone = gone, {path for path in linked if not path.exists()}
+            assert not before & gone
+            time.sleep(0.02)
+    assert again.result().returncode == 0
+
+
+def test_an_upgrade_that_fails_leaves_what_is_installed(
+    wheels: Path, tmp_path: Path
+) -> None:
+    node = Node(tmp_path)
+    node.copy_environments(tmp_path / "venv")
+    assert node.make("install", f"WHEELS={wheels}").returncode == 0
+    before = sorted(node.destination.rglob("*"))
+    next(wheels.glob("kubernetes-*")).unlink()
+    assert node.make("install", f"WHEELS={wheels}").returncode != 0
+    assert sorted(node.destination.rglob("*")) == before
+    assert all(path.exists() for path in node.linked())
 
 
 def test_a_folder_of_wheels_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
