@@ -11,6 +11,7 @@ stay. Scripts in NEW have its path in them, and get that of DEST.
 
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -39,4 +40,7 @@ def replace(new: Path, dest: Path) -> None:
 if __name__ == "__main__":
     new, dest = map(Path, sys.argv[1:])
     move_scripts(new, dest)
+    # Half of each is no version.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     replace(new, dest)
