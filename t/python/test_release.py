@@ -479,6 +479,36 @@ def test_a_report_is_not_asked_for_twice_of_data_that_is_out() -> None:
     assert reports(system) == [{"id": jobid, "success": True}]
 
 
+TORN_DOWN = {"spec": {"desiredState": "Teardown"}}
+
+
+def interfere(system: VirtualSystem, jobid: int, patch: Optional[Json]) -> None:
+    """Patch or delete a job's Workflow, as an administrator may."""
+    name = workflow_name(jobid)
+    if patch is None:
+        system.store.delete(WORKFLOW, "default", name)
+    else:
+        system.store.merge_patch(WORKFLOW, "default", name, patch)
+
+
+@pytest.mark.parametrize("patch", [None, TORN_DOWN])
+@pytest.mark.parametrize("release", ["teardown", "unmounted"])
+def test_data_that_was_copied_while_no_module_was_there_is_out(
+    patch: Optional[Json], release: str
+) -> None:
+    system = slow()
+    jobid = submit(system, dw_release=release)
+    assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
+    system.loop.run(timeout=10.0)
+    system.kill_module()
+    system.loop.run(timeout=COPY)
+    interfere(system, jobid, patch)
+    system.load_module()
+    settle(system)
+    assert record(system, jobid) == {"success": True}
+    assert not exceptions(system, jobid)
+
+
 def test_a_workflow_that_others_take_over_is_reported_and_keeps_its_storage() -> None:
     system = slow()
     jobids = [submit(system, (ALL, COPY_OUT), **UNMOUNTED) for _ in range(2)]

@@ -453,6 +453,9 @@ class WorkflowInfo:
             safe = known.desired is State.DataOut and known.complete
             if safe or known.deleting or known.desired is State.Teardown:
                 return
+        copied = view.copies_out and not (view.unsaved or view.left_mounted)
+        if copied or (view.desired is State.DataOut and view.complete):
+            return
         if self.abandoned and not view.unsaved:
             return  # there is nothing to lose
         self.interference = f"Workflow {self.name} was {how} under the job"
