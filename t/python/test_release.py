@@ -479,7 +479,36 @@ def test_a_report_is_not_asked_for_twice_of_data_that_is_out() -> None:
     assert reports(system) == [{"id": jobid, "success": True}]
 
 
+def reported_in_part(system: VirtualSystem, jobid: int) -> None:
+    """Until it is recorded that the data of a job is out, of which the plugin was not
+    told."""
+    run_until_inactive(system, jobid)
+    restore = fail(system, "job-manager.dws", errno.EAGAIN)
+    kvs = system.instance.job(jobid).kvs
+    assert system.loop.run(lambda: "rabbit_data_out" in kvs, timeout=HOUR)
+    system.kill_module()
+    restore()
+
+
+TAKEN_OVER = {"metadata": {"labels": {INSTANCE: "another"}}}
 TORN_DOWN = {"spec": {"desiredState": "Teardown"}}
+
+
+@pytest.mark.parametrize("patch", [None, TORN_DOWN])
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_recorded_of_data_that_is_out_stays_when_its_workflow_goes(
+    patch: Optional[Json], waits: bool
+) -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    after = submit(system, "", **depends_on(jobid)) if waits else None
+    reported_in_part(system, jobid)
+    interfere(system, jobid, patch)
+    system.load_module()
+    settle(system)
+    assert record(system, jobid) == {"success": True}
+    assert reports(system) == [{"id": jobid, "success": True}]
+    assert after is None or not exceptions(system, after)
 
 
 def interfere(system: VirtualSystem, jobid: int, patch: Optional[Json]) -> None:
@@ -489,6 +518,21 @@ def interfere(system: VirtualSystem, jobid: int, patch: Optional[Json]) -> None:
         system.store.delete(WORKFLOW, "default", name)
     else:
         system.store.merge_patch(WORKFLOW, "default", name, patch)
+
+
+def test_data_that_is_out_is_not_lost_with_the_label_of_its_workflow() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    restore = fail(system, "job-manager.dws", errno.EAGAIN)
+    kvs = system.instance.job(jobid).kvs
+    assert system.loop.run(lambda: "rabbit_data_out" in kvs, timeout=HOUR)
+    interfere(system, jobid, TAKEN_OVER)
+    system.loop.run(timeout=1.0)
+    restore()
+    system.loop.run(lambda: bool(reports(system)), timeout=HOUR)
+    assert record(system, jobid) == {"success": True}
+    assert reports(system) == [{"id": jobid, "success": True}]
 
 
 @pytest.mark.parametrize("patch", [None, TORN_DOWN])

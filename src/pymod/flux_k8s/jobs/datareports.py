@@ -17,6 +17,7 @@ import syslog
 from typing import Optional
 
 from flux_k8s.control.coroutines import call
+from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.losses import late_nodes
 from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -118,7 +119,7 @@ class DataReports:
         loss = printable(loss, NOTE)
         note = printable(late_nodes(info), NOTE)
         if not await is_purged(self._flux, info.jobid):
-            loss = await self._with_reason(info.jobid, loss)
+            loss = await self._as_recorded(info.jobid, loss)
             text = json.dumps(_record(loss, note))
             await call(self._flux.kvs_commit, info.jobid, KEY, text)
         await self._notify_plugin(info.jobid, loss)
@@ -137,13 +138,15 @@ class DataReports:
         """
         return await self._recorded(jobid) is not None
 
-    async def _with_reason(self, jobid: int, loss: str) -> str:
+    async def _as_recorded(self, jobid: int, loss: str) -> str:
         """The loss as it is recorded already, if that ends with ``loss``: a module that
         was loaded before knew the reason, which is lost with it, or that the job did
-        not run."""
+        not run. Data that was out then is not lost with its Workflow."""
         record = await self._recorded(jobid)
-        recorded: str = (record or {}).get("errstr", "")
-        return recorded if recorded.endswith(loss) else loss
+        if record is None:
+            return loss
+        recorded = _loss_in(record)
+        return recorded if not recorded or recorded.endswith(loss) else loss
 
     async def _recorded(self, jobid: int) -> Optional[Json]:
         """The record of a job's data; None if it has none, or was purged."""
@@ -176,6 +179,11 @@ class DataReports:
             "payload": base64.b64encode(text).decode(),
         }
         await call(self._flux.rpc, "event.publish", event)
+
+
+def _loss_in(record: Json) -> str:
+    """What is lost by a record; "" if nothing is."""
+    return "" if record["success"] else str(record.get("errstr", UNKNOWN_LOSS))
 
 
 def _record(loss: str, note: str = "") -> Json:
