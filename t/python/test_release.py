@@ -553,6 +553,53 @@ def test_data_that_was_copied_while_no_module_was_there_is_out(
     assert not exceptions(system, jobid)
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def test_who_waits_for_data_whose_workflow_ends_without_a_report_fails(
+    deleted: bool,
+) -> None:
+    """It is being deleted, and not by this service, or does not say that its job has
+    ended."""
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    waits = submit(system, "", **depends_on(jobid))
+    run_until_inactive(system, jobid)
+    system.kill_module()
+    if deleted:
+        theirs = {"metadata": {"finalizers": ["example.com/theirs"]}}
+        interfere(system, jobid, theirs)
+        interfere(system, jobid, None)
+    else:
+        interfere(system, jobid, {"metadata": {"annotations": {NODES_RELEASED: None}}})
+    system.load_module()
+    system.loop.run(timeout=30.0)
+    if deleted:
+        interfere(system, jobid, {"metadata": {"finalizers": None}})
+    run_until_inactive(system, waits)
+    (exception,) = exceptions(system, waits)
+    assert "was deleted under the job" in exception["note"]
+    assert record(system, jobid)["success"] is False
+    settle(system)
+
+
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_report_that_the_plugin_missed_is_made_again(purged: bool) -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    waits = submit(system, "", **depends_on(jobid))
+    run_until_inactive(system, jobid)
+    restore = fail(system, "job-manager.dws", errno.ENOSYS)
+    assert system.loop.run(lambda: bool(reports(system)), timeout=HOUR)
+    system.loop.run(timeout=HOUR)
+    restore()
+    assert system.instance.job(waits).state is not JobState.INACTIVE
+    if purged:
+        system.instance.manager.jobs.pop(jobid)
+    system.service.request("report_data", {"jobid": jobid}, lambda *answer: None)
+    run_until_inactive(system, waits)
+    assert bool(exceptions(system, waits)) is purged
+    assert reports(system) == [{"id": jobid, "success": True}]
+
+
 def test_a_workflow_that_others_take_over_is_reported_and_keeps_its_storage() -> None:
     system = slow()
     jobids = [submit(system, (ALL, COPY_OUT), **UNMOUNTED) for _ in range(2)]

@@ -130,13 +130,21 @@ class DataReports:
         text = "; ".join(filter(None, (outcome, note)))
         self._flux.log(syslog.LOG_ERR if loss else fair, f"{f58(info.jobid)}: {text}")
 
-    async def is_recorded(self, jobid: int) -> bool:
-        """Whether it is recorded what became of the data of a job.
+    async def repeat(self, jobid: int) -> bool:
+        """Tell the jobs that depend on the data of a job what is recorded of it. They
+        fail if the job was purged. Return whether either is so.
 
         Raises:
             RpcError: a request to Flux failed, and is to be repeated.
         """
-        return await self._recorded(jobid) is not None
+        record = await self._recorded(jobid)
+        if record is not None:
+            await self._notify_plugin(jobid, _loss_in(record))
+        elif await is_purged(self._flux, jobid):
+            await self._notify_plugin(jobid, UNKNOWN_LOSS)
+        else:
+            return False
+        return True
 
     async def _as_recorded(self, jobid: int, loss: str) -> str:
         """The loss as it is recorded already, if that ends with ``loss``: a module that

@@ -10,6 +10,8 @@ plugin asks for such a report.
 
 from __future__ import annotations
 
+from typing import Optional
+
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
@@ -17,6 +19,9 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
+
+LOOK_AGAIN = 300.0
+"""Seconds until a job that has a Workflow is looked at again."""
 
 
 class Unreported:
@@ -51,25 +56,32 @@ class Unreported:
         if not (self._outage.has_listed(WORKFLOW) and self._jobs.complete):
             return
         for jobid in self._asked:
-            if jobid not in self._jobs and jobid not in self._jobs.unclaimed:
-                self._controller.add(jobid)
+            self._controller.add(jobid)
         self._asked.clear()
 
-    async def _report(self, jobid: int) -> None:
+    async def _report(self, jobid: int) -> Optional[float]:
         """Have the data of a job without a Workflow reported as lost, unless a report
-        has been made while the plugin asked for it.
+        has been made: then that is made again. Returns the seconds until a job with a
+        Workflow is looked at again: that may go without a report.
 
         Raises:
             TryAgain: a module of Flux does not answer.
         """
+        if self._is_known(jobid):
+            return LOOK_AGAIN
         try:
-            reported = await self._data.is_recorded(jobid)
+            if await self._data.repeat(jobid):
+                return None
         except RpcError as error:
             raise TryAgain(error) from error
-        if reported or jobid in self._jobs:
-            return
+        if self._is_known(jobid):
+            return LOOK_AGAIN
         job = self._jobs.obtain(jobid, Goal.RELEASED)
         job.info.unmounted = job.info.nodes_released = True
         job.info.uncertain = True  # so that it is looked for before that is said
         job.info.want_released(ran=True, waits=False)
         self._jobs.changed(job)
+        return None
+
+    def _is_known(self, jobid: int) -> bool:
+        return jobid in self._jobs or jobid in self._jobs.unclaimed
