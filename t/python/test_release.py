@@ -452,7 +452,7 @@ def test_who_waits_for_a_job_whose_module_died_at_its_release_is_told(
     jobid = submit(system, **UNMOUNTED)
     waits = submit(system, "", **depends_on(jobid))
     running(system, jobid)
-    restore = fail(system, "job-manager", errno.ENOSYS)
+    restore = fail(system, "job-manager.dws", errno.EIO)
     noted = "rabbit_nodes_released"
     kvs = system.instance.job(jobid).kvs
     assert system.loop.run(lambda: noted in kvs, timeout=HOUR)
