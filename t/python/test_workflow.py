@@ -546,3 +546,22 @@ def test_data_whose_workflow_nobody_has_seen_is_lost_unless_that_is_found() -> N
     found = info_of(RELEASED, **facts)
     found.see(view_of(S.DataOut), NOW)
     assert step(found) == ReportData()
+
+
+def test_a_watch_that_goes_back_counts_and_a_late_answer_does_not() -> None:
+    """Kubernetes may have been restored from a backup."""
+
+    def version(number: int, state: State) -> WorkflowView:
+        return replace(view_of(state), resource_version=str(number))
+
+    info = info_of(RELEASED, ran=True)
+    info.see_watched(version(5, S.PreRun), NOW)
+    info.see(version(9, S.DataOut), NOW)  # the answer to a request
+    for late in (version(5, S.PreRun), version(7, S.PostRun)):
+        info.see_watched(late, NOW)
+        assert info.view is not None and info.view.desired is S.DataOut
+    info.see(version(6, S.PostRun), NOW)
+    assert info.view.desired is S.DataOut
+    info.see_watched(version(3, S.PreRun), NOW)
+    assert info.view is not None and info.view.desired is S.PreRun
+    assert step(info) == Advance(S.PostRun)

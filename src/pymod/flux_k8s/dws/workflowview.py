@@ -218,13 +218,13 @@ class WorkflowView:
             return None
         return (self.state, self.status) if self.status in TROUBLES else None
 
-    def newer_than(self, other: WorkflowView) -> Optional[bool]:
-        """Whether this view of a Workflow is newer than another view of it; None
-        where the resource versions cannot be compared."""
-        mine, others = decimal(self.resource_version), decimal(other.resource_version)
-        if mine is None or others is None or mine == others:
+    def newer_than(self, version: str) -> Optional[bool]:
+        """Whether this view of a Workflow is newer than another version of it; None
+        where the resource versions are the same, or cannot be compared."""
+        mine, other = decimal(self.resource_version), decimal(version)
+        if mine is None or other is None or mine == other:
             return None
-        return mine > others
+        return mine > other
 
     def shows(self, workflow: Json) -> bool:
         """Whether this is the view of this version of a Workflow."""

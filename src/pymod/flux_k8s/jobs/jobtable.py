@@ -337,8 +337,7 @@ class JobTable:
 
     def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:
         """Take in a watch event of a job's Workflow."""
-        job.info.watched_uid = view.uid
-        job.info.see(view, self._clock.now())
+        job.info.see_watched(view, self._clock.now())
         self._records.note(job.info, workflow)
 
     def releases(self, jobid: int) -> bool:

@@ -97,6 +97,7 @@ class WorkflowInfo:
         begun: the UNIX time of each request for a state, as far as this service knows.
         existed: there has been a Workflow.
         watched_uid: the uid of the Workflow that the watch has shown last.
+        watched_version: the resource version in which it has shown that.
         unlisted: the watch has listed all Workflows, and the one of ``view`` is
             missing. It may be gone, and no watch event will report that.
         deleted_uid: the uid of the Workflow that was deleted last.
@@ -170,6 +171,7 @@ class WorkflowInfo:
     begun: dict[State, float] = field(default_factory=dict)
     existed: bool = False
     watched_uid: Optional[str] = None
+    watched_version: str = ""
     unlisted: bool = False
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
@@ -359,6 +361,18 @@ class WorkflowInfo:
             return known
         return WorkflowView.parse(workflow)
 
+    def see_watched(self, view: WorkflowView, now: float) -> None:
+        """Take in a view that the watch has shown. It shows one version after another.
+        One that is older than the last is from a Kubernetes that was set back, as by a
+        backup that was restored: it counts, whatever was known."""
+        if (
+            view.uid == self.watched_uid
+            and view.newer_than(self.watched_version) is False
+        ):
+            self.view = None
+        self.watched_uid, self.watched_version = view.uid, view.resource_version
+        self.see(view, now)
+
     def see(self, view: WorkflowView, now: float) -> None:
         """Take in a view of the Workflow, unless it is older than the last one.
 
@@ -466,7 +480,7 @@ class WorkflowInfo:
         known = self.view
         if known is None or known.uid != view.uid:
             return False
-        age = known.newer_than(view)
+        age = known.newer_than(view.resource_version)
         if age is not None:
             return age
         if known.desired is None or view.desired is None:
