@@ -20,19 +20,21 @@
  * across ranks: a shell may be there before the event is. The events come in
  * order, so it ends at dws_environment, or at start (which is posted when all
  * shells run, whether or not they are initialized): then there is none to come.
- * The job asked for storage and has none, because dws-jobtap is not loaded where
- * it was submitted, so it must not run.
+ * The job asked for storage and has none, because dws-jobtap is not loaded
+ * where it was submitted, so it must not run.
  *
- * A watch may stay behind for ever: the kvs module of a broker that reads the KVS
- * for the first time subscribes to commits after it has fetched the root, and
- * misses a commit between the two (flux-core 0.88). So the job manager is asked
- * when the event does not come. It has the event before the first shell is there.
+ * A watch may stay behind for ever: the kvs module of a broker that reads the
+ * KVS for the first time subscribes to commits after it has fetched the root,
+ * and misses a commit between the two (flux-core 0.88). So the job manager is
+ * asked when the event does not come. It has the event before the first shell
+ * is there.
  *
- * The workflow token is a secret, and eventlogs are archived: the dws module has
- * committed it to the job's KVS before it had the event posted. job-info shows it
- * to the job's user and the instance owner only. The local kvs module knows the
- * commit of the event, and so the one before it, when the event was read from it.
- * When the job manager had to be asked, rank 0 is asked for the token as well.
+ * The workflow token is a secret, and eventlogs are archived: the dws module
+ * has committed it to the job's KVS before it had the event posted. job-info
+ * shows it to the job's user and the instance owner only. The local kvs module
+ * knows the commit of the event, and so the one before it, when the event was
+ * read from it. When the job manager had to be asked, rank 0 is asked for the
+ * token as well.
  *
  * The event may say which data is copied after the tasks. The first shell says
  * so to those who look at the job with flux job attach, as flux run and flux
@@ -194,8 +196,8 @@ static flux_future_t *get_eventlog (flux_shell_t *shell, json_t **eventlog)
     return f;
 }
 
-/* The data of a job whose storage has failed is not copied; that of one that was
- * cancelled, or that has reached its time limit, is. The KVS may get the
+/* The data of a job whose storage has failed is not copied; that of one that
+ * was cancelled, or that has reached its time limit, is. The KVS may get the
  * exception after the tasks are killed. Return -1 on error.
  */
 static int has_failed (flux_shell_t *shell)
@@ -280,7 +282,7 @@ static int process_posted (flux_plugin_t *p, flux_shell_t *shell)
     return rc;
 }
 
-/* Set '*nodeid' to the broker whose KVS has what was committed before the event. */
+/* Set '*nodeid' to the broker whose KVS has all commits before the event. */
 static int import_variables (flux_plugin_t *p,
                              flux_shell_t *shell,
                              flux_jobid_t id,

@@ -21,6 +21,7 @@ import pytest
 JOBTAP = Path(__file__).parents[2] / "src" / "jobtap"
 BUILD = (JOBTAP / "build_jobtap.py").read_text()
 SOURCES = [JOBTAP / name for name in re.findall(r'"src/jobtap/(.+\.c)"', BUILD)]
+SHELL = JOBTAP.parent / "shell" / "dws_environment.c"
 HEADERS = re.findall(r'"src/jobtap/(.+\.h)"', BUILD)
 POSTS = re.compile(
     r"flux_jobtap_(dependency_(add|remove)|(prolog|epilog)_(start|finish)"
@@ -107,7 +108,9 @@ def test_a_function_that_is_given_a_pointer_to_a_job_does_not_post(path: Path) -
     assert found == []
 
 
-@pytest.mark.parametrize("path", SOURCES + [JOBTAP / name for name in HEADERS])
+@pytest.mark.parametrize(
+    "path", [*SOURCES, *(JOBTAP / name for name in HEADERS), SHELL]
+)
 def test_a_line_has_at_most_80_columns(path: Path) -> None:
     assert [line for line in path.read_text().splitlines() if len(line) > 80] == []
 
