@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, Collection, Optional, Union
+from typing import Any, Collection, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
 from flux_k8s.limits import LEVELS, VALUES
@@ -272,6 +272,13 @@ def check_extent(name: str, path: str, value: Any) -> None:
         if count > VALUES:
             raise BadObject(name, path, value, f"at most {VALUES} values")
     raise BadObject(name, path, value, f"at most {LEVELS} levels")
+
+
+def read_string(part: Mapping[str, Any], key: str) -> str:
+    """The string at ``key``, for a field that is no reason to refuse the object; an
+    empty one where there is none."""
+    value = part.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def decimal(text: str, digits: int = 20) -> Optional[int]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple, Optional
 
 from flux_k8s.dws.workflowdirectives import WorkflowDirectives
-from flux_k8s.dws.workflowmarks import read_string
 from flux_k8s.dws.workflowstate import ERROR, STATES, State, Times
-from flux_k8s.json_reader import Reader
+from flux_k8s.json_reader import Reader, read_string
 from flux_k8s.rfc.timestamps import parse_timestamp
 
 

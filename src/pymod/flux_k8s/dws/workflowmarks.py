@@ -9,7 +9,7 @@ from typing import Any, Mapping, Optional
 
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowstate import STATES, State, Times
-from flux_k8s.json_reader import decimal
+from flux_k8s.json_reader import decimal, read_string
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.text import NOTE, printable
@@ -91,6 +91,9 @@ not begun, or had not ended."""
 
 COPIED, COPY_FAILED = "copied", "failed"
 
+LONGEST_NOTE = 64 * len(State)
+"""Characters of the annotation :data:`REQUESTED`, at most."""
+
 _LONGEST_COPIES = 65536
 """Characters of the annotation :data:`COPIES`, at most: a Workflow has fewer copies."""
 
@@ -129,10 +132,6 @@ def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
         "rescued": parse_timestamp(read_string(annotations, RESCUED)),
         "failure": printable(read_string(annotations, FAILURE), NOTE),
     }
-
-
-LONGEST_NOTE = 64 * len(State)
-"""Characters of the annotation :data:`REQUESTED`, at most."""
 
 
 def requested_times(annotations: Mapping[str, Any]) -> Times:
@@ -188,9 +187,3 @@ def read_hosts(text: str) -> tuple[str, ...]:
 def _seconds(text: str) -> float:
     """A number of seconds; 0 where ``text`` is no such number."""
     return float(text) if _SECONDS.fullmatch(text) else 0.0
-
-
-def read_string(part: Mapping[str, Any], key: str) -> str:
-    """The string at ``key``; an empty one where there is none."""
-    value = part.get(key)
-    return value if isinstance(value, str) else ""

@@ -27,12 +27,11 @@ from flux_k8s.dws.workflowmarks import (
     read_copies,
     read_hosts,
     read_marks,
-    read_string,
     requested_times,
 )
 from flux_k8s.dws.workflowstate import ERROR, STATES, TROUBLES, State, Times
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader, decimal, is_integer
+from flux_k8s.json_reader import Reader, decimal, is_integer, read_string
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
