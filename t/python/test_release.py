@@ -444,6 +444,32 @@ def test_who_waits_for_data_whose_workflow_was_deleted_unseen_fails(when: str) -
     assert not list(system.service._jobs)
 
 
+def test_the_loss_of_data_whose_workflow_is_deleted_unclaimed_is_reported() -> None:
+    """Also if nobody waits for it."""
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    system.kill_module()
+    delay(system, "job-info", 10.0)
+    system.load_module()
+    system.loop.run(timeout=5.0)
+    assert jobid in system.service._jobs.unclaimed
+    delete_unseen(system, jobid)
+    system.loop.run(lambda: bool(reports(system)), timeout=HOUR)
+    assert "was deleted under the job" in record(system, jobid)["errstr"]
+    assert reports(system) == [{"id": jobid, "success": False}]
+    settle(system)
+
+
+def delay(system: VirtualSystem, service: str, seconds: float) -> None:
+    """Have all requests to a service of Flux take a while."""
+    services = system.instance.broker._services
+    before = services[service]
+    services[service] = lambda *request: system.loop.call_later(
+        seconds, lambda: before(*request)
+    )
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_who_waits_for_a_job_whose_module_died_at_its_release_is_told(
     deleted: bool,

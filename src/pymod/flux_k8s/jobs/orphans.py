@@ -161,8 +161,7 @@ class Orphans:
     def _follow(self, jobid: int) -> None:
         """Take DataOut and Teardown of a job that has ended to their end."""
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        job.info.unmounted = True
-        job.info.want_released(ran=True, waits=False)
+        job.info.want_data_out()
         self._release_share(job.info)
         self._jobs.changed(job)
 

@@ -77,9 +77,8 @@ class Unreported:
         if self._is_known(jobid):
             return LOOK_AGAIN
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        job.info.unmounted = job.info.nodes_released = True
+        job.info.want_data_out()
         job.info.uncertain = True  # so that it is looked for before that is said
-        job.info.want_released(ran=True, waits=False)
         self._jobs.changed(job)
         return None
 

@@ -102,7 +102,8 @@ class WorkflowInfo:
             missing. It may be gone, and no watch event will report that.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
-        uncertain: a request to create the Workflow got no answer.
+        uncertain: the Workflow, which was not seen, may be there: a request to create
+            it got no answer, or it was there when an earlier service was.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
         warned: the job has a warning that Teardown makes no progress.
@@ -139,7 +140,8 @@ class WorkflowInfo:
         lost_storage: the Rabbits that broke with the data of a job without nodes, and
             their states, or "".
         data_reported: it was reported what became of the data of a job that had ended.
-        nodes_released: the Workflow has, or had, the annotation that says so.
+        nodes_released: the job may end, or has ended, before its data is out: the
+            Workflow has, or had, the annotation that says so.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
         cutting: how far that is.
         recording: the records of the job.
@@ -350,6 +352,12 @@ class WorkflowInfo:
         self.abandoned = self.abandoned or abandoned
         self.aborted = self.aborted or aborted
         self.released = not waits
+
+    def want_data_out(self) -> None:
+        """Flux wants the storage to be released when the data is out: the job has
+        ended, since its nodes had unmounted."""
+        self.unmounted = self.nodes_released = True
+        self.want_released(ran=True, waits=False)
 
     # What Kubernetes shows
 
