@@ -444,6 +444,49 @@ def test_who_waits_for_data_whose_workflow_was_deleted_unseen_fails(when: str) -
     assert not list(system.service._jobs)
 
 
+def ended_before_its_data_was_out(system: VirtualSystem) -> tuple[int, int]:
+    """A job that has ended, and one that waits for its data. No module is loaded."""
+    jobid = submit(system, **UNMOUNTED)
+    waits = submit(system, "", **depends_on(jobid))
+    run_until_inactive(system, jobid)
+    system.kill_module()
+    return jobid, waits
+
+
+def test_who_waits_for_data_whose_workflow_vanishes_fails() -> None:
+    system = slow()
+    jobid, waits = ended_before_its_data_was_out(system)
+    name = workflow_name(jobid)
+    held: Json = {"metadata": {"finalizers": ["dws"]}}
+    system.store.merge_patch(WORKFLOW, "default", name, held)
+    system.store.delete(WORKFLOW, "default", name)
+    system.load_module()
+    run_until_inactive(system, waits)
+    (exception,) = exceptions(system, waits)
+    assert "not copied: $DW_JOB_p1/x to /lustre/x" in exception["note"]
+    assert [workflow["metadata"]["name"] for workflow in system.workflows()] == [name]
+    released: Json = {"metadata": {"finalizers": None}}
+    system.store.merge_patch(WORKFLOW, "default", name, released)
+    settle(system)
+    assert not list(system.service._jobs)
+
+
+def test_who_waits_for_data_whose_workflow_is_deleted_unclaimed_fails() -> None:
+    """job-info was away: the service does not know yet that the job has ended."""
+    system = slow()
+    jobid, waits = ended_before_its_data_was_out(system)
+    restore = fail(system, "job-info", errno.ENOSYS)
+    system.load_module()
+    system.loop.run(timeout=40.0)
+    restore()
+    system.loop.run(timeout=5.0)  # the plugin asks for a report
+    assert jobid in system.service._jobs.unclaimed
+    delete_unseen(system, jobid)
+    run_until_inactive(system, waits)
+    assert "was deleted under the job" in exceptions(system, waits)[0]["note"]
+    settle(system)
+
+
 def test_the_loss_of_data_whose_workflow_is_deleted_unclaimed_is_reported() -> None:
     """Also if nobody waits for it."""
     system = slow()
@@ -602,7 +645,8 @@ def test_who_waits_for_data_whose_workflow_ends_without_a_report_fails(
         interfere(system, jobid, {"metadata": {"finalizers": None}})
     run_until_inactive(system, waits)
     (exception,) = exceptions(system, waits)
-    assert "was deleted under the job" in exception["note"]
+    note = "was deleted under the job" if deleted else "not copied"
+    assert note in exception["note"]
     assert record(system, jobid)["success"] is False
     settle(system)
 

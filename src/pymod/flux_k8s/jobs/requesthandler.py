@@ -58,7 +58,7 @@ class RequestHandler:
         """
         Args:
             relist_jobs: lists the jobs of the plugin again.
-            ask_for_report: has it reported what became of the data of a job.
+            ask_for_report: requests the report on what became of the data of a job.
             setup_reader: reads R where requests may be
                 :class:`~flux_k8s.jobs.requests.LargeSetup`.
         """

@@ -270,7 +270,7 @@ class Service:
                 self._orphans.check_ended(job.info.jobid)
         self.workflows.see_unclaimed()
         self._orphans.check()
-        self._unreported.check()
+        self._unreported.check_all()
         self._machine.jobs_changed()
 
     def _report_busy(self, job: Job) -> None:

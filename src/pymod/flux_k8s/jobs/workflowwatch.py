@@ -70,7 +70,7 @@ class WorkflowWatch:
                 self._jobs.changed(job)
         self._outage.note_watch(WORKFLOW, None)
         self._orphans.check()
-        self._unreported.check()
+        self._unreported.check_all()
 
     def trouble(self, error: KubeError) -> None:
         """The watch is interrupted."""
@@ -85,3 +85,4 @@ class WorkflowWatch:
     def _see(self, jobid: int, type: str, object: Json) -> None:
         if self._jobs.see(jobid, type, object):
             self._orphans.added(jobid)
+        self._unreported.check(jobid)
