@@ -513,6 +513,23 @@ def delay(system: VirtualSystem, service: str, seconds: float) -> None:
     )
 
 
+def test_a_report_waits_for_job_info_and_the_log_says_so_once() -> None:
+    system = slow()
+    jobid, waits = ended_before_its_data_was_out(system)
+    delete_unseen(system, jobid)
+    restore = fail(system, "job-info", errno.ENOSYS)
+    system.load_module()
+    system.loop.run(timeout=30.0)
+    system.service.request("report_data", {"jobid": jobid}, lambda *answer: None)
+    assert always(system, lambda: system.instance.job(waits).active, HOUR)
+    said = f"cannot tell what became of the data of {f58(jobid)}"
+    assert len(lines(system, said)) == 1
+    restore()
+    run_until_inactive(system, waits, timeout=100.0)
+    assert record(system, jobid)["success"] is False
+    settle(system)
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_who_waits_for_a_job_whose_module_died_at_its_release_is_told(
     deleted: bool,
