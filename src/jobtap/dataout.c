@@ -97,7 +97,8 @@ static void look_up (struct dws_target *target)
         repeat (target, NULL);
 }
 
-/* The epilog of an active job does not end before there is one of the records.
+/* Return true if the job has not ended. Its epilog does not end before one of
+ * the records is there, and then dws_dataout_ended() is called.
  */
 static bool is_active (struct dws *dws, flux_jobid_t id)
 {

@@ -13,7 +13,7 @@ from flux_k8s.slots import slotted
 @slotted
 @dataclass
 class DataProgress:
-    """What is known of a job's data movement; :mod:`flux_k8s.jobs.stalls` writes this.
+    """What is known of a job's data movement, by :mod:`flux_k8s.jobs.stalls`.
 
     Attributes:
         moved: the UNIX time at which data was last seen to have moved. The time for
@@ -27,8 +27,8 @@ class DataProgress:
             without those that the watch has shown to have ended since.
         copied: by the number of the directive, whether all data movements of a copy_out
             of which none was going have succeeded.
-        noted: that was written down on the Workflow. Another program may have removed
-            it at once.
+        noted: ``copied`` was written to the Workflow, by
+            :mod:`flux_k8s.jobs.steps`. Another program may have removed it at once.
     """
 
     moved: Optional[float] = None

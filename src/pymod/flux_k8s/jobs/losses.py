@@ -45,7 +45,7 @@ def kept_note(info: WorkflowInfo, view: WorkflowView) -> str:
     return printable(loss, NOTE - len(hint)) + hint
 
 
-def deleted(info: WorkflowInfo) -> str:
+def deletion_note(info: WorkflowInfo) -> str:
     """The note that a Workflow is gone which its job still needed."""
     return f"Workflow {info.name} was deleted under the job"
 
@@ -54,8 +54,8 @@ def loss_when_gone(info: WorkflowInfo) -> str:
     """The data that a job loses with its Workflow, which is gone."""
     if info.interference is not None:
         return info.interference
-    if info.deleted_uid is None:  # this service has never seen it
-        return f"{deleted(info)}; {UNKNOWN_LOSS}"
+    if info.deleted_uid is None:  # no Workflow of the job was seen by this service
+        return f"{deletion_note(info)}; {UNKNOWN_LOSS}"
     return _not_copied(info.unsaved) if info.unsaved else ""
 
 

@@ -18,7 +18,13 @@ from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import show
 from flux_k8s.jobs.copies import await_copies
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
-from flux_k8s.jobs.losses import deleted, kept_note, loss_when_gone, losses, with_losses
+from flux_k8s.jobs.losses import (
+    deletion_note,
+    kept_note,
+    loss_when_gone,
+    losses,
+    with_losses,
+)
 from flux_k8s.jobs.problems import (
     dws_problem,
     gives_up,
@@ -108,7 +114,7 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.uncertain:
         return Lookup()
-    note = deleted(info)
+    note = deletion_note(info)
     if info.may_have_run:
         note = info.interference or f"{note}; {UNKNOWN_LOSS}"
     if info.goal is Goal.RELEASED:
