@@ -16,11 +16,13 @@ from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobtable, problems, reconciler, workflow, workflowrequests
+from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.step import Advance, ReleaseEpilog, ReleaseProlog, Step
+from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Json, Kube
@@ -73,6 +75,14 @@ def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
 OVERDUE = problems.overdue
 
 
+async def cheerful(self: DataReports, jobid: int, loss: str) -> None:
+    """It tells those who wait for data that it is out, whatever it has recorded."""
+    await NOTIFY_PLUGIN(self, jobid, "")
+
+
+NOTIFY_PLUGIN = DataReports._notify_plugin
+
+
 class HastyMountWatch(MountWatch):
     """It looks at no mount, and takes every job's storage for unmounted."""
 
@@ -120,6 +130,16 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         replacing(problems, "overdue", careless),
         ("controllers",),
     ),
+    "is deaf to questions about data": (
+        "data",
+        replacing(Unreported, "ask", lambda self, jobid: None),
+        ("admin", "module"),
+    ),
+    "calls all data out": (
+        "awaited",
+        replacing(DataReports, "_notify_plugin", cheerful),
+        ("dws",),
+    ),
     "does not obey a cancel in the epilog": (
         "obedience",
         replacing(RequestHandler, "_teardown", lambda self, payload: {"success": True}),
@@ -163,6 +183,8 @@ that show it."""
 
 SHOWN_BY = {
     "keeps its finalizer": (3, 0),
+    "is deaf to questions about data": (40, 21),
+    "calls all data out": (40, 0),
     "takes 404 for an error": (15, 7),
     "believes what is out of date": (40, 86),
     "counts a state's time from the state before": (15, 4),

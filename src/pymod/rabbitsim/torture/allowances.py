@@ -192,6 +192,8 @@ class PlannedAllowances(Allowances):
             return self._exec
         if type == "timeout":
             return planned.limited
+        if type == "dependency":
+            return planned.after is not None
         if type == "node-failure":
             return any(name in exception["note"] for name in self._world.lost_nodes)
         if type == ABORT:

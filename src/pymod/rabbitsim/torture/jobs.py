@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Optional, Sequence
 
 from flux_k8s.ports import Json
 
@@ -30,6 +30,7 @@ class PlannedJob:
         limited: the job has a time limit that its tasks exceed.
         uncertain: it is about persistent storage which may be there or not, or be
             somebody else's, or where the job has no nodes.
+        after: the number of the job whose data it waits for, or None.
     """
 
     number: int
@@ -39,12 +40,14 @@ class PlannedJob:
     bad: str
     limited: bool
     uncertain: bool
+    after: Optional[int] = None
 
     def __str__(self) -> str:
         system = self.jobspec["attributes"]["system"]
         dw = system.get("dw", "no directives")
         nodes = self.jobspec["resources"][0]["count"]
         kind = f", bad: {self.bad}" if self.bad else ""
+        kind += "" if self.after is None else f", after the data of job {self.after}"
         limit = f", at most {system['duration']:g}s" if system["duration"] else ""
         seconds = system["exec"]["test"]["run_duration"]
         return (
@@ -104,6 +107,23 @@ def with_stage(rng: random.Random, job: PlannedJob) -> PlannedJob:
         return job
     attributes = {"system": {**system, "dw_stage": "ahead"}}
     return replace(job, jobspec={**job.jobspec, "attributes": attributes})
+
+
+def with_dependency(
+    rng: random.Random, job: PlannedJob, jobs: Sequence[PlannedJob]
+) -> PlannedJob:
+    """The job, or the same job that waits for the data of another."""
+    earlier = [
+        other.number
+        for other in jobs
+        if other.at < job.at
+        and other.userid == job.userid
+        and not other.bad
+        and "dw" in other.jobspec["attributes"]["system"]
+    ]
+    if rng.random() < 0.8 or not earlier:
+        return job
+    return replace(job, after=rng.choice(earlier))
 
 
 def _moment(seconds: float, number: int, jobs: int) -> float:

@@ -8,6 +8,7 @@ the service as it happens. Each check looks only at the change.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Sequence
@@ -15,12 +16,13 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 from flux_k8s.dws.workflowmarks import CUT_OFF, requested_times
 from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.dws.workflowview import FINALIZER, WLM_ID
+from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.jobs.jobexception import NODE_FAILURE
 from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
+from flux_k8s.rfc.jobid import decode, f58, jobid_of_workflow, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
@@ -53,6 +55,8 @@ _OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
 _COPY_FAILED = re.compile(
     "DWS failed in DataOut: |no data moved in DataOut |(PostRun and )?DataOut took "
 )
+
+_AWAITED = re.compile(r"dws-out(?:=|: )(\w+)")
 
 AFTER_RUN = ("PostRun", "DataOut")
 """The states that save the data of a job."""
@@ -139,10 +143,12 @@ class Monitor:
             self._nodes_fail(job, context)
         if event.name == "exception" and context["severity"] == 0:
             self._job_fails(job, context)
+        if event.name == "dependency-remove":
+            self._check_awaited(job, context["description"], out=True)
 
     def _check_plain(self, job: Job, event: Event) -> None:
         """A job without directives is not our business."""
-        if "dws" in str(event.context):
+        if "dws" in str(event.context).replace("dws-out", ""):
             self.fail("plain", f"{job} has no directives, but {event}")
         if event.name == "clean":
             self.check_log(job)
@@ -169,6 +175,20 @@ class Monitor:
         if type == ABORT and not record.aborted:
             record.aborted_at = self._now()
         record.fatal.append(exception)
+        if type == "dependency":
+            self._check_awaited(job, note, out=False)
+
+    def _check_awaited(self, job: Job, text: str, out: bool) -> None:
+        """A job that waited for the data of another goes on if that is out, and fails
+        if it is not."""
+        match = _AWAITED.match(text)
+        if match is None:
+            return
+        awaited = self._jobs()[decode(match[1])]
+        recorded = json.loads(awaited.kvs.get(DATA_OUT, "{}"))
+        if recorded.get("success", False) is not out:
+            what = "goes on" if out else "fails"
+            self.fail("awaited", f"{job} {what}, and the data of {awaited}: {recorded}")
 
     def _nodes_fail(self, job: Job, exception: Json) -> None:
         """A job goes on without some of its nodes, or has left some mounted."""

@@ -19,6 +19,7 @@ from rabbitsim.torture.jobs import (
     PRESETS,
     PlannedJob,
     make_job,
+    with_dependency,
     with_release,
     with_stage,
 )
@@ -30,6 +31,7 @@ from rabbitsim.torture.troubles import (
     make_fences,
     make_queue_trouble,
     make_trouble,
+    make_unseen,
 )
 
 
@@ -96,7 +98,9 @@ def make_plan(
     made = [make_job(rng, number, jobs, length * 60.0) for number in range(jobs)]
     releases = random.Random(f"releases {seed}")
     stages = random.Random(f"stages {seed}")
-    planned = tuple(with_stage(stages, with_release(releases, job)) for job in made)
+    planned = [with_stage(stages, with_release(releases, job)) for job in made]
+    after = random.Random(f"after {seed}")
+    planned = [with_dependency(after, job, planned) for job in planned]
     troubles: list[Trouble] = []
     if faults:
         for _ in range(rng.randint(1, max(2, jobs))):
@@ -115,6 +119,11 @@ def make_plan(
         queue = random.Random(f"queue {seed}")
         for _ in range(queue.randint(0, jobs // 2)):
             troubles += make_queue_trouble(queue, length * 60.0, jobs)
+    awaited = sorted({job.after for job in planned if job.after is not None})
+    if {"admin", "module"} <= set(faults) and awaited:
+        unseen = random.Random(f"unseen {seed}")
+        for _ in range(unseen.randint(0, 3)):
+            troubles += make_unseen(unseen, awaited)
     if "dws" in faults:
         copies = random.Random(f"copies {seed}")
         keeps = copies.random() < 0.5
@@ -123,7 +132,7 @@ def make_plan(
             site = replace(site, config=replace(site.config, keep_failed=keep))
         if copies.random() < (0.9 if keeps else 0.1):
             troubles += make_failing_copies(copies, jobs)
-    return Plan(seed, length, site, planned, tuple(troubles))
+    return Plan(seed, length, site, tuple(planned), tuple(troubles))
 
 
 FENCE = "/site/is-fenced"

@@ -435,6 +435,18 @@ def make_failing_copies(rng: random.Random, jobs: int) -> list[Trouble]:
     ]
 
 
+def make_unseen(rng: random.Random, awaited: Sequence[int]) -> list[Trouble]:
+    """While no module is loaded, somebody deletes the Workflow of a job whose data
+    others wait for, with its finalizers."""
+    when = {"job": rng.choice(awaited), "events": rng.randint(16, 26)}
+    when["skip"] = rng.randint(0, 30)
+    later = {**when, "skip": when["skip"] + rng.randint(1, 10)}
+    return [
+        _trouble("module", "crash", when, duration=_pause(rng)),
+        _trouble("admin", "purge", later),
+    ]
+
+
 def _trouble(
     kind: str, what: str, when: Mapping[str, object], **more: object
 ) -> Trouble:

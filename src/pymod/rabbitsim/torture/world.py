@@ -274,12 +274,19 @@ class World:
 
     def _submit(self, job: PlannedJob) -> None:
         try:
-            jobid = self.system.instance.submit(job.jobspec, userid=job.userid)
+            jobid = self.system.instance.submit(self._jobspec(job), userid=job.userid)
         except SubmitError as error:
             self.note(f"job {job.number} is refused: {error}")
             return
         if jobid != self.ids[job.number]:
             raise AssertionError(f"job {job.number} got the ID {jobid}")
+
+    def _jobspec(self, job: PlannedJob) -> Json:
+        if job.after not in self.ids:  # or it is left out of the plan
+            return job.jobspec
+        after = {"scheme": "dws-out", "value": f58(self.ids[job.after])}
+        system = {**job.jobspec["attributes"]["system"], "dependencies": [after]}
+        return {**job.jobspec, "attributes": {"system": system}}
 
     def _seen(self, job: Job, event: Event, before: JobState) -> None:
         armed = self._armed.pop((job.id, len(job.events)), [])
