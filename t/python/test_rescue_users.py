@@ -106,6 +106,26 @@ def test_a_copy_that_fails_again_does_not_count_twice() -> None:
     settle(system, 3 * DAY)
 
 
+@pytest.mark.parametrize("delay", [0.0, 5.0])
+def test_jobs_whose_copies_fail_at_once_have_no_more_kept_than_the_limit(
+    delay: float,
+) -> None:
+    def faults(request: direct.Request) -> Optional[direct.Fault]:
+        slow = delay and request.kind == WORKFLOW and request.verb == "patch"
+        return direct.Fault(delay=delay) if slow else None
+
+    system = system_of({"keep_failed_limit": 35}, faults=faults)
+    dw = [XFS.replace("10GiB", "60GiB"), COPY_OUT]
+    users = [GUEST, GUEST, OTHER, GUEST]
+    jobs = [system.instance.submit(jobspec(dw, 1), userid=each) for each in users]
+    for jobid in jobs:
+        run_until_inactive(system, jobid)
+    system.loop.run(timeout=60.0)
+    kept = [user for user, jobid in zip(users, jobs) if is_kept(system, jobid)]
+    assert sorted(kept) == sorted([GUEST, GUEST, OTHER])
+    settle(system, 3 * DAY)
+
+
 def test_by_default_one_user_may_have_all_storage_kept() -> None:
     system = system_of()
     jobs = [fail(system, GUEST, 90) for _ in range(4)]

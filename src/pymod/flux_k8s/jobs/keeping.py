@@ -113,18 +113,23 @@ class Keeping:
             info.cannot_keep = True
             return
         until = self._clock.now() + limit
-        await self._data.note_failed(info, until, step.note)
-        await self._workflows.keep_failed(info, until, step.note)
+        info.keeping = True
+        try:
+            await self._data.note_failed(info, until, step.note)
+            await self._workflows.keep_failed(info, until, step.note)
+        finally:
+            info.keeping = False
         if info.logs_rescue:
             self._data.log_failed(info, until, step.note)
 
     def _exceeds_limit(self, info: WorkflowInfo) -> bool:
         """Whether the job's user would have more storage kept for a rescue than one
-        user may have."""
+        user may have. Copies of many jobs may fail in the same moment."""
         machine = sum(self._free_storage.sizes.values())
         jobs = [info.jobid]
         for other in self._infos():
-            kept = other.view is not None and other.view.has_failed
+            failed = other.view is not None and other.view.has_failed
+            kept = failed or other.keeping
             if kept and other.userid == info.userid and other is not info:
                 jobs.append(other.jobid)
         size = sum(sum(self._free_storage.bytes_of(jobid).values()) for jobid in jobs)

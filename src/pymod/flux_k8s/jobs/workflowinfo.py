@@ -135,6 +135,7 @@ class WorkflowInfo:
             could not keep others off, or containers run on its nodes, or its user has
             enough.
         not_kept: the limit that its user would exceed, for the exception about it.
+        keeping: its Workflow is being marked, so that its storage is kept.
         rescuing: a request of a user to rescue its data is being carried out.
         rescues: the number of those that were, by this service.
         lost_storage: the Rabbits that broke with the data of a job without nodes, and
@@ -199,6 +200,7 @@ class WorkflowInfo:
     withheld: bool = False
     cannot_keep: bool = False
     not_kept: str = ""
+    keeping: bool = False
     rescuing: bool = False
     rescues: int = 0
     lost_storage: str = ""
