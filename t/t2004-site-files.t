@@ -259,6 +259,25 @@ test_expect_success 'a prolog that waits too long fails with a line that says so
     eventually ends_stopped $id &&
     undrain_all
 '
+test_expect_success 'a copy_in that takes too long fails its job, and no node is drained' '
+    mkdir -p scratch/lustre &&
+    echo carrots >scratch/lustre/input &&
+    sed -i "s/^tc_timeout.*/&\nprolog_timeout = \"2s\"/" conf/rabbit.toml &&
+    flux config reload &&
+    dw="$DW
+#DW copy_in source=/lustre/input destination=\$DW_JOB_p1/\"state\":\"PreRun\"" &&
+    id=$(flux submit -N2 --setattr=system.dw="$dw" --urgency=hold true) &&
+    gate_shut DataIn $id &&
+    job_go $id &&
+    wait_event $id clean &&
+    job_exception $id dws "storage is not mounted after 2s (rabbit.prolog_timeout)" &&
+    sed -i /^prolog_timeout/d conf/rabbit.toml &&
+    flux config reload &&
+    gates_open $id &&
+    eventually no_workflows &&
+    eventually ends_stopped $id &&
+    only_drained
+'
 test_expect_success 'a prolog whose service does not start fails with a line that says so' '
     touch nnf-clientmount.fails &&
     id=$(job_submit $(on 1) true) &&

@@ -110,6 +110,9 @@ class Node:
             bin / "flux",
             f"""case "$1 $2" in
             "job info") cat {folder}/"$4" ;;
+            "job raise") echo "$@" >>{self.log}; touch {folder}/failed ;;
+            "R decode") cat ;;
+            "dws show") cat {folder}/show ;;
             "job eventlog") cat {folder}/eventlog ;;
             "getattr rank") test -z "$FLUX_IS_GONE" && echo 2 ;;
             "hostlist --nth=2") echo compute-03 ;;
@@ -209,15 +212,45 @@ def test_the_service_ends_where_storage_is_kept_for_another_node(
     assert node.done == [START, FOR_EPILOG, STOP]
 
 
-def test_prolog_timeout_is_how_long_the_prolog_waits(tmp_path: Path) -> None:
-    node = Node(tmp_path, DW_JOB, "exit 1")
+LATE = "storage is not mounted after 5m (rabbit.prolog_timeout)"
+RAISE = f"job raise --severity=0 --type=dws f1234 {LATE}"
+FOR_END = FOR_MOUNT.replace("30m", "10s")
+
+
+def late(folder: Path, state: str, ranks: str, end: str = "failed") -> Node:
+    """A node on which storage is not mounted in time. dws-setup ends if the job is
+    failed, or at ``end``."""
+    folder.mkdir(exist_ok=True)
+    node = Node(folder, DW_JOB, f"test -e {folder}/{end}")
     node.configure("rabbit.prolog_timeout", "5m")
-    status, error = node.run("prolog")
-    assert status == 1
-    assert error == (
-        "dws: f1234: storage is not mounted after 5m (rabbit.prolog_timeout)\n"
-    )
-    assert node.done == [START, FOR_MOUNT.replace("30m", "5m"), STOP]
+    (folder / "R").write_text(f"{ranks}\n")
+    shown = {"state": state, "directives": ['#DW x "state": "PreRun"']}
+    (folder / "show").write_text(json.dumps(shown))
+    return node
+
+
+@pytest.mark.parametrize("ranks", ["2", "2-5", "2,4", "1-5"])
+def test_prolog_timeout_is_how_long_the_prolog_waits_for_mounts(
+    tmp_path: Path, ranks: str
+) -> None:
+    node = late(tmp_path, "PreRun", ranks)
+    assert node.run("prolog") == (1, f"dws: f1234: {LATE}\n")
+    assert node.done == [START, FOR_MOUNT.replace("30m", "5m"), STOP, FOR_END]
+
+
+@pytest.mark.parametrize("ranks", ["2", "2-5", "2,4"])
+def test_a_job_fails_whose_data_is_not_copied_in_by_then(
+    tmp_path: Path, ranks: str
+) -> None:
+    node = late(tmp_path, "DataIn", ranks)
+    assert node.run("prolog") == (0, "")
+    assert node.done == [START, FOR_MOUNT.replace("30m", "5m"), STOP, RAISE, FOR_END]
+
+
+def test_its_other_nodes_leave_that_to_the_first(tmp_path: Path) -> None:
+    node = late(tmp_path, "DataIn", "1-5")
+    assert node.run("prolog") == (1, f"dws: f1234: {LATE}\n")
+    assert RAISE not in node.done
 
 
 def test_a_prolog_whose_flux_ends_does_not_blame_the_timeout(tmp_path: Path) -> None:
