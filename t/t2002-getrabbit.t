@@ -67,6 +67,17 @@ test_expect_success 'a memo that the user of a job writes changes nothing' '
     job_end $wrong &&
     job_succeeds $wrong
 '
+# The module records it a moment after it has placed the storage.
+test_expect_success 'of a job without a record the module knows the Rabbits' '
+    new=$(job_submit --requires=host:compute-03 sh -c "$LOOP") &&
+    wait_event $new start &&
+    record=$(flux job id --to=kvs $new).rabbit_hostlist &&
+    eventually flux kvs get $record &&
+    flux kvs unlink $record &&
+    answers rabbit-02 flux getrabbit -j $new &&
+    job_end $new &&
+    job_succeeds $new
+'
 test_expect_success 'the Rabbits of jobs and of nodes together, each once' '
     answers rabbit-02 flux getrabbit -j $ended -c compute-04 &&
     answers "rabbit-[02,01]" flux getrabbit -j $ended -c "compute-[01-04]" &&

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 from flux_k8s.command import CommandError, load_mapping, parser, run
 from flux_k8s.dws import getrabbit
@@ -120,13 +120,31 @@ def of_job(handles: Iterable[Any], text: str) -> tuple[str, ...]:
         try:
             if lookup(keys=["jobspec"], original=True) is None:
                 continue
-            recorded = lookup(keys=[getrabbit.RECORD])
             R = lookup(keys=["R"])
+            rabbits = recorded(lookup)
+            if not rabbits and R is not None:
+                # It is recorded a moment after the storage was placed, and before the
+                # job ends.
+                rabbits = placed(handle, jobid) or recorded(lookup)
         except PermissionError:
             raise CommandError(f"job {text} is not yours") from None
-        rabbits = "" if recorded is None else str(recorded[getrabbit.RECORD])
         return getrabbit.rabbits_of_job(text, rabbits, None if R is None else R["R"])
     raise CommandError(f"job {text} not found")
+
+
+def recorded(lookup: Callable[..., Optional[dict[str, Any]]]) -> str:
+    """The hostlist that is recorded; "" if there is none."""
+    found = lookup(keys=[getrabbit.RECORD])
+    return "" if found is None else str(found[getrabbit.RECORD])
+
+
+def placed(handle: Any, jobid: int) -> str:
+    """The Rabbits of a job as a hostlist, as the module knows them; "" if it does not
+    answer, or the job has no storage, or has ended."""
+    try:
+        return str(handle.rpc("dws.job-show", {"id": int(jobid)}).get()["rabbits"])
+    except OSError:
+        return ""
 
 
 def main() -> None:

@@ -48,14 +48,16 @@ def rabbits_of(mapping: RabbitMapping, hosts: Iterable[str]) -> tuple[str, ...]:
 def rabbits_of_job(job: str, recorded: str, R: Optional[Any]) -> tuple[str, ...]:
     """The Rabbits that have storage of a job, or had it when the job has ended.
 
-    The module has recorded them. Before the job's storage is placed there is no record;
-    then the result is the Rabbits of R, if Fluxion scheduled the job. The job's memo
+    The module has recorded them, or says so while the job is active. Before the job's
+    storage is placed it does neither; then the result is the Rabbits of R, if Fluxion
+    scheduled the job. The job's memo
     has them as well, but the job's user may change it, and administrators' programs act
     on this answer.
 
     Args:
         job: the name of the job in errors.
-        recorded: the hostlist at :data:`RECORD`; "" if there is none.
+        recorded: the hostlist at :data:`RECORD`, or from the module; "" if there is
+            none.
         R: the job's resources; None before it has any.
 
     Raises:
