@@ -253,6 +253,19 @@ def test_its_other_nodes_leave_that_to_the_first(tmp_path: Path) -> None:
     assert RAISE not in node.done
 
 
+def test_a_job_whose_storage_is_mounted_at_the_last_moment_gets_its_units(
+    tmp_path: Path,
+) -> None:
+    again = tmp_path / "again"
+    wait = f"test -e {again} || {{ touch {again}; exit 1; }}"
+    node = Node(tmp_path, MOUNTED, wait, units=units("a.service"))
+    node.configure("rabbit.daemons", DAEMONS)
+    (tmp_path / "R").write_text("2\n")
+    (tmp_path / "show").write_text('{"state": "PreRun"}')
+    assert node.run("prolog") == (0, "")
+    assert node.done == [START, FOR_MOUNT, STOP, FOR_END, "start a.service"]
+
+
 def test_a_prolog_whose_flux_ends_does_not_blame_the_timeout(tmp_path: Path) -> None:
     node = Node(tmp_path, DW_JOB, "exit 1")
     node.environment["FLUX_IS_GONE"] = "1"
