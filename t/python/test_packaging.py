@@ -392,13 +392,19 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
     assert not left and not node.destination.exists()
 
 
+def installed(wheels: Path, folder: Path) -> Node:
+    """A node with a version of flux-dws."""
+    node = Node(folder)
+    node.copy_environments(folder / "venv")
+    assert node.make("install", f"WHEELS={wheels}").returncode == 0
+    return node
+
+
 def test_what_is_linked_is_there_while_it_is_installed_again(
     wheels: Path, tmp_path: Path
 ) -> None:
     """A job that starts meanwhile fails without its plugin, or lacks its storage."""
-    node = Node(tmp_path)
-    node.copy_environments(tmp_path / "venv")
-    assert node.make("install", f"WHEELS={wheels}").returncode == 0
+    node = installed(wheels, tmp_path)
     linked = node.linked()
     with ThreadPoolExecutor() as pool:
         again = pool.submit(node.make, "install", f"WHEELS={wheels}")
@@ -406,16 +412,14 @@ def test_what_is_linked_is_there_while_it_is_installed_again(
         while not again.done():
             before, gone = gone, {path for path in linked if not path.exists()}
             assert not before & gone
-            time.sleep(0.02)
+            time.sleep(0.05)
     assert again.result().returncode == 0
 
 
 def test_an_upgrade_that_fails_leaves_what_is_installed(
     wheels: Path, tmp_path: Path
 ) -> None:
-    node = Node(tmp_path)
-    node.copy_environments(tmp_path / "venv")
-    assert node.make("install", f"WHEELS={wheels}").returncode == 0
+    node = installed(wheels, tmp_path)
     before = sorted(node.destination.rglob("*"))
     next(wheels.glob("kubernetes-*")).unlink()
     assert node.make("install", f"WHEELS={wheels}").returncode != 0

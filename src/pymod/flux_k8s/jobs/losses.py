@@ -8,7 +8,7 @@ from typing import Sequence
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import DELETED, WorkflowInfo
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, printable
@@ -45,17 +45,12 @@ def kept_note(info: WorkflowInfo, view: WorkflowView) -> str:
     return printable(loss, NOTE - len(hint)) + hint
 
 
-def deletion_note(info: WorkflowInfo) -> str:
-    """The note that a Workflow is gone which its job still needed."""
-    return f"Workflow {info.name} was deleted under the job"
-
-
 def loss_when_gone(info: WorkflowInfo) -> str:
     """The data that a job loses with its Workflow, which is gone."""
     if info.interference is not None:
         return info.interference
     if info.deleted_uid is None:  # no Workflow of the job was seen by this service
-        return f"{deletion_note(info)}; {UNKNOWN_LOSS}"
+        return f"{info.meddled_note(DELETED)}; {UNKNOWN_LOSS}"
     return _not_copied(info.unsaved) if info.unsaved else ""
 
 

@@ -10,7 +10,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import DELETED, MOVED, WorkflowInfo
 
 GRACE = 30.0
 """Seconds within which DWS shows that a copy is made again."""
@@ -27,10 +27,9 @@ def problem_of(
         note = f"its data is lost before it had nodes: {info.lost_storage}"
         return Problem(note), None
     if view.damage is None and view.deleting:
-        return Problem(f"Workflow {info.name} was deleted under the job"), None
+        return Problem(info.meddled_note(DELETED)), None
     if view.damage is None and view.desired is State.Teardown:
-        note = f"Workflow {info.name} was moved to Teardown under the job"
-        return Problem(note), None
+        return Problem(info.meddled_note(MOVED)), None
     return dws_problem(info, view, now, config)
 
 

@@ -19,7 +19,6 @@ from flux_k8s.errors import show
 from flux_k8s.jobs.copies import await_copies
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.losses import (
-    deletion_note,
     kept_note,
     loss_when_gone,
     losses,
@@ -68,7 +67,7 @@ from flux_k8s.jobs.step import (
     Withhold,
 )
 from flux_k8s.jobs.timelimits import Problem, unmade, unmounts_late
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.rfc.jobid import f58
 
 TEARDOWN_PATIENCE = 60.0
@@ -114,7 +113,7 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.uncertain:
         return Lookup()
-    note = deletion_note(info)
+    note = info.meddled_note(DELETED)
     if info.may_have_run:
         note = info.interference or f"{note}; {UNKNOWN_LOSS}"
     if info.goal is Goal.RELEASED:

@@ -46,6 +46,8 @@ class RejectedRequest:
     reason: str
 
 
+DELETED, MOVED = "deleted", "moved to Teardown"
+
 RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
 as he likes, and have each fail at once."""
@@ -394,9 +396,9 @@ class WorkflowInfo:
             self.see_gone(view.uid)
         elif view.uid != self.deleted_uid and not self._is_late(view):
             if view.deleting and view.desired is not State.Teardown:
-                self._note_interference(view.uid, "deleted", view)
+                self._note_interference(view.uid, DELETED, view)
             elif view.desired is State.Teardown and not view.teardown_requested:
-                self._note_interference(view.uid, "moved to Teardown", view)
+                self._note_interference(view.uid, MOVED, view)
             before, self.view = self.view, view
             if before is not None and before.uid != view.uid:
                 self.unread = None
@@ -465,9 +467,14 @@ class WorkflowInfo:
         self.existed = True
         self.unlisted = False
         if self.view is not None and self.view.uid == uid:
-            self._note_interference(uid, "deleted", self.view)
+            self._note_interference(uid, DELETED, self.view)
             self.view = None
             self.troubled_since = None
+
+    def meddled_note(self, how: str) -> str:
+        """The note that another program has done something to the Workflow, which the
+        job still needed: :data:`DELETED` or :data:`MOVED`."""
+        return f"Workflow {self.name} was {how} under the job"
 
     def _note_interference(self, uid: str, how: str, view: WorkflowView) -> None:
         """Note the interference of another program, unless it is known, or costs the
@@ -482,7 +489,7 @@ class WorkflowInfo:
             return
         if self.abandoned and not view.unsaved:
             return  # there is nothing to lose
-        self.interference = f"Workflow {self.name} was {how} under the job"
+        self.interference = self.meddled_note(how)
         if view.unsaved:
             self.interference += f"; not copied: {', '.join(view.unsaved)}"
 
