@@ -39,6 +39,7 @@ from support.service import (
     settle_jobs,
     started,
 )
+from support.service import workflow as job_workflow
 from support.tree import RECORDED
 
 DETAIL = {
@@ -415,3 +416,37 @@ def tries_of_setup(writes: bool, asks: bool) -> int:
 def test_a_step_that_fails_is_not_tried_much_sooner_for_details(asks: bool) -> None:
     most = tries_of_setup(False, False) + 120 / DETAILS + 1
     assert tries_of_setup(True, asks) <= most
+
+
+@pytest.mark.parametrize("events", ["request", "details", "request, details"])
+def test_a_kubernetes_that_was_set_back_to_before_a_request_is_followed(
+    events: str,
+) -> None:
+    """The watch has shown the request after its answer, or that DWS has begun, and
+    neither was a reason to read the Workflow."""
+    system, jobid = mounted()
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None
+    before = copy.deepcopy(job_workflow(system, jobid))
+    shown = {
+        "request": newer(before, 1, {}),
+        "details": newer(before, 2, {"state": "PostRun", "ready": False}),
+    }
+    job.info.see(WorkflowView.parse(shown["request"]), system.loop.now())
+    for each in events.split(", "):
+        system.service.workflows.event("MODIFIED", shown[each])
+    assert (job.info.unread is None) is (events == "request")
+    system.service.workflows.event("MODIFIED", before)
+    assert job.info.view is not None and job.info.unread is None
+    assert job.info.view.desired is State.PreRun
+
+
+def newer(workflow: Json, versions: int, status: Json) -> Json:
+    """The Workflow after so many changes, when PostRun was requested."""
+    found = copy.deepcopy(workflow)
+    number = int(workflow["metadata"]["resourceVersion"]) + versions
+    found["metadata"]["resourceVersion"] = str(number)
+    found["spec"]["desiredState"] = "PostRun"
+    found["status"].update(status)
+    return found

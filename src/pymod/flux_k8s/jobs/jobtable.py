@@ -25,6 +25,7 @@ from flux_k8s.jobs.reporter import Progress
 from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
+from flux_k8s.json_reader import read_string
 from flux_k8s.ports import WORKFLOW, Clock, Json
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
@@ -261,14 +262,15 @@ class JobTable:
         view = None if job is None else job.info.view
         if job is None or view is None or type != "MODIFIED":
             return False
-        if view.uid != job.info.watched_uid:
+        version = read_string(workflow["metadata"], "resourceVersion")
+        if view.uid != job.info.watched_uid or job.info.is_set_back(view.uid, version):
             return False
         if view.shows(workflow):
-            job.info.unread = None
+            job.info.unread, job.info.watched_version = None, version
             return True
         if not view.differs_in_details(workflow):
             return False
-        job.info.unread = workflow
+        job.info.unread, job.info.watched_version = workflow, version
         self._queue.add(jobid, DETAILS_OF_COPIES if view.awaits_copies else DETAILS)
         self.note_details(jobid)
         return True

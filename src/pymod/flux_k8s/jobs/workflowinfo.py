@@ -15,6 +15,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
 from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
+from flux_k8s.json_reader import decimal
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
@@ -99,7 +100,8 @@ class WorkflowInfo:
         begun: the UNIX time of each request for a state, as far as this service knows.
         existed: there has been a Workflow.
         watched_uid: the uid of the Workflow that the watch has shown last.
-        watched_version: the resource version in which it has shown that.
+        watched_version: the resource version in which it has shown that. It may be one
+            that is read later, or that the answer to a request has shown.
         unlisted: the watch has listed all Workflows, and the one of ``view`` is
             missing. It may be gone, and no watch event will report that.
         deleted_uid: the uid of the Workflow that was deleted last.
@@ -373,14 +375,19 @@ class WorkflowInfo:
             return known
         return WorkflowView.parse(workflow)
 
+    def is_set_back(self, uid: str, version: str) -> bool:
+        """Whether a version that the watch shows is older than the one that it has
+        shown last. It shows one after another, so this one is from a Kubernetes that
+        was set back, as by a backup that was restored."""
+        shown, last = decimal(version), decimal(self.watched_version)
+        if shown is None or last is None:
+            return False
+        return uid == self.watched_uid and shown < last
+
     def see_watched(self, view: WorkflowView, now: float) -> None:
-        """Take in a view that the watch has shown. It shows one version after another.
-        One that is older than the last is from a Kubernetes that was set back, as by a
-        backup that was restored: it counts, whatever was known."""
-        if (
-            view.uid == self.watched_uid
-            and view.newer_than(self.watched_version) is False
-        ):
+        """Take in a view that the watch has shown. That of a Kubernetes that was set
+        back counts, whatever was known."""
+        if self.is_set_back(view.uid, view.resource_version):
             self.view = None
         self.watched_uid, self.watched_version = view.uid, view.resource_version
         self.see(view, now)
