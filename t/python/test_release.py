@@ -855,3 +855,35 @@ def test_a_wrong_value_is_refused_at_submission() -> None:
     system = started()
     with pytest.raises(Exception, match='expected "teardown" or "unmounted"'):
         submit(system, dw_release="soon")
+
+
+UNREADABLE = ("", "[" * 100_000, "[]", "{}", '{"success": "yes"}')
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_a_record_that_cannot_be_read_counts_as_none(text: str) -> None:
+    """Somebody has written to the job's KVS directory."""
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    system.instance.job(jobid).kvs["rabbit_data_out"] = text
+    settle(system)
+    assert record(system, jobid) == {"success": True}
+    assert reports(system) == [{"id": jobid, "success": True}]
+    assert not lines(system, "internal error")
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_a_report_replaces_a_record_that_cannot_be_read(text: str) -> None:
+    system = slow()
+    jobid, waits = ended_before_its_data_was_out(system)
+    delete_unseen(system, jobid)
+    system.load_module()
+    settle(system)
+    assert system.service is not None and jobid not in system.service._jobs
+    assert exceptions(system, waits)
+    system.instance.job(jobid).kvs["rabbit_data_out"] = text
+    system.service.request("report_data", {"jobid": jobid}, lambda *answer: None)
+    settle(system)
+    assert "was deleted under the job" in record(system, jobid)["errstr"]
+    assert not lines(system, "internal error")

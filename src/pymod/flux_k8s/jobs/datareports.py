@@ -157,16 +157,21 @@ class DataReports:
         return recorded if not recorded or recorded.endswith(loss) else loss
 
     async def _recorded(self, jobid: int) -> Optional[Json]:
-        """The record of a job's data; None if it has none, or was purged."""
-        payload = {"id": jobid, "keys": [KEY], "flags": 0}
+        """The record of a job's data; None if it has none that can be read, or was
+        purged."""
+        text = await self._lookup(jobid, KEY)
+        return None if text is None else _read_record(text)
+
+    async def _lookup(self, jobid: int, key: str) -> Optional[str]:
+        """What is at a key in a job's KVS; None if nothing is, or it was purged."""
+        payload = {"id": jobid, "keys": [key], "flags": 0}
         try:
             answer = await call(self._flux.rpc, "job-info.lookup", payload)
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
             return None
-        record: Json = json.loads(answer[KEY])
-        return record
+        return str(answer[key])
 
     async def _notify_plugin(self, jobid: int, loss: str) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads
@@ -187,6 +192,16 @@ class DataReports:
             "payload": base64.b64encode(text).decode(),
         }
         await call(self._flux.rpc, "event.publish", event)
+
+
+def _read_record(text: str) -> Optional[Json]:
+    """The record in ``text``; None if it cannot be read."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_record = isinstance(record, dict) and isinstance(record.get("success"), bool)
+    return record if is_record else None
 
 
 def _loss_in(record: Json) -> str:
