@@ -887,3 +887,15 @@ def test_a_report_replaces_a_record_that_cannot_be_read(text: str) -> None:
     settle(system)
     assert "was deleted under the job" in record(system, jobid)["errstr"]
     assert not lines(system, "internal error")
+
+
+def test_no_loss_is_reported_of_a_job_that_has_not_ended() -> None:
+    """The instance owner asks, and the service does not know the job yet."""
+    system = slow()
+    jobid = submit(system, "")
+    running(system, jobid)
+    assert system.service is not None
+    system.service.request("report_data", {"jobid": jobid}, lambda *answer: None)
+    settle(system)
+    assert "rabbit_data_out" not in system.instance.job(jobid).kvs
+    assert not reports(system)

@@ -146,6 +146,14 @@ class DataReports:
             return False
         return True
 
+    async def ended_before(self, jobid: int) -> bool:
+        """Whether a job has ended, or is about to, before its data was out.
+
+        Raises:
+            RpcError: that is not known.
+        """
+        return await self._lookup(jobid, NODES_RELEASED) is not None
+
     async def _as_recorded(self, jobid: int, loss: str) -> str:
         """The loss as it is recorded already, if that ends with ``loss``: a module that
         was loaded before knew the reason, which is lost with it, or that the job did

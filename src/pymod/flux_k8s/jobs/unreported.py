@@ -80,17 +80,19 @@ class Unreported:
 
     async def _report(self, jobid: int) -> None:
         """Have the data of a job without a Workflow reported as lost, unless a report
-        has been made: then that is made again.
+        has been made: then that is made again. Of a job that did not end before its
+        data was out, as of one that has not ended, none is made here.
 
         Raises:
             TryAgain: a module of Flux does not answer.
         """
         try:
             reported = await self._data.repeat(jobid)
+            owed = not reported and await self._data.ended_before(jobid)
         except RpcError as error:
             raise TryAgain(error) from error
         self._failing = False
-        if reported or jobid in self._jobs:
+        if not owed or jobid in self._jobs:
             return
         job = self._jobs.obtain(jobid, Goal.RELEASED)
         job.info.want_data_out()
