@@ -100,6 +100,8 @@ install () {
             "for Python $version on this machine"
         fail "flux-dws could not be built and installed: see above"
     }
+    # Half of each is no version, nor is one without its links. Children ignore these, too.
+    trap '' INT TERM HUP
     "$PYTHON" src/replace.py "$new" "$dest"
     ./src/link.sh "$dest"
     unfinished=

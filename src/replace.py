@@ -11,7 +11,6 @@ stay. Scripts in NEW have its path in them, and get that of DEST.
 
 import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def move_scripts(new: Path, dest: Path) -> None:
 
 
 def replace(new: Path, dest: Path) -> None:
-    """Have DEST consist of what is in NEW."""
+    """Have what is in NEW take its places in DEST."""
     before = new / ".before"
     before.mkdir()
     for path in list(new.iterdir()):
@@ -40,7 +39,4 @@ def replace(new: Path, dest: Path) -> None:
 if __name__ == "__main__":
     new, dest = map(Path, sys.argv[1:])
     move_scripts(new, dest)
-    # Half of each is no version.
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     replace(new, dest)

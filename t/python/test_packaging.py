@@ -427,6 +427,25 @@ def test_an_upgrade_that_fails_leaves_what_is_installed(
     assert all(path.exists() for path in node.linked())
 
 
+def test_an_interrupt_between_two_versions_comes_too_late(
+    wheels: Path, tmp_path: Path
+) -> None:
+    node = installed(wheels, tmp_path)
+    linked = set(node.linked())
+    new = node.places / "module_path/dws.py"
+    new.unlink()  # as one that the version before has not
+    interrupting = tmp_path / "interrupting"
+    interrupting.write_text(
+        '#!/bin/sh\ntest "$1" != src/replace.py || kill -INT $PPID\n'
+        f'exec {node.python} "$@"\n'
+    )
+    interrupting.chmod(0o755)
+    node.python = str(interrupting)
+    assert node.make("install", f"WHEELS={wheels}").returncode == 0
+    assert set(node.linked()) == linked and new.exists()
+    assert not (node.destination / ".new").exists()
+
+
 def test_a_folder_of_wheels_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
     node, gone = Node(tmp_path), tmp_path / "gone"
     said = node.refusal("install", f"WHEELS={gone}")
