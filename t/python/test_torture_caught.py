@@ -83,6 +83,10 @@ async def cheerful(self: DataReports, jobid: int, loss: str) -> None:
 NOTIFY_PLUGIN = DataReports._notify_plugin
 
 
+async def forgetful(self: DataReports, info: WorkflowInfo) -> None:
+    """It lets a job end, and leaves no record of that."""
+
+
 class HastyMountWatch(MountWatch):
     """It looks at no mount, and takes every job's storage for unmounted."""
 
@@ -140,6 +144,11 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         replacing(DataReports, "_notify_plugin", cheerful),
         ("dws",),
     ),
+    "does not record that a job ends before its data is out": (
+        "awaited",
+        replacing(DataReports, "note_release", forgetful),
+        ("dws",),
+    ),
     "does not obey a cancel in the epilog": (
         "obedience",
         replacing(RequestHandler, "_teardown", lambda self, payload: {"success": True}),
@@ -185,6 +194,7 @@ SHOWN_BY = {
     "keeps its finalizer": (3, 0),
     "is deaf to questions about data": (40, 21),
     "calls all data out": (40, 0),
+    "does not record that a job ends before its data is out": (40, 0),
     "takes 404 for an error": (15, 7),
     "believes what is out of date": (40, 86),
     "counts a state's time from the state before": (15, 4),

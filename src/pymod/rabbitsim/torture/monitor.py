@@ -111,6 +111,7 @@ class Monitor:
         self._running = running
         self._note = note
         self._records: dict[int, Record] = {}
+        self._unrecorded: list[tuple[Job, Job]] = []
         self._storage = StorageMonitor(store, data, self.fail, sizes or {}, faults)
         self.breach: Optional[Breach] = None
         version = str(store.version)
@@ -180,15 +181,17 @@ class Monitor:
 
     def _check_awaited(self, job: Job, text: str, out: bool) -> None:
         """A job that waited for the data of another goes on if that is out, and fails
-        if it is not."""
+        if it is not, and will not be."""
         match = _AWAITED.match(text)
         if match is None:
             return
         awaited = self._jobs()[decode(match[1])]
-        recorded = json.loads(awaited.kvs.get(DATA_OUT, "{}"))
-        if recorded.get("success", False) is not out:
+        if _is_out(awaited) is not out:
             what = "goes on" if out else "fails"
+            recorded = awaited.kvs.get(DATA_OUT)
             self.fail("awaited", f"{job} {what}, and the data of {awaited}: {recorded}")
+        elif DATA_OUT not in awaited.kvs:
+            self._unrecorded.append((job, awaited))
 
     def _nodes_fail(self, job: Job, exception: Json) -> None:
         """A job goes on without some of its nodes, or has left some mounted."""
@@ -500,6 +503,14 @@ class Monitor:
         for workflow in self._store.list(WORKFLOW, None)["items"]:
             if _ours(workflow):
                 self.fail("left", f"{workflow['metadata']['name']} is left")
+        for job, awaited in self._unrecorded:
+            if _is_out(awaited):
+                self.fail("awaited", f"{job} failed, and the data of {awaited} is out")
+
+
+def _is_out(job: Job) -> bool:
+    """Whether it is recorded that the data of a job is out."""
+    return bool(json.loads(job.kvs.get(DATA_OUT, "{}")).get("success", False))
 
 
 def _ours(workflow: Json) -> bool:
