@@ -50,7 +50,7 @@ def loss_when_gone(info: WorkflowInfo) -> str:
     if info.interference is not None:
         return info.interference
     if info.deleted_uid is None:  # no Workflow of the job was seen by this service
-        return f"{info.meddled_note(DELETED)}; {UNKNOWN_LOSS}"
+        return f"{info.interference_note(DELETED)}; {UNKNOWN_LOSS}"
     return _not_copied(info.unsaved) if info.unsaved else ""
 
 

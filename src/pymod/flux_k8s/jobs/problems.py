@@ -27,9 +27,9 @@ def problem_of(
         note = f"its data is lost before it had nodes: {info.lost_storage}"
         return Problem(note), None
     if view.damage is None and view.deleting:
-        return Problem(info.meddled_note(DELETED)), None
+        return Problem(info.interference_note(DELETED)), None
     if view.damage is None and view.desired is State.Teardown:
-        return Problem(info.meddled_note(MOVED)), None
+        return Problem(info.interference_note(MOVED)), None
     return dws_problem(info, view, now, config)
 
 

@@ -113,7 +113,7 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.uncertain:
         return Lookup()
-    note = info.meddled_note(DELETED)
+    note = info.interference_note(DELETED)
     if info.may_have_run:
         note = info.interference or f"{note}; {UNKNOWN_LOSS}"
     if info.goal is Goal.RELEASED:

@@ -478,7 +478,7 @@ class WorkflowInfo:
             self.view = None
             self.troubled_since = None
 
-    def meddled_note(self, how: str) -> str:
+    def interference_note(self, how: str) -> str:
         """The note that another program has done something to the Workflow, which the
         job still needed: :data:`DELETED` or :data:`MOVED`."""
         return f"Workflow {self.name} was {how} under the job"
@@ -496,7 +496,7 @@ class WorkflowInfo:
             return
         if self.abandoned and not view.unsaved:
             return  # there is nothing to lose
-        self.interference = self.meddled_note(how)
+        self.interference = self.interference_note(how)
         if view.unsaved:
             self.interference += f"; not copied: {', '.join(view.unsaved)}"
 
