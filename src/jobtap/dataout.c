@@ -69,7 +69,7 @@ static void set_fate (struct dws_target *target,
     dws_turn_add (target);
 }
 
-/* Go on with a target when one of its questions was answered. */
+/* Go on with a target when the last of its questions was answered. */
 static void answered (struct dws_target *target,
                       flux_future_t *f,
                       enum dws_fate fate,
@@ -116,14 +116,13 @@ static void record_cb (flux_future_t *f, void *arg)
 
     dws_turn_answered (dws, &target->f);
     fate = dws_fate_by_record (f, reason, sizeof (reason));
-    answered (target, f, fate, reason);
-    if (fate == DWS_FATE_OPEN
-        && !is_active (dws, target->id)
-        && dws_turn_ask (dws,
-                         &target->f,
-                         dws_fate_ask_release (dws, target->id),
-                         release_cb,
-                         target) < 0)
+    if (fate != DWS_FATE_OPEN || is_active (dws, target->id))
+        answered (target, f, fate, reason);
+    else if (dws_turn_ask (dws,
+                           &target->f,
+                           dws_fate_ask_release (dws, target->id),
+                           release_cb,
+                           target) < 0)
         repeat (target, NULL);
     flux_future_destroy (f);
 }
@@ -136,9 +135,10 @@ static void release_cb (flux_future_t *f, void *arg)
 
     dws_turn_answered (target->dws, &target->f);
     fate = dws_fate_by_release (target, f, reason, sizeof (reason));
-    answered (target, f, fate, reason);
     if (fate == DWS_FATE_OPEN && dws_fate_report (target->dws, target->id) < 0)
         repeat (target, NULL);
+    else
+        answered (target, f, fate, reason);
     flux_future_destroy (f);
 }
 

@@ -107,8 +107,10 @@ int dws_fate_report (struct dws *dws, flux_jobid_t id)
                                       "{s:I}",
                                       "jobid", (json_int_t)id);
 
+    if (!f)
+        return -1;
     flux_future_destroy (f);
-    return f ? 0 : -1;
+    return 0;
 }
 
 enum dws_fate dws_fate_by_release (struct dws_target *target,
