@@ -59,6 +59,45 @@ print(*(error is None for error in ends))" >ends &&
     test "$(flux kvs get t1030.one t1030.two t1030.three | tr -d "\n")" = 123 &&
     eventually log_says "cannot write t1030.worse: "
 '
+test_expect_success 'what many jobs wait for at a time shares commits' '
+    flux python -c "
+import threading
+import flux.kvs
+from flux_k8s.broker import writer as module
+module.INTERVAL = 1.0
+commit, commits = flux.kvs.KVSTxn.commit, []
+def counted(self):
+    commits.append(self)
+    commit(self)
+flux.kvs.KVSTxn.commit = counted
+writer, written = module.Writer(\"dws\"), threading.Semaphore(0)
+def put(key):
+    writer.commit([(\"t1030.\" + key, key)], lambda error: written.release())
+put(\"alone\")
+written.acquire()
+for key in \"four\", \"five\", \"six\":
+    put(key)
+for _ in range(3):
+    written.acquire()
+writer.close(10)
+print(len(commits))" >count &&
+    test "$(cat count)" = 2 &&
+    test "$(flux kvs get t1030.four t1030.five t1030.six | tr -d "\n")" = fourfivesix
+'
+test_expect_success 'what nobody waits for does not wait either, and goes with the rest' '
+    flux python -c "
+import threading
+import flux.kvs
+from flux_k8s.broker import writer as module
+module.INTERVAL = 60.0
+writer, written = module.Writer(\"dws\"), threading.Event()
+writer.put([(\"t1030.before\", \"before\")])
+writer.commit([(\"t1030.waited\", \"waited\")], lambda error: written.set())
+written.wait()
+writer.commit([(\"t1030.after\", \"after\")])
+writer.close(10)" &&
+    test "$(flux kvs get t1030.before t1030.after | tr -d "\n")" = beforeafter
+'
 test_expect_success 'a long line of the log is cut, but not within a character' '
     log_line "$(printf "%0900d" 0)$(printf "\303\244%.0s" $(seq 900))" &&
     eventually log_says "ää..."

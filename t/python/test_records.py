@@ -233,6 +233,25 @@ def test_who_learns_of_the_end_of_a_job_finds_its_records(
         assert f"rabbit_{state.lower()}_timing" in kvs
 
 
+def test_only_what_teardown_deletes_is_committed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put, at_once = broker.FluxPort.kvs_put, set()
+
+    def kvs_put(
+        self: Any, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
+        if last:
+            at_once.add(key)
+        put(self, jobid, key, value, last=last)
+
+    monkeypatch.setattr(broker.FluxPort, "kvs_put", kvs_put)
+    system = saving()
+    system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], nodes=1))
+    settle(system)
+    assert at_once == {"rabbit_moved", "rabbit_datamovements"}
+
+
 def test_the_data_movements_of_a_job_are_recorded() -> None:
     system = saving()
     jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], nodes=1))

@@ -291,9 +291,9 @@ class Flux(Clock, Protocol):
         soon as possible, with all that wait. A failure is only logged."""
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
-        """Write ``value`` to ``key`` in the job's KVS directory as soon as possible. A
-        reader that learns of an event which was posted after ``done`` finds the value,
-        and what was put before."""
+        """Write ``value`` to ``key`` in the job's KVS directory, in a commit that other
+        jobs may share. A reader that learns of an event which was posted after
+        ``done`` finds the value, and what was put before."""
 
     def drain(
         self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False

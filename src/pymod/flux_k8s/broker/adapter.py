@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 
-from flux_k8s.broker.writer import Writer
+from flux_k8s.broker.writer import Puts, Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.timers import OneShotTimer, Timers
@@ -144,7 +144,7 @@ class BrokerFlux:
         self._programs = Programs()
         self._group_requests: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
         self._group_thread: Optional[threading.Thread] = None
-        self._puts: list[tuple[str, Optional[str]]] = []
+        self._puts: dict[str, Optional[str]] = {}
         self._timers = Timers(self._arm)
         self._timer = handle.timer_watcher_create(0.0, lambda *_: self._timers.run())
 
@@ -205,7 +205,7 @@ class BrokerFlux:
     ) -> None:
         """Writes within ``COMMIT_DELAY`` share a commit: a commit costs more than all
         other work of a state."""
-        self._puts.append((f"{kvs_directory(jobid)}.{key}", value))
+        self._puts[f"{kvs_directory(jobid)}.{key}"] = value
         if last:
             self.commit()
         elif len(self._puts) == 1:
@@ -213,9 +213,12 @@ class BrokerFlux:
 
     def commit(self) -> None:
         """Commit the waiting writes of :meth:`kvs_put`."""
-        puts, self._puts = self._puts, []
-        if puts:
-            self._writer.commit(puts)
+        if self._puts:
+            self._writer.commit(self._take_puts())
+
+    def _take_puts(self) -> Puts:
+        puts, self._puts = self._puts, {}
+        return list(puts.items())
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
         def committed(error: Optional[OSError]) -> None:
@@ -226,7 +229,7 @@ class BrokerFlux:
                 failure = RpcError(number, text)
             self._callbacks.put(functools.partial(done, failure))
 
-        self.commit()
+        self._writer.put(self._take_puts())
         self._writer.commit([(f"{kvs_directory(jobid)}.{key}", value)], committed)
 
     def close(self, timeout: float) -> None:

@@ -13,6 +13,7 @@ import errno
 import queue
 import syslog
 import threading
+import time
 from collections import deque
 from functools import partial
 from typing import Any, Callable, Optional, Sequence
@@ -22,6 +23,10 @@ from flux.core.inner import lib
 
 import flux
 from flux_k8s.broker.log import log
+
+INTERVAL = 0.05
+"""Seconds from one commit that a job waits for to the next. When many jobs end at once,
+they share commits: each is a millisecond or two of work for the broker."""
 
 Write = Callable[[Any], None]
 """Writes something with the Flux handle that it is called with."""
@@ -60,6 +65,8 @@ class Writer:
         self._name = name
         self._tasks: queue.SimpleQueue[Optional[Write]] = queue.SimpleQueue()
         self._waiting: deque[tuple[Puts, Optional[Committed]]] = deque()
+        self._awaited = 0.0
+        """When the last commit that a job waits for began, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -67,14 +74,18 @@ class Writer:
         """Write a line to the log, at a level of :mod:`syslog`."""
         self._tasks.put(partial(log, level=level, text=text))
 
+    def put(self, puts: Puts) -> None:
+        """Have the next commit write to keys of the KVS. A failure is logged."""
+        self._waiting.append((puts, None))
+
     def commit(self, puts: Puts, committed: Optional[Committed] = None) -> None:
-        """Write to keys of the KVS.
+        """Write to keys of the KVS, with what was put before.
 
         Args:
             committed: is called on the writer's thread. Without it a failure is logged.
         """
         self._waiting.append((puts, committed))
-        self._tasks.put(self._commit)
+        self._tasks.put(self._commit if committed is None else self._commit_awaited)
 
     def close(self, timeout: float) -> None:
         """Wait until all is written, for at most ``timeout`` seconds."""
@@ -86,6 +97,12 @@ class Writer:
         lib.flux_log_set_appname(handle.handle, self._name.encode())
         for task in iter(self._tasks.get, None):
             task(handle)
+
+    def _commit_awaited(self, handle: Any) -> None:
+        if self._waiting:  # else an earlier call has committed them
+            time.sleep(max(0.0, self._awaited + INTERVAL - time.monotonic()))
+            self._awaited = time.monotonic()
+            self._commit(handle)
 
     def _commit(self, handle: Any) -> None:
         """Write all that waits in one commit, which costs as much as a commit of one

@@ -128,7 +128,7 @@ class Records:
         recording = info.recording
         if view.desired is State.Teardown and not (view.complete or recording.end):
             recording.end = True
-            await self._put_json(info, "rabbit_workflow", workflow)
+            await self._put_workflow(info, workflow)
         timed = view.state in recording.timed_states
         if not view.complete or view.state is None or timed:
             return
@@ -136,7 +136,7 @@ class Records:
         if view.elapsed is not None:
             await self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
-            await self._put_json(info, "rabbit_workflow", workflow)
+            await self._put_workflow(info, workflow)
 
     async def fail(
         self, info: WorkflowInfo, view: WorkflowView, workflow: Json
@@ -144,7 +144,7 @@ class Records:
         """Keep the Workflow of a job that fails."""
         await self.leave(info, view)
         if view.desired is not State.Teardown:
-            await self._put_json(info, "rabbit_workflow", workflow)
+            await self._put_workflow(info, workflow)
 
     async def leave(self, info: WorkflowInfo, view: WorkflowView) -> None:
         """Write the seconds since the current state was requested, if it was not
@@ -164,6 +164,9 @@ class Records:
             recording.timed_states = _with(recording.timed_states, state)
             seconds = max(0.0, self._flux.now() - view.since)
             await self._put_timing(info, state, seconds)
+
+    async def _put_workflow(self, info: WorkflowInfo, workflow: Json) -> None:
+        await self._put_json(info, "rabbit_workflow", workflow, last=False)
 
     async def _put_timing(
         self, info: WorkflowInfo, state: State, seconds: float
@@ -322,7 +325,9 @@ class Records:
                 raise
             return ""
 
-    async def _put_json(self, info: WorkflowInfo, key: str, value: Any) -> None:
+    async def _put_json(
+        self, info: WorkflowInfo, key: str, value: Any, last: bool = True
+    ) -> None:
         try:
             text = json.dumps(value)
         except RecursionError:
@@ -330,7 +335,7 @@ class Records:
             reason = _NotRecorded("too many levels")
             self._give_up(info, f"the objects of {key}", reason)
         else:
-            await self._put(info, key, text)
+            await self._put(info, key, text, last)
 
     async def _put(
         self, info: WorkflowInfo, key: str, text: str, last: bool = True

@@ -47,4 +47,4 @@ class Tokens:
         may be one, or none."""
         unknown = info.token is None and (info.existed or info.request is None)
         if info.token or unknown:
-            self._flux.kvs_put(info.jobid, TOKEN_KEY, None, last=True)
+            self._flux.kvs_put(info.jobid, TOKEN_KEY, None)
