@@ -90,13 +90,17 @@ class IdealClient:
         if self._asked.get(name) == desired:
             return
         self._asked[name] = desired
-        if desired == ORDER[-1]:
+        self.completed(workflow, name, desired)
+
+    def completed(self, workflow: Json, name: str, state: str) -> None:
+        """A Workflow has completed a state."""
+        if state == ORDER[-1]:
             self._begin(self._delete(name))
             self._ended.add(name)
             if len(self._ended) == self._count:
                 self._done.set()
         else:
-            following = ORDER[ORDER.index(desired) + 1]
+            following = ORDER[ORDER.index(state) + 1]
             self._begin(self._advance(name, following))
 
     async def _create(self, jobid: int) -> None:

@@ -9,7 +9,6 @@ patches, and does nothing else.
 from __future__ import annotations
 
 import json
-import os
 import timeit
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -68,19 +67,6 @@ def rate(runs: Sequence[IdealRun]) -> Floor:
     return _ideal([run.count / makespan(run.marks) for run in runs])
 
 
-def flux_rate(runs: Sequence[IdealRun], plain: float) -> Floor:
-    """Jobs per second of a Flux whose processor time for a job without #DW is
-    ``plain`` seconds, where all processors are busy with that and with an ideal
-    client's job."""
-    cores = os.cpu_count() or 1
-    per_job = median((run.cpu + run.server_cpu) / run.count for run in runs)
-    return Floor(
-        cores / (plain + per_job),
-        f"{cores} cores: Flux takes {plain * 1e3:.1f} ms for a job without #DW, an "
-        f"ideal client, API server and DWS {per_job * 1e3:.1f} ms",
-    )
-
-
 def added(runs: Sequence[IdealRun]) -> Floor:
     """Seconds of each job that DWS did not need."""
     return _ideal(
@@ -94,12 +80,6 @@ def added(runs: Sequence[IdealRun]) -> Floor:
     )
 
 
-def flux_added(runs: Sequence[IdealRun], plain: float) -> Floor:
-    """The same on a Flux that takes ``plain`` seconds for a job without #DW."""
-    ideal = added(runs)
-    return Floor(ideal.value + plain, f"a job without #DW, and {ideal.of}")
-
-
 def transition(runs: Sequence[IdealRun], trip: float) -> Floor:
     """From a watch event in to a patch accepted, in round trips of ``trip`` seconds."""
     return _ideal([found / trip for run in runs for found in transitions(run.marks)])
@@ -107,6 +87,12 @@ def transition(runs: Sequence[IdealRun], trip: float) -> Floor:
 
 def _ideal(values: list[float]) -> Floor:
     return Floor(median(values), "an ideal client in Python")
+
+
+def flux(values: Sequence[float]) -> Floor:
+    """What was measured on a real Flux that has an ideal client in place of the
+    module."""
+    return Floor(median(values), "an ideal client in Python in place of the module")
 
 
 def parsing(system: System) -> Floor:

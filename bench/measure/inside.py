@@ -12,6 +12,7 @@ import contextlib
 import json
 import pathlib
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any, Optional
@@ -21,6 +22,7 @@ from flux.job.submit import submit_async, submit_get_id
 
 import flux
 
+from . import idealmodule
 from .child import cpu_of, descendants, memory, serve, stat_of
 from .workload import jobspec
 
@@ -86,6 +88,7 @@ class Inside:
         self._broker = int(self._handle.attr_get("broker.pid"))
         self._module: Optional[int] = None
         self._jobs: Optional[Jobs] = None
+        self._ideal: Optional[subprocess.Popen[str]] = None
 
     def load_module(self, arguments: list[str]) -> None:
         """``flux module load dws``; returns when it knows its Workflows."""
@@ -99,6 +102,22 @@ class Inside:
     def unload_module(self) -> None:
         _run("flux", "module", "remove", "dws")
         self._module = None
+
+    def load_ideal(self, url: str, mapping: str) -> None:
+        """The ideal client in place of the module."""
+        _run("flux", "module", "remove", "--force", "dws")
+        words = [sys.executable, "-m", idealmodule.__name__, url, mapping]
+        self._ideal = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self._ideal.stdout is not None
+        if self._ideal.stdout.readline().strip() != idealmodule.READY:
+            raise OSError("the ideal client has ended")
+        self._module = self._ideal.pid
+
+    def unload_ideal(self) -> None:
+        assert self._ideal is not None
+        self._module = None
+        with self._ideal:
+            self._ideal.terminate()
 
     def load_plugin(self, path: str) -> None:
         self._handle.rpc("job-manager.jobtap", {"load": path}).get()
@@ -355,9 +374,10 @@ def _threads(processes: Iterable[int]) -> dict[str, float]:
 def main() -> None:
     inside = Inside()
     names = (
-        "load_module unload_module load_plugin remove_plugin jobs settle stats"
-        " stats_commands active command validated submit drain memory occupy cancel"
-        " restart scheduler service switched threads module_threads broker_memory"
+        "load_module unload_module load_ideal unload_ideal load_plugin remove_plugin"
+        " jobs settle stats stats_commands active command validated submit drain memory"
+        " occupy cancel restart scheduler service switched threads module_threads"
+        " broker_memory"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

@@ -22,17 +22,18 @@ from rabbitsim.cli.realflux import Installation, find_flux
 from . import floors, stats
 from .bench import Bench, System
 from .child import Child
+from .floors import IdealRun
 from .hardware import PREFIX
 from .jobs import (
     CPU,
     DWS_SECONDS,
     RATE,
-    durations,
     hundred_rows,
     rate_rows,
     run,
     single_rows,
 )
+from .probe import Probe
 from .rows import REAL_FLUX, Row, median, percentile
 
 SINGLE = "flux-jobs"
@@ -67,16 +68,33 @@ def one_by_one(bench: Bench) -> Iterator[Row]:
     """One job at a time."""
     rounds = bench.number(30, 5)
     for seconds in DWS_SECONDS:
-        ideal = list(floors.ideal_runs(bench, NODES, seconds, 1, rounds))
+        with ideal_system(bench, seconds) as (system, flux):
+            ideal = list(_ideal_runs(system, flux, rounds))
         with running_system(bench, seconds) as (system, flux):
             rows = REAL_FLUX, SINGLE, system, flux, rounds, seconds, ideal
             yield from single_rows(*rows)
 
 
+def _ideal_runs(system: System, flux: Child, rounds: int) -> Iterator[IdealRun]:
+    """One job at a time, where an ideal client is in place of the module, with what is
+    between two jobs in :func:`.jobs.single_rows`."""
+    probe = Probe(system.url)
+    for _ in range(rounds):
+        for _ in range(5):
+            probe.sample()
+        flux.call("jobs", count=1, directive=False)
+        system.cluster.call("marks")
+        cpu = flux.call("jobs", count=1)["cpu"]
+        yield IdealRun(1, cpu, 0.0, system.cluster.call("marks"))
+    probe.close()
+
+
 def at_once(bench: Bench) -> Iterator[Row]:
     """A hundred jobs at once, and a thousand, a few times."""
     repeat = bench.number(3, 1)
-    ideal = list(floors.ideal_runs(bench, NODES, "recorded", 100, 1))
+    with ideal_system(bench, "recorded") as (system, flux):
+        run(system, flux, 10)
+        ideal = [run(system, flux, 100) for _ in range(repeat)]
     with running_system(bench, "recorded") as (system, flux):
         run(system, flux, 10)
         plain = flux.call("jobs", count=100, directive=False)
@@ -92,10 +110,13 @@ def at_once(bench: Bench) -> Iterator[Row]:
         f". Processor time per job in ms, by thread: broker {broker}; module {module};"
         f" API server and DWS {server:.1f}"
     )
-    added = floors.flux_added(ideal, median(durations(plain)))
+    added = floors.flux([median(run["added"]) for run in ideal])
     yield from hundred_rows(REAL_FLUX, AT_ONCE, hundreds, plain, added, taken)
     count = bench.number(1000, 200)
-    ideal = list(floors.ideal_runs(bench, NODES, 0.0, count, 1))
+    with ideal_system(bench, 0.0) as (system, flux):
+        run(system, flux, 10)
+        ideal = [run(system, flux, count) for _ in range(repeat)]
+    rate = floors.flux([run["rate"] for run in ideal])
     thousands, processor, memory = [], [], []
     brokers: list[Threads] = []
     with running_system(bench, 0.0) as (system, flux):
@@ -103,7 +124,6 @@ def at_once(bench: Bench) -> Iterator[Row]:
         before = flux.call("threads")
         plain = flux.call("jobs", count=count, directive=False)
         unladen = _taken(before, flux.call("threads"), count)
-        rate = floors.flux_rate(ideal, sum(unladen.values()) / 1e3)
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
         modules = flux.call("module_threads")
         for _ in range(repeat):
@@ -302,6 +322,17 @@ def running_system(
             flux.call("load_module", arguments=["scheduler=none"])
             yield cluster, flux
             flux.call("unload_module")
+
+
+@contextlib.contextmanager
+def ideal_system(bench: Bench, seconds: Any) -> Iterator[tuple[System, Child]]:
+    """The same with an ideal client in place of the module."""
+    with bench.cluster(NODES, seconds) as cluster:
+        with instance(bench, cluster, NODES, SIMPLE) as flux:
+            mapping = str(cluster.folder / "mapping.json")
+            flux.call("load_ideal", url=cluster.url, mapping=mapping)
+            yield cluster, flux
+            flux.call("unload_ideal")
 
 
 @contextlib.contextmanager
