@@ -33,7 +33,18 @@ remove () {
     rm -rf "$dest"
 }
 
+# Undo what src/replace.py has begun, if it was killed, with this script or before.
+put_back () {
+    for part in "$new"/.before/*; do
+        if test -e "$part" || test -L "$part"; then
+            rm -rf "${dest:?}/${part##*/}"
+            mv "$part" "$dest/"
+        fi
+    done
+}
+
 clean_up () {
+    put_back
     rm -rf "$new"
     test -n "$unfinished" || return 0
     ./src/link.sh "$dest" --remove || true
@@ -44,7 +55,8 @@ clean_up () {
 check_folder () {
     unfinished=
     new=$dest/.new
-    is_installed || test -z "$(ls -A "$dest" 2>/dev/null)" ||
+    put_back
+    is_installed || test -z "$(ls -A "$dest" 2>/dev/null | grep -vx .new)" ||
         fail "DEST=$dest: is there, and is no installation of flux-dws"
     trap clean_up EXIT
     trap 'exit 1' INT TERM HUP

@@ -7,6 +7,9 @@ usage: python replace.py NEW DEST
 NEW is a folder in DEST. What is in it takes the places of files and folders of the same
 names in DEST, each by two renames: nothing is away for longer than that. Others in DEST
 stay. Scripts in NEW have its path in them, and get that of DEST.
+
+What was in DEST is in NEW/.before until all is done: ``src/install.sh`` puts it back when
+this is killed.
 """
 
 import os
@@ -33,7 +36,8 @@ def replace(new: Path, dest: Path) -> None:
             if os.path.lexists(dest / path.name):
                 (dest / path.name).rename(before / path.name)
             path.rename(dest / path.name)
-    shutil.rmtree(new)
+    before.rename(new / ".old")
+    shutil.rmtree(new, ignore_errors=True)  # a job may have some of it open, on NFS
 
 
 if __name__ == "__main__":

@@ -240,7 +240,7 @@ class Node:
 
     TOOLS = (
         "basename cat chmod dirname env find grep ln ls make mkdir readlink realpath"
-        " rm rmdir sh test"
+        " rm rmdir sh test mv"
     )
 
     def __init__(self, folder: Path) -> None:
@@ -427,6 +427,49 @@ def test_an_upgrade_that_fails_leaves_what_is_installed(
     assert all(path.exists() for path in node.linked())
 
 
+def around_replace(node: Node, script: str) -> None:
+    """Have the Python of an installation do something else for src/replace.py."""
+    python = Path(node.python)
+    lines = python.read_text().split("\n", 1)
+    case = f'if test "$1" = src/replace.py; then\n{script}\nfi\n'
+    python.write_text(f"{lines[0]}\n{case}{lines[1]}")
+
+
+KILL_IN_REPLACE = f"""exec {sys.executable} -c '
+import os, pathlib, runpy, sys
+rename, calls = pathlib.Path.rename, []
+def until(*args):
+    calls.append(args)
+    if len(calls) == 4:
+        os.kill(os.getpid(), 9)
+    return rename(*args)
+pathlib.Path.rename = until
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$@\""""
+
+
+@pytest.mark.parametrize("all_die", [False, True])
+def test_an_upgrade_that_is_killed_half_way_leaves_the_version_before(
+    wheels: Path, tmp_path: Path, all_die: bool
+) -> None:
+    """As by a machine that has no memory left, or no power."""
+    node = installed(wheels, tmp_path)
+    before = sorted(node.destination.rglob("*"))
+    inode = (node.destination / "lib").stat().st_ino
+    healthy = Path(node.python).read_text()
+    die = KILL_IN_REPLACE.replace("exec ", "") + "\nkill -9 $PPID" if all_die else ""
+    around_replace(node, die or KILL_IN_REPLACE)
+    assert node.make("install", f"WHEELS={wheels}").returncode != 0
+    if all_die:  # what begins next finds what is left
+        Path(node.python).write_text(healthy)
+        kubernetes = next(wheels.glob("kubernetes-*"))
+        kubernetes.rename(tmp_path / kubernetes.name)
+        assert "kubernetes" in node.make("install", f"WHEELS={wheels}").stdout
+    assert sorted(node.destination.rglob("*")) == before
+    assert (node.destination / "lib").stat().st_ino == inode
+    assert all(path.exists() for path in node.linked())
+
+
 def test_an_interrupt_between_two_versions_comes_too_late(
     wheels: Path, tmp_path: Path
 ) -> None:
@@ -434,13 +477,7 @@ def test_an_interrupt_between_two_versions_comes_too_late(
     linked = set(node.linked())
     new = node.places / "module_path/dws.py"
     new.unlink()  # as one that the version before has not
-    interrupting = tmp_path / "interrupting"
-    interrupting.write_text(
-        '#!/bin/sh\ntest "$1" != src/replace.py || kill -INT $PPID\n'
-        f'exec {node.python} "$@"\n'
-    )
-    interrupting.chmod(0o755)
-    node.python = str(interrupting)
+    around_replace(node, "kill -INT $PPID")
     assert node.make("install", f"WHEELS={wheels}").returncode == 0
     assert set(node.linked()) == linked and new.exists()
     assert not (node.destination / ".new").exists()
