@@ -33,6 +33,14 @@ remove () {
     rm -rf "$dest"
 }
 
+# Do not let two installations write to the same folder. Where that cannot be told, as on
+# some network file systems, it is not.
+lock () {
+    test -r "$dest" || return 0
+    exec 9<"$dest"
+    flock -n 9 || test $? -ne 1 || fail "DEST=$dest: is being installed already"
+}
+
 # Undo what src/replace.py has begun, if it was killed, with this script or before.
 put_back () {
     for part in "$new"/.before/*; do
@@ -55,6 +63,7 @@ clean_up () {
 check_folder () {
     unfinished=
     new=$dest/.new
+    lock
     put_back
     is_installed || test -z "$(ls -A "$dest" 2>/dev/null | grep -vx .new)" ||
         fail "DEST=$dest: is there, and is no installation of flux-dws"

@@ -240,7 +240,7 @@ class Node:
 
     TOOLS = (
         "basename cat chmod dirname env find grep ln ls make mkdir readlink realpath"
-        " rm rmdir sh test mv"
+        " rm rmdir sh test mv touch flock"
     )
 
     def __init__(self, folder: Path) -> None:
@@ -481,6 +481,25 @@ def test_an_interrupt_between_two_versions_comes_too_late(
     assert node.make("install", f"WHEELS={wheels}").returncode == 0
     assert set(node.linked()) == linked and new.exists()
     assert not (node.destination / ".new").exists()
+
+
+def test_a_second_installation_at_the_same_time_is_refused(
+    wheels: Path, tmp_path: Path
+) -> None:
+    node = installed(wheels, tmp_path)
+    marks = tmp_path / "begun", tmp_path / "go"
+    around_replace(node, f"touch {marks[0]}; until test -e {marks[1]}; do :; done")
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(node.make, "install", f"WHEELS={wheels}")
+        while not (marks[0].exists() or first.done()):
+            time.sleep(0.05)
+        try:
+            said = node.refusal("install", f"WHEELS={wheels}")
+        finally:
+            marks[1].touch()
+    assert said == f"install.sh: DEST={node.destination}: is being installed already"
+    assert (first.result().returncode, first.result().stdout) == (0, "")
+    assert all(path.exists() for path in node.linked())
 
 
 def test_a_folder_of_wheels_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
