@@ -8,8 +8,8 @@ NEW is a folder in DEST. What is in it takes the places of files and folders of 
 names in DEST, each by two renames: nothing is away for longer than that. Others in DEST
 stay. Scripts in NEW have its path in them, and get that of DEST.
 
-What was in DEST is in NEW/.before until all is done: ``src/install.sh`` puts it back when
-this is killed.
+What was in DEST is in NEW/.before until all is done: ``src/install.sh`` puts it back
+when this is killed.
 """
 
 import os
