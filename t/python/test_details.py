@@ -450,3 +450,17 @@ def newer(workflow: Json, versions: int, status: Json) -> Json:
     found["spec"]["desiredState"] = "PostRun"
     found["status"].update(status)
     return found
+
+
+def test_a_workflow_that_is_back_from_a_backup_is_torn_down() -> None:
+    """The storage would stay mounted on nodes that other jobs get."""
+    system = started()
+    jobid = system.instance.submit(long([XFS, COPY_OUT]))
+    running(system, jobid)
+    system.loop.run(timeout=5.0)
+    assert system.service is not None
+    (workflow,) = system.workflows()
+    for type in ("DELETED", "ADDED"):
+        system.service.workflows.event(type, workflow)
+    settle_jobs(system)
+    assert not system.workflows()

@@ -330,7 +330,7 @@ class JobTable:
         """Take in an event of a job's Workflow."""
         view = job.info.read(workflow)
         if type == "DELETED":
-            job.info.see_gone(view.uid)
+            job.info.see_watched_gone(view.uid)
             return
         job.info.unread = None
         if view.nodes_released:

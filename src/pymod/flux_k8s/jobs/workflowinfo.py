@@ -102,6 +102,7 @@ class WorkflowInfo:
         watched_uid: the uid of the Workflow that the watch has shown last.
         watched_version: the resource version in which it has shown that. It may be one
             that is read later, or that the answer to a request has shown.
+        watched_gone: the uid of the Workflow whose end the watch has shown last.
         unlisted: the watch has listed all Workflows, and the one of ``view`` is
             missing. It may be gone, and no watch event will report that.
         deleted_uid: the uid of the Workflow that was deleted last.
@@ -179,6 +180,7 @@ class WorkflowInfo:
     existed: bool = False
     watched_uid: Optional[str] = None
     watched_version: str = ""
+    watched_gone: Optional[str] = None
     unlisted: bool = False
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
@@ -386,7 +388,10 @@ class WorkflowInfo:
 
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown. That of a Kubernetes that was set
-        back counts, whatever was known."""
+        back counts, whatever was known. So does one of a Workflow that the watch shows
+        after its end."""
+        if self.watched_gone is not None and view.uid == self.watched_gone:
+            self.watched_gone = self.deleted_uid = None
         if self.is_set_back(view.uid, view.resource_version):
             self.view = None
         self.watched_uid, self.watched_version = view.uid, view.resource_version
@@ -462,6 +467,11 @@ class WorkflowInfo:
         state, status = view.trouble
         name, _, since = view.trouble_note.rpartition(" ")
         return parse_timestamp(since) if name == f"{state.name} {status}" else None
+
+    def see_watched_gone(self, uid: str) -> None:
+        """The watch has shown that a Workflow does not exist any more."""
+        self.watched_gone = uid
+        self.see_gone(uid)
 
     def see_gone(self, uid: str) -> None:
         """Take in that a Workflow does not exist any more. What was copied before it
