@@ -27,7 +27,13 @@ is_installed () {
     test -e "$dest/pyvenv.cfg" && test -e "$dest/lib/flux/modules/dws.py"
 }
 
+# usage: is_empty: DEST has nothing in it but what an installation left that was killed
+is_empty () {
+    test -z "$(find "$dest" -mindepth 1 -maxdepth 1 ! -name .new 2>/dev/null)"
+}
+
 remove () {
+    lock
     is_installed || fail "DEST=$dest: is no installation of flux-dws"
     ./src/link.sh "$dest" --remove
     rm -rf "$dest"
@@ -65,7 +71,7 @@ check_folder () {
     new=$dest/.new
     lock
     put_back
-    is_installed || test -z "$(ls -A "$dest" 2>/dev/null | grep -vx .new)" ||
+    is_installed || is_empty ||
         fail "DEST=$dest: is there, and is no installation of flux-dws"
     trap clean_up EXIT
     trap 'exit 1' INT TERM HUP

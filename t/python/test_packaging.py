@@ -470,6 +470,17 @@ def test_an_upgrade_that_is_killed_half_way_leaves_the_version_before(
     assert all(path.exists() for path in node.linked())
 
 
+def test_what_a_first_installation_left_that_was_killed_is_not_in_the_way(
+    wheels: Path, tmp_path: Path
+) -> None:
+    node = Node(tmp_path)
+    node.copy_environments(tmp_path / "venv")
+    (node.destination / ".new/lib").mkdir(parents=True)
+    done = node.make("install", f"WHEELS={wheels}")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert not (node.destination / ".new").exists()
+
+
 def test_an_interrupt_between_two_versions_comes_too_late(
     wheels: Path, tmp_path: Path
 ) -> None:
@@ -495,6 +506,7 @@ def test_a_second_installation_at_the_same_time_is_refused(
             time.sleep(0.05)
         try:
             said = node.refusal("install", f"WHEELS={wheels}")
+            assert node.refusal("uninstall") == said
         finally:
             marks[1].touch()
     assert said == f"install.sh: DEST={node.destination}: is being installed already"
