@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
@@ -245,6 +246,19 @@ def test_a_job_fails_whose_data_is_not_copied_in_by_then(
     node = late(tmp_path, "DataIn", ranks)
     assert node.run("prolog") == (0, "")
     assert node.done == [START, FOR_MOUNT.replace("30m", "5m"), STOP, RAISE, FOR_END]
+
+
+def test_a_module_that_does_not_answer_does_not_hold_the_prolog_up(
+    tmp_path: Path,
+) -> None:
+    """The other nodes wait for ten seconds."""
+    node = late(tmp_path, "", "2-5")
+    (tmp_path / "show").unlink()
+    os.mkfifo(tmp_path / "show")
+    begun = time.monotonic()
+    assert node.run("prolog") == (0, "")
+    assert time.monotonic() - begun < 8
+    assert RAISE in node.done
 
 
 def test_its_other_nodes_leave_that_to_the_first(tmp_path: Path) -> None:
