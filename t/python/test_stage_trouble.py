@@ -4,14 +4,20 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 
 from flux_k8s.control.coroutines import Call
 from flux_k8s.dws.workflowmarks import KEPT_FOR
-from flux_k8s.ports import Json
+from flux_k8s.ports import SERVERS, Json, KubeError
 from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault
 from rabbitsim.flux.events import JobState
+from rabbitsim.kube.direct import Fault as KubeFault
+from rabbitsim.kube.direct import Request
+from rabbitsim.kube.errors import ApiError
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.crashpoints import Interruption, check
 from rabbitsim.torture.scenarios import SCENARIOS
@@ -89,6 +95,37 @@ def test_a_fluxion_that_is_loaded_again_does_not_give_the_storage_twice() -> Non
     settle(system, DAY)
     for each in (occupied, jobid, other):
         assert not exceptions(system, each)
+
+
+def test_a_late_request_of_a_module_that_died_changes_no_storage() -> None:
+    late: list[Json] = []
+
+    def dies(request: Request) -> Optional[KubeFault]:
+        if late or request.kind != SERVERS or request.verb != "patch":
+            return None
+        assert isinstance(request.body, dict)
+        late.append(request.body)
+        system.loop.call_later(0.0, system.kill_module)
+        system.loop.call_later(1.0, system.load_module)
+        return KubeFault(error=KubeError(0, "ConnectionLost", "it was lost"))
+
+    system = slow()
+    system.kill_module()
+    system._faults = dies
+    system.load_module()
+    occupy(system, 4)
+    jobid = submit(system, 1)
+    reaches(system, jobid, "DataIn")
+    (body,) = late
+    ((storage,),) = (found["storage"] for found in body["spec"]["allocationSets"])
+    storage["name"] = {"rabbit-01": "rabbit-02", "rabbit-02": "rabbit-01"}[
+        storage["name"]
+    ]
+    with pytest.raises(ApiError) as refused:
+        system.store.merge_patch(SERVERS, "default", f"{workflow_name(jobid)}-0", body)
+    assert refused.value.code == 409
+    settle(system, DAY)
+    assert not exceptions(system, jobid)
 
 
 def test_a_rabbit_that_breaks_while_data_waits_there_fails_the_job_and_is_named() -> (

@@ -17,7 +17,7 @@ from flux_k8s.dws.directivebreakdown import (
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.dws.directivebreakdown.breakdown import check_ready
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.json_reader import Reader
+from flux_k8s.json_reader import Reader, read_string
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, PERSISTENTSTORAGE, SERVERS, Json, Kube
 
 NETWORKED = ("lustre",)
@@ -84,6 +84,24 @@ class BreakdownReader:
             KubeError: a request failed.
             NotReady: some are not ready: the storage may be made just now.
         """
+        servers = await self._get(references)
+        for reference in references:
+            check_ready(Reader(f"Servers {reference}", servers[reference]))
+        return servers
+
+    async def versions(self, references: Sequence[Reference]) -> dict[Reference, str]:
+        """The resource versions of Servers.
+
+        Raises:
+            KubeError: a request failed.
+        """
+        servers = await self._get(references)
+        return {
+            reference: read_string(found["metadata"], "resourceVersion")
+            for reference, found in servers.items()
+        }
+
+    async def _get(self, references: Sequence[Reference]) -> dict[Reference, Json]:
         found = await gather(
             self._calls.get(
                 SERVERS,
@@ -93,7 +111,4 @@ class BreakdownReader:
             )
             for reference in references
         )
-        servers = dict(zip(references, found))
-        for reference in references:
-            check_ready(Reader(f"Servers {reference}", servers[reference]))
-        return servers
+        return dict(zip(references, found))

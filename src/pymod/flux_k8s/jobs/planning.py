@@ -192,7 +192,10 @@ class Planner:
             for reference in choice.servers:
                 self._free_storage.withdraw(reference)
             raise
-        await gather(self._patch_servers(choice))  # as in place()
+        # A module that died may have chosen other Rabbits. Its request may come when
+        # the storage of this choice is made.
+        versions = await self._reader.versions(tuple(choice.bodies))
+        await gather(self._patch_servers(choice, versions))  # as in place()
         return choice.placement
 
     async def add_nodes(self, info: WorkflowInfo) -> None:
@@ -338,9 +341,21 @@ class Planner:
             return self._chooser.daemons(await self._reader.read(info))
         return ()
 
-    def _patch_servers(self, choice: Choice) -> list[Call[Json]]:
+    def _patch_servers(
+        self, choice: Choice, versions: Optional[Mapping[Reference, str]] = None
+    ) -> list[Call[Json]]:
+        """The requests that write a job's Servers.
+
+        Args:
+            versions: the resource versions without which they are refused.
+        """
+
         def patch(servers: Reference, body: Json) -> Call[Json]:
             namespace, name = servers.namespace, servers.name
+            if versions is not None:
+                metadata = {**body.get("metadata", {})}
+                metadata["resourceVersion"] = versions[servers]
+                body = {**body, "metadata": metadata}
             key = f"servers/{name}"
             return self._calls.patch(SERVERS, namespace, name, body, key=key)
 
