@@ -9,8 +9,8 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.ports import WORKFLOW, Json, KubeError
-from rabbitsim.kube.direct import DirectKube, Fault, Request
+from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
+from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.effort import seeds
 from support.service import COPY_OUT, LIFE, XFS, exceptions, jobspec, names, settle
@@ -24,8 +24,10 @@ def with_echoes(system: VirtualSystem, choose: Any) -> None:
     service = system.service
     assert service is not None
     past: Past = []
-    workflows = service.workflows
-    event = workflows.event
+    watch = service.workflows._watch
+    assert isinstance(watch, DirectWatch)
+    handler: Any = watch._handler
+    event = handler.event
 
     def echoing(type: str, object: Json) -> None:
         event(type, object)
@@ -33,7 +35,7 @@ def with_echoes(system: VirtualSystem, choose: Any) -> None:
         for old in choose(past):
             event(*old)
 
-    workflows.event = echoing  # type: ignore[method-assign]
+    handler.event = echoing  # of this one object only
 
 
 ECHOES = {
@@ -66,6 +68,37 @@ def test_echoes_at_random_change_nothing(seed: int) -> None:
     settle(system)
     for jobid in jobids:
         assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("shown", ["Proposal", "Setup"])
+@pytest.mark.parametrize("state", ["PreRun", "PostRun", "DataOut", "Teardown"])
+def test_a_server_that_lags_loses_no_data_and_moves_no_storage(
+    state: str, shown: str
+) -> None:
+    """The watch lists all Workflows again, at another server: that is not how to tell a
+    Kubernetes that was set back."""
+    placed: list[Request] = []
+
+    def note(request: Request) -> None:
+        if request.kind == SERVERS and request.verb == "patch":
+            placed.append(request)
+
+    def choose(past: Past) -> Past:
+        reached = [w["status"].get("ready") and w["status"]["state"] for _, w in past]
+        if lagged or state not in reached:
+            return []
+        lagged.append(past[reached.index(shown)])
+        return lagged
+
+    lagged: Past = []
+    system = VirtualSystem(faults=note)
+    system.start()
+    with_echoes(system, choose)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert lagged and len(placed) == 1
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -129,6 +162,7 @@ def test_a_stale_sight_of_a_workflow_that_is_gone_brings_nothing_back() -> None:
     with_echoes(system, lambda past: seen.append(past[-1]) or [])
     jobid = system.instance.submit(jobspec())
     settle(system)
+    assert seen
     system.loop.run(timeout=1)
     before = system.store.version
     service = system.service

@@ -104,7 +104,8 @@ class WorkflowInfo:
             that is read later, or that the answer to a request has shown.
         watched_gone: the uid of the Workflow whose end the watch has shown last.
         unlisted: the watch has listed all Workflows, and the one of ``view`` is
-            missing. It may be gone, and no watch event will report that.
+            missing. It may be gone, and no watch event will report that. Or the watch
+            has gone back: either Kubernetes was set back, or one of its servers lags.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
         uncertain: the Workflow, which was not seen, may be there: a request to create
@@ -389,11 +390,14 @@ class WorkflowInfo:
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown. That of a Kubernetes that was set
         back counts, whatever was known. So does one of a Workflow that the watch shows
-        after its end."""
+        after its end. A server that lags shows the same, so the Workflow is looked up
+        before anything is done."""
         if self.watched_gone is not None and view.uid == self.watched_gone:
             self.watched_gone = self.deleted_uid = None
+            self.unlisted = True
         if self.is_set_back(view.uid, view.resource_version):
             self.view = None
+            self.unlisted = True
         self.watched_uid, self.watched_version = view.uid, view.resource_version
         self.see(view, now)
 
