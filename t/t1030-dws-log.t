@@ -59,6 +59,31 @@ print(*(error is None for error in ends))" >ends &&
     test "$(flux kvs get t1030.one t1030.two t1030.three | tr -d "\n")" = 123 &&
     eventually log_says "cannot write t1030.worse: "
 '
+test_expect_success 'nor does it keep back what other jobs have in the same commit' '
+    flux python -c "
+from flux_k8s.broker.writer import Writer
+writer = Writer(\"dws\")
+writer.commit([(\"t1030.worst\", \"\\udcff\"), (\"t1030.spared\", \"spared\")])
+writer.close(10)" &&
+    test "$(flux kvs get t1030.spared)" = spared &&
+    eventually log_says "cannot write t1030.worst: "
+'
+test_expect_success 'a commit that fails is logged with what it was to write, if anything' '
+    flux python -c "
+import errno
+import flux.kvs
+from flux_k8s.broker.adapter import BrokerFlux
+def commit(self):
+    raise OSError(errno.ENOSYS, \"t1030\")
+flux.kvs.KVSTxn.commit = commit
+port = BrokerFlux(flux.Flux(), None, \"dws\")
+port._callbacks = type(\"Queue\", (), {\"put\": print})
+port.kvs_commit(1, \"awaited\", \"1\", print)
+port.kvs_put(1, \"lost\", \"1\")
+port.close(10)" &&
+    eventually log_says "lost: [Errno 38] t1030" &&
+    ! log_says "cannot write :"
+'
 test_expect_success 'what many jobs wait for at a time shares commits' '
     flux python -c "
 import threading

@@ -38,20 +38,20 @@ Committed = Callable[[Optional[OSError]], None]
 """Receives None after success, else the error."""
 
 
-def _stage(transaction: Any, puts: Puts) -> Optional[OSError]:
-    """Add writes to a transaction. Return the error of the first write that cannot be
-    added; the writes after it are not added."""
-    try:
-        for path, value in puts:
+def _stage(transaction: Any, puts: Puts) -> dict[str, OSError]:
+    """Add writes to a transaction. Return the error of each that cannot be added."""
+    failures: dict[str, OSError] = {}
+    for path, value in puts:
+        try:
             if value is None:
                 transaction.unlink(path)
             else:
                 transaction.put(path, value, raw=True)
-    except OSError as error:
-        return error
-    except (TypeError, ValueError) as error:  # such as a text that cannot be encoded
-        return OSError(errno.EINVAL, str(error))
-    return None
+        except OSError as error:
+            failures[path] = error
+        except (TypeError, ValueError) as error:  # such as a text that has no encoding
+            failures[path] = OSError(errno.EINVAL, str(error))
+    return failures
 
 
 class Writer:
@@ -111,16 +111,18 @@ class Writer:
         commits = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if not commits:  # an earlier call has committed them
             return
-        failures = [_stage(transaction, puts) for puts, _ in commits]
+        unstaged = [_stage(transaction, puts) for puts, _ in commits]
         failed = None
         try:
             transaction.commit()
         except OSError as error:
             failed = error
-        for (puts, committed), unstaged in zip(commits, failures):
-            failure = unstaged or failed
+        for (puts, committed), failures in zip(commits, unstaged):
+            if failed is not None:
+                failures = {**{path: failed for path, _ in puts}, **failures}
+            failure = next(iter(failures.values()), None)
             if committed is not None:
                 committed(failure)
             elif failure is not None:
-                paths = ", ".join(path for path, _ in puts)
+                paths = ", ".join(failures)
                 log(handle, syslog.LOG_WARNING, f"cannot write {paths}: {failure}")
