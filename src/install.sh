@@ -69,16 +69,15 @@ clean_up () {
 check_folder () {
     unfinished=
     new=$dest/.new
+    # One that is made first can be locked.
+    is_installed || error=$(mkdir -p "$dest" 2>&1) || fail "DEST=$dest: $error"
     lock
     put_back
     is_installed || is_empty ||
         fail "DEST=$dest: is there, and is no installation of flux-dws"
     trap clean_up EXIT
     trap 'exit 1' INT TERM HUP
-    if ! is_installed; then
-        error=$(mkdir -p "$dest" 2>&1) || fail "DEST=$dest: $error"
-        unfinished=1
-    fi
+    is_installed || unfinished=1
     test -w "$dest" || fail "DEST=$dest: cannot be written to"
 }
 

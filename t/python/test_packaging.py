@@ -494,12 +494,16 @@ def test_an_interrupt_between_two_versions_comes_too_late(
     assert not (node.destination / ".new").exists()
 
 
+@pytest.mark.parametrize("anew", [False, True])
 def test_a_second_installation_at_the_same_time_is_refused(
-    wheels: Path, tmp_path: Path
+    wheels: Path, tmp_path: Path, anew: bool
 ) -> None:
     node = installed(wheels, tmp_path)
+    if anew:
+        assert node.make("uninstall").returncode == 0
     marks = tmp_path / "begun", tmp_path / "go"
-    around_replace(node, f"touch {marks[0]}; until test -e {marks[1]}; do :; done")
+    begin = f"test ! -e {marks[0]} || exit 1; touch {marks[0]}"
+    around_replace(node, f"{begin}; until test -e {marks[1]}; do :; done")
     with ThreadPoolExecutor() as pool:
         first = pool.submit(node.make, "install", f"WHEELS={wheels}")
         while not (marks[0].exists() or first.done()):
