@@ -233,23 +233,29 @@ def test_who_learns_of_the_end_of_a_job_finds_its_records(
         assert f"rabbit_{state.lower()}_timing" in kvs
 
 
-def test_only_what_teardown_deletes_is_committed_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("release", ["teardown", "unmounted"])
+def test_what_goes_is_committed_at_once_and_the_rest_shares_commits(
+    release: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put, at_once = broker.FluxPort.kvs_put, set()
+    put, at_once = broker.FluxPort.kvs_put, list[str]()
 
     def kvs_put(
         self: Any, jobid: int, key: str, value: Optional[str], *, last: bool = False
     ) -> None:
         if last:
-            at_once.add(key)
+            at_once.append(key)
         put(self, jobid, key, value, last=last)
 
     monkeypatch.setattr(broker.FluxPort, "kvs_put", kvs_put)
     system = saving()
-    system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], nodes=1))
+    spec = jobspec([XFS, COPY_IN, COPY_OUT], nodes=1)
+    spec["attributes"]["system"]["dw_release"] = release
+    system.instance.submit(spec)
     settle(system)
-    assert at_once == {"rabbit_moved", "rabbit_datamovements"}
+    gone = ["rabbit_datamovements", "rabbit_moved"]
+    if release == "unmounted":
+        gone.append("rabbit_workflow")  # the job has ended
+    assert sorted(at_once) == gone
 
 
 def test_the_data_movements_of_a_job_are_recorded() -> None:

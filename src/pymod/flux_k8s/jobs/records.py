@@ -136,7 +136,8 @@ class Records:
         if view.elapsed is not None:
             await self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
-            await self._put_workflow(info, workflow)
+            # The Workflow goes now, and a job that has ended waits for no commit.
+            await self._put_workflow(info, workflow, last=info.released)
 
     async def fail(
         self, info: WorkflowInfo, view: WorkflowView, workflow: Json
@@ -165,8 +166,10 @@ class Records:
             seconds = max(0.0, self._flux.now() - view.since)
             await self._put_timing(info, state, seconds)
 
-    async def _put_workflow(self, info: WorkflowInfo, workflow: Json) -> None:
-        await self._put_json(info, "rabbit_workflow", workflow, last=False)
+    async def _put_workflow(
+        self, info: WorkflowInfo, workflow: Json, last: bool = False
+    ) -> None:
+        await self._put_json(info, "rabbit_workflow", workflow, last)
 
     async def _put_timing(
         self, info: WorkflowInfo, state: State, seconds: float
