@@ -88,7 +88,7 @@ def test_a_job_that_is_released_in_an_outage_says_so_although_a_step_hangs(
     monkeypatch.setattr(WorkflowRequests, "lookup", lookup)
     job = service._jobs.get(jobid)
     assert job is not None
-    job.info.unlisted = True
+    job.info.doubtful = True
     service._jobs.changed(job)
     assert system.loop.run(lambda: bool(hanging), timeout=0.5)
     service.workflows.trouble(KubeError(0, "Timeout", "no answer"))

@@ -565,5 +565,5 @@ def test_a_watch_that_goes_back_counts_and_a_late_answer_does_not() -> None:
     info.see_watched(version(3, S.PreRun), NOW)
     assert info.view is not None and info.view.desired is S.PreRun
     assert step(info) == Lookup()  # or one of its servers lags
-    info.unlisted = False
+    info.doubtful = False
     assert step(info) == Advance(S.PostRun)

@@ -20,8 +20,9 @@ from typing import AbstractSet, Any, Mapping, Optional
 
 from flux_k8s.dws.drainreason import cannot_mount, is_mounted
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader, decimal
+from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
+from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
 
@@ -98,8 +99,7 @@ class SystemStatusView:
     def is_newer_than(self, other: SystemStatusView) -> bool:
         """Whether the view is newer than another one. False if the resource versions
         cannot be compared."""
-        mine, its = decimal(self.version), decimal(other.version)
-        return mine is not None and its is not None and mine > its
+        return bool(is_newer(self.version, other.version))
 
 
 def perhaps_mounted(

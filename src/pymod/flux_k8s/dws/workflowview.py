@@ -31,7 +31,7 @@ from flux_k8s.dws.workflowmarks import (
 )
 from flux_k8s.dws.workflowstate import ERROR, STATES, TROUBLES, State, Times
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader, decimal, is_integer, read_string
+from flux_k8s.json_reader import Reader, is_integer, read_string
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
@@ -216,14 +216,6 @@ class WorkflowView:
         if self.state is None or self.state is not self.desired:
             return None
         return (self.state, self.status) if self.status in TROUBLES else None
-
-    def newer_than(self, version: str) -> Optional[bool]:
-        """Whether this view of a Workflow is newer than another version of it; None
-        where the resource versions are the same, or cannot be compared."""
-        mine, other = decimal(self.resource_version), decimal(version)
-        if mine is None or other is None or mine == other:
-            return None
-        return mine > other
 
     def shows(self, workflow: Json) -> bool:
         """Whether this is the view of this version of a Workflow."""

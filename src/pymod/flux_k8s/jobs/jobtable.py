@@ -263,7 +263,7 @@ class JobTable:
         if job is None or view is None or type != "MODIFIED":
             return False
         version = read_string(workflow["metadata"], "resourceVersion")
-        if view.uid != job.info.watched_uid or job.info.is_set_back(view.uid, version):
+        if view.uid != job.info.watched_uid or job.info.goes_back(view.uid, version):
             return False
         if view.shows(workflow):
             job.info.unread, job.info.watched_version = None, version

@@ -86,7 +86,7 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     takes_exceptions = not (info.failed or info.released)
     if info.interference is not None and info.ran and takes_exceptions:
         return Fail(info.interference)
-    if info.unlisted:
+    if info.doubtful:
         return Lookup()
     if info.view is None:
         return _without_workflow(info, now, config)

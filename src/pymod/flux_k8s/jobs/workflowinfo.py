@@ -15,8 +15,8 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
 from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
-from flux_k8s.json_reader import decimal
 from flux_k8s.ports import Json
+from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
@@ -103,9 +103,9 @@ class WorkflowInfo:
         watched_version: the resource version in which it has shown that. It may be one
             that is read later, or that the answer to a request has shown.
         watched_gone: the uid of the Workflow whose end the watch has shown last.
-        unlisted: the watch has listed all Workflows, and the one of ``view`` is
-            missing. It may be gone, and no watch event will report that. Or the watch
-            has gone back: either Kubernetes was set back, or one of its servers lags.
+        doubtful: the Workflow is to be looked up before anything else is done. The
+            watch lacks it in a list of all: it may be gone, and no event will report
+            that. Or the watch has gone back.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
         uncertain: the Workflow, which was not seen, may be there: a request to create
@@ -182,7 +182,7 @@ class WorkflowInfo:
     watched_uid: Optional[str] = None
     watched_version: str = ""
     watched_gone: Optional[str] = None
-    unlisted: bool = False
+    doubtful: bool = False
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
     uncertain: bool = False
@@ -378,26 +378,23 @@ class WorkflowInfo:
             return known
         return WorkflowView.parse(workflow)
 
-    def is_set_back(self, uid: str, version: str) -> bool:
+    def goes_back(self, uid: str, version: str) -> bool:
         """Whether a version that the watch shows is older than the one that it has
-        shown last. It shows one after another, so this one is from a Kubernetes that
-        was set back, as by a backup that was restored."""
-        shown, last = decimal(version), decimal(self.watched_version)
-        if shown is None or last is None:
-            return False
-        return uid == self.watched_uid and shown < last
+        shown last: Kubernetes was set back, as by a backup that was restored, or one of
+        its servers lags."""
+        older = is_newer(self.watched_version, version)
+        return uid == self.watched_uid and bool(older)
 
     def see_watched(self, view: WorkflowView, now: float) -> None:
-        """Take in a view that the watch has shown. That of a Kubernetes that was set
-        back counts, whatever was known. So does one of a Workflow that the watch shows
-        after its end. A server that lags shows the same, so the Workflow is looked up
-        before anything is done."""
+        """Take in a view that the watch has shown. One that goes back counts, whatever
+        was known, and so does one of a Workflow after its end. Since the server may
+        only lag, the Workflow is looked up before anything is done."""
         if self.watched_gone is not None and view.uid == self.watched_gone:
             self.watched_gone = self.deleted_uid = None
-            self.unlisted = True
-        if self.is_set_back(view.uid, view.resource_version):
+            self.doubtful = True
+        if self.goes_back(view.uid, view.resource_version):
             self.view = None
-            self.unlisted = True
+            self.doubtful = True
         self.watched_uid, self.watched_version = view.uid, view.resource_version
         self.see(view, now)
 
@@ -486,7 +483,7 @@ class WorkflowInfo:
                 self.view, self.unsaved = view, view.unsaved
         self.deleted_uid = uid
         self.existed = True
-        self.unlisted = False
+        self.doubtful = False
         if self.view is not None and self.view.uid == uid:
             self._note_interference(uid, DELETED, self.view)
             self.view = None
@@ -518,7 +515,7 @@ class WorkflowInfo:
         known = self.view
         if known is None or known.uid != view.uid:
             return False
-        age = known.newer_than(view.resource_version)
+        age = is_newer(known.resource_version, view.resource_version)
         if age is not None:
             return age
         if known.desired is None or view.desired is None:

@@ -139,12 +139,12 @@ class WorkflowRequests:
         except KubeError as error:
             if not gone(error):
                 raise
-            info.uncertain = info.unlisted = False
+            info.uncertain = info.doubtful = False
             if known is not None:
                 info.see_gone(known.uid)
         else:
             info.looked_up = requested_at
-            info.unlisted = False
+            info.doubtful = False
             self._see(info, workflow)
 
     async def save_failed(self, info: WorkflowInfo) -> None:

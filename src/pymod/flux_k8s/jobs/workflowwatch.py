@@ -66,7 +66,7 @@ class WorkflowWatch:
             return
         for job in self._jobs:
             if job.info.view is not None and job.info.view.uid != job.info.watched_uid:
-                job.info.unlisted = True
+                job.info.doubtful = True
                 self._jobs.changed(job)
         self._outage.note_watch(WORKFLOW, None)
         self._orphans.check()

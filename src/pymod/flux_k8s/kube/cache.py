@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from flux_k8s.json_reader import decimal
 from flux_k8s.kube.status import status_error
 from flux_k8s.ports import Json, KubeError
+from flux_k8s.resourceversion import is_newer
 
 ObjectKey = tuple[str, str]
 """Namespace (empty for an object without one) and name."""
@@ -145,10 +145,8 @@ class _Version:
     resource_version: str
 
     def is_newer_than(self, other: _Version) -> bool:
-        """Whether this version is the newer one. The resource versions of a kind are
-        ordered decimal numbers; versions of another form are not compared."""
-        mine, its = decimal(self.resource_version), decimal(other.resource_version)
-        return mine is not None and its is not None and mine > its
+        """Whether this version is the newer one, as far as that can be told."""
+        return bool(is_newer(self.resource_version, other.resource_version))
 
 
 def resource_version_of(object: Any) -> str:
