@@ -262,15 +262,16 @@ class JobTable:
         view = None if job is None else job.info.view
         if job is None or view is None or type != "MODIFIED":
             return False
+        watched = job.info.watched
         version = read_string(workflow["metadata"], "resourceVersion")
-        if view.uid != job.info.watched_uid or job.info.goes_back(view.uid, version):
+        if view.uid != watched.uid or watched.goes_back(view.uid, version):
             return False
         if view.shows(workflow):
-            job.info.unread, job.info.watched_version = None, version
+            job.info.unread, watched.version = None, version
             return True
         if not view.differs_in_details(workflow):
             return False
-        job.info.unread, job.info.watched_version = workflow, version
+        job.info.unread, watched.version = workflow, version
         self._queue.add(jobid, DETAILS_OF_COPIES if view.awaits_copies else DETAILS)
         self.note_details(jobid)
         return True

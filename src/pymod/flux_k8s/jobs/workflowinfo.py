@@ -15,6 +15,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
 from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
+from flux_k8s.jobs.watched import Watched
 from flux_k8s.ports import Json
 from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc.jobid import f58, workflow_name
@@ -99,10 +100,7 @@ class WorkflowInfo:
             ``view`` in details, which are read later (:class:`JobTable`).
         begun: the UNIX time of each request for a state, as far as this service knows.
         existed: there has been a Workflow.
-        watched_uid: the uid of the Workflow that the watch has shown last.
-        watched_version: the resource version in which it has shown that. It may be one
-            that is read later, or that the answer to a request has shown.
-        watched_gone: the uid of the Workflow whose end the watch has shown last.
+        watched: what the watch has shown.
         doubtful: the Workflow is to be looked up before anything else is done. The
             watch lacks it in a list of all: it may be gone, and no event will report
             that. Or the watch has gone back.
@@ -179,9 +177,7 @@ class WorkflowInfo:
     unread: Optional[Json] = None
     begun: dict[State, float] = field(default_factory=dict)
     existed: bool = False
-    watched_uid: Optional[str] = None
-    watched_version: str = ""
-    watched_gone: Optional[str] = None
+    watched: Watched = field(default_factory=Watched)
     doubtful: bool = False
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
@@ -378,24 +374,18 @@ class WorkflowInfo:
             return known
         return WorkflowView.parse(workflow)
 
-    def goes_back(self, uid: str, version: str) -> bool:
-        """Whether a version that the watch shows is older than the one that it has
-        shown last: Kubernetes was set back, as by a backup that was restored, or one of
-        its servers lags."""
-        older = is_newer(self.watched_version, version)
-        return uid == self.watched_uid and bool(older)
-
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown. One that goes back counts, whatever
         was known, and so does one of a Workflow after its end. Since the server may
         only lag, the Workflow is looked up before anything is done."""
-        if self.watched_gone is not None and view.uid == self.watched_gone:
-            self.watched_gone = self.deleted_uid = None
+        shown = view.uid, view.resource_version
+        if self.watched.revives(view.uid):
+            self.deleted_uid = None
             self.doubtful = True
-        if self.goes_back(view.uid, view.resource_version):
+        if self.watched.goes_back(*shown):
             self.view = None
             self.doubtful = True
-        self.watched_uid, self.watched_version = view.uid, view.resource_version
+        self.watched.show(*shown)
         self.see(view, now)
 
     def see(self, view: WorkflowView, now: float) -> None:
@@ -471,7 +461,7 @@ class WorkflowInfo:
 
     def see_watched_gone(self, uid: str) -> None:
         """The watch has shown that a Workflow does not exist any more."""
-        self.watched_gone = uid
+        self.watched.gone = uid
         self.see_gone(uid)
 
     def see_gone(self, uid: str) -> None:

@@ -65,7 +65,8 @@ class WorkflowWatch:
         if self._jobs.stopped:
             return
         for job in self._jobs:
-            if job.info.view is not None and job.info.view.uid != job.info.watched_uid:
+            view = job.info.view
+            if view is not None and view.uid != job.info.watched.uid:
                 job.info.doubtful = True
                 self._jobs.changed(job)
         self._outage.note_watch(WORKFLOW, None)
