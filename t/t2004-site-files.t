@@ -229,6 +229,16 @@ test_expect_success 'a user cannot have a prolog wait for storage with a memo' '
     flux job status $id &&
     test -z "$(told $id)"
 '
+test_expect_success 'a user cannot hold up prolog and epilog with notes to a job' '
+    id=$(job_submit --urgency=hold true) &&
+    note=$(head -c 120000 /dev/zero | tr "\\0" f) &&
+    flux job raise --severity=7 --type=note $id "$note" &&
+    flux job raise --severity=7 --type=note $id "$note" &&
+    job_go $id &&
+    wait_event $id clean &&
+    has_event $id start &&
+    only_drained
+'
 test_expect_success 'a job that is cancelled in its prolog ends, and stops nnf-clientmount' '
     id=$(job_in prerun) &&
     eventually is_told $id start &&

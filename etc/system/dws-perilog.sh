@@ -20,20 +20,30 @@ command -v flux >/dev/null || die "no flux on PATH=$PATH"
 test -n "${FLUX_JOB_ID:-}" ||
     die "FLUX_JOB_ID is not set: see allowed-environment of flux-imp"
 
-# Read the job's eventlog, but for memos: its user may post as many as he likes. What is
-# looked for in it must be tied to the name of the event.
+# Read what is looked for in the job's eventlog, and no more: its user may post as many
+# memos and exceptions as he likes. It must be tied to the name of the event.
 eventlog_read () {
-    # What fails in the middle of a memo is to be told on a line of its own. In other
+    # What fails in the middle of a line is to be told on a line of its own. In other
     # locales than C, grep takes what it cannot decode for binary, and prints no more.
     eventlog=$({ flux job eventlog --format=json "$FLUX_JOB_ID" || printf '\nfailed'; } |
-        LC_ALL=C grep -v "^{\"timestamp\":[0-9.e+]*,\"name\":\"memo\"")
-    test "${eventlog##*failed}" ||
+        LC_ALL=C grep -e "$(event dependency-add)" -e "$(event dws_environment)" \
+            -e '^failed$') || :
+    # To cut the text at a pattern takes a shell the square of its length.
+    case $eventlog in
+    *failed)
         die "cannot read the eventlog of the job, as root: see access.allow-root-owner"
+        ;;
+    esac
+}
+
+# usage: event NAME: how the line of such an event begins
+event () {
+    echo "^{\"timestamp\":[0-9.e+]*,\"name\":\"$1\""
 }
 
 # usage: events NAME: those that were read, one on a line
 events () {
-    printf '%s\n' "$eventlog" | grep "^{\"timestamp\":[0-9.e+]*,\"name\":\"$1\"" || :
+    printf '%s\n' "$eventlog" | grep "$(event "$1")" || :
 }
 
 # Whether the job has #DW directives.
