@@ -29,7 +29,8 @@ is_installed () {
 
 # usage: is_empty: DEST has nothing in it but what an installation left that was killed
 is_empty () {
-    test -z "$(find "$dest" -mindepth 1 -maxdepth 1 ! -name .new 2>/dev/null)"
+    test -z "$(find "$dest" -mindepth 1 -maxdepth 1 ! -name .new ! -name .lock \
+        2>/dev/null)"
 }
 
 remove () {
@@ -40,10 +41,11 @@ remove () {
 }
 
 # Do not let two installations write to the same folder. Where that cannot be told, as on
-# some network file systems, it is not.
+# some network file systems, it is not. Others may not open the file: they could lock it.
 lock () {
-    test -r "$dest" || return 0
-    exec 9<"$dest"
+    test -w "$dest" || return 0
+    is_installed || is_empty || test -e "$dest/.new" || return 0
+    (umask 077 && : >>"$dest/.lock") && exec 9<"$dest/.lock"
     flock -n 9 || test $? -ne 1 || fail "DEST=$dest: is being installed already"
 }
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import runpy
@@ -492,6 +493,19 @@ def test_an_interrupt_between_two_versions_comes_too_late(
     assert node.make("install", f"WHEELS={wheels}").returncode == 0
     assert set(node.linked()) == linked and new.exists()
     assert not (node.destination / ".new").exists()
+
+
+def test_no_other_user_can_lock_an_installation(wheels: Path, tmp_path: Path) -> None:
+    node = installed(wheels, tmp_path)
+    folder = os.open(node.destination, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        assert node.make("install", f"WHEELS={wheels}").returncode == 0
+        assert (node.destination / ".lock").stat().st_mode & 0o777 == 0o600
+        assert node.make("uninstall").returncode == 0
+    finally:
+        os.close(folder)
+    assert not node.destination.exists()
 
 
 @pytest.mark.parametrize("anew", [False, True])
