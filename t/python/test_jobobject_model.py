@@ -255,3 +255,10 @@ def test_any_text_can_be_written_and_read(text: str, name: str) -> None:
         element("Name", text), element("Extension", text, name=name, type=text + name)
     )
     assert read(write(root)) == root
+
+
+def test_a_document_has_nothing_that_turns_the_order_of_letters() -> None:
+    marks = "\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\x9b"
+    root = job(element("Name", marks))
+    text = write(root)
+    assert text.replace("\n", "").isprintable() and read(text) == root

@@ -15,8 +15,10 @@ _INDENT = "  "
 
 # A parser makes a line feed of a carriage return, and spaces of both and of tabs
 # in attributes, unless they are written as references.
-# A terminal may take the control characters that XML can hold for commands.
-_CONTROLS = {chr(code): f"&#{code};" for code in range(0x7F, 0xA0)}
+# A terminal may take the control characters that XML can hold for commands, and others
+# end a line or turn the order of letters.
+_MARKS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS = {chr(code): f"&#{code};" for code in (*range(0x7F, 0xA0), *_MARKS)}
 _IN_TEXT = str.maketrans(
     {**_CONTROLS, "&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
 )
