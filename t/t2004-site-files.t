@@ -105,6 +105,11 @@ test_expect_success 'flux-modprobe loads the module on rank 0 only' '
     flux exec -r 1 flux module list >modules &&
     ! grep -w dws modules
 '
+test_expect_success 'the module refuses any other rank' '
+    test_must_fail flux exec -r 1 flux module load dws &&
+    flux exec -r 1 flux dmesg | grep "dws.err.*is for rank 0, where the job manager is" &&
+    broker_lives
+'
 test_expect_success 'at shutdown the module is removed before the job manager' '
     flux modprobe rc3 --dry-run >rc3 &&
     cat rc3 &&

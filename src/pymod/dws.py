@@ -53,12 +53,15 @@ class DwsModule(BrokerModule):
     """The broker module ``dws``: a supervisor with the topics of the service.
 
     Raises:
-        DWSError: an argument or the ``[rabbit]`` table is wrong.
+        DWSError: an argument, the ``[rabbit]`` table or the rank is wrong.
         OSError: the service refuses to start.
     """
 
     def __init__(self, handle: Any, *args: str) -> None:
         super().__init__(handle, *args)
+        rank = handle.attr_get("rank")
+        if rank != "0":
+            raise DWSError(f"is for rank 0, where the job manager is, not for {rank}")
         self._arguments = Arguments.parse(args)
         tables = self._check(handle.conf_get(update=True))
         self._supervisor = Supervisor(handle, self.name, args, self._arguments.watchdog)
