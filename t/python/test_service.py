@@ -321,6 +321,27 @@ def test_a_workflow_whose_job_is_unknown_is_torn_down_and_deleted() -> None:
     assert names(system, jobid) == LIFE
 
 
+@pytest.mark.parametrize("prefix", ["f", "ƒ"])
+def test_a_workflow_that_has_the_job_id_is_adopted(prefix: str) -> None:
+    system = started()
+    system.unload_module()
+    jobid = system.instance.submit(jobspec())
+    spec = {
+        "desiredState": "Proposal",
+        "dwDirectives": [XFS],
+        "forceReady": False,
+        "groupID": 0,
+        "jobID": prefix + f58(jobid)[1:],
+        "userID": 0,
+        "wlmID": "flux",
+    }
+    metadata = {"name": workflow_name(jobid)}
+    system.store.create(WORKFLOW, "default", {"metadata": metadata, "spec": spec})
+    system.load_module()
+    settle(system)
+    assert "exception" not in names(system, jobid)
+
+
 def test_a_workflow_that_is_not_ours_is_never_touched() -> None:
     system = started()
     for name, wlm in (("fluxjob-77", "slurm"), ("mine", "flux")):

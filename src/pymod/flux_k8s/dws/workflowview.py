@@ -298,7 +298,7 @@ class WorkflowView:
         return cls(
             uid=read_string(metadata, "uid"),
             resource_version=read_string(metadata, "resourceVersion"),
-            jobid=read_string(spec, "jobID"),
+            jobid=_jobid(spec),
             wlm=read_string(spec, "wlmID"),
             desired=desired,
             state=STATES.get(read_string(status, "state")),
@@ -365,12 +365,18 @@ def _spec(spec: Reader, begun: Times) -> dict[str, Any]:
     userid: Any = spec.value.get("userID")
     return {
         "userid": userid if is_integer(userid) and userid >= 0 else None,
-        "jobid": read_string(spec.value, "jobID"),
+        "jobid": _jobid(spec.value),
         "wlm": spec.text("wlmID"),
         "desired": desired,
         "requested": begun[desired],
         "forced": spec.optional_boolean("forceReady") or False,
     }
+
+
+def _jobid(spec: Json) -> str:
+    """The job ID with the prefix that :func:`flux_k8s.rfc.jobid.f58` writes."""
+    text = read_string(spec, "jobID")
+    return f"f{text[1:]}" if text.startswith("ƒ") else text
 
 
 def _status(status: Reader) -> dict[str, Any]:
