@@ -135,11 +135,12 @@ install () {
     unfinished=
 }
 
+do=install
 if test "$1" = --remove; then
-    dest=$(realpath -ms -- "$2")
-    remove
-else
-    dest=$(realpath -ms -- "$1")
-    wheels=${2:+$(realpath -ms -- "$2")}
-    install
+    do=remove
+    shift
 fi
+test -n "$1" || fail "DEST=: expected a folder"
+dest=$(realpath -ms -- "$1")
+wheels=${2:+$(realpath -ms -- "$2")}
+"$do"

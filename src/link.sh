@@ -117,11 +117,20 @@ remove_links () {
     done
 }
 
+# usage: refuse LINK NAME: another package is in the way, or an installation elsewhere
+refuse () {
+    elsewhere=$(readlink "$1") && elsewhere=${elsewhere%/lib/*} || elsewhere=
+    test ! -e "$elsewhere/lib/flux/modules/dws.py" ||
+        fail "$1: is of the installation in $elsewhere;" \
+            "make uninstall DEST='$elsewhere' first"
+    fail "$1: is another $2; remove it first"
+}
+
 # Another package of the name would hide ours, or be hidden.
 check_packages () {
     for package in $packages; do
         for other in "$python_path/$package" "$python_path/$package.py"; do
-            is_ours "$other" || fail "$other: is another $package; remove it first"
+            is_ours "$other" || refuse "$other" "$package"
         done
     done
 }

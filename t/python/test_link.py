@@ -203,6 +203,22 @@ def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -
     assert flux.files() == {"python_path/sssjob"}
 
 
+def test_an_installation_elsewhere_is_named(flux: Flux, tmp_path: Path) -> None:
+    other = tmp_path / "with blanks"
+    module = other / "lib/flux/modules/dws.py"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    link = flux.places / "python_path/dwscli"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(other / "lib/python3/site-packages/dwscli")
+    done = flux.link("--check")
+    text = (
+        f"link.sh: {link}: is of the installation in {other}; "
+        f"make uninstall DEST='{other}' first\n"
+    )
+    assert (done.returncode, done.stdout) == (1, text)
+
+
 def test_a_file_that_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> None:
     flux.link()
     before = flux.files()

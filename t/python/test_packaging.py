@@ -582,6 +582,13 @@ def test_a_folder_of_others_is_not_touched(
     assert [p for p in node.destination.rglob("*") if p.is_file()] == [path]
 
 
+@pytest.mark.parametrize("target", ["install", "uninstall"])
+def test_an_empty_destination_is_refused(target: str, tmp_path: Path) -> None:
+    """As with a variable that is not set: make install DEST=$WHERE."""
+    said = Node(tmp_path).refusal(target, "DEST=")
+    assert said == "install.sh: DEST=: expected a folder"
+
+
 def test_a_destination_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.destination = tmp_path / "file/below"
