@@ -74,7 +74,21 @@ test_expect_success 'of a job without a record the module knows the Rabbits' '
     record=$(flux job id --to=kvs $new).rabbit_hostlist &&
     eventually flux kvs get $record &&
     flux kvs unlink $record &&
-    answers rabbit-02 flux getrabbit -j $new &&
+    answers rabbit-02 flux getrabbit -j $new
+'
+# A minute is long for a test.
+test_expect_success 'a module that does not answer is an error' '
+    cp "$PREFIX/libexec/flux/cmd/flux-getrabbit.py" hasty.py &&
+    set_constant hasty.py PATIENCE 1.0 &&
+    service=$(service_pid) &&
+    process_stop $service &&
+    {
+        command_fails getrabbit "the dws module has not answered for 1 s" \
+            timeout 30 flux python hasty.py -j $new
+        status=$?
+        kill -CONT $service
+    } &&
+    test $status -eq 0 &&
     job_end $new &&
     job_succeeds $new
 '

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from functools import partial
 from typing import Any, Callable, Iterable, Iterator, Optional
@@ -16,6 +17,8 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.rfc import hostlist
 
 NAME = "getrabbit"
+# The seconds for which the module may be silent, as for flux dws.
+PATIENCE = 60.0
 DESCRIPTION = """
 Write all Rabbits, or the compute nodes of some, or the Rabbits of jobs and of compute
 nodes, as a hostlist (RFC 29). Each name is there once, in the order of the arguments,
@@ -139,12 +142,16 @@ def recorded(lookup: Callable[..., Optional[dict[str, Any]]]) -> str:
 
 
 def placed(handle: Any, jobid: int) -> str:
-    """The Rabbits of a job as a hostlist, as the module knows them; "" if it does not
-    answer, or the job has no storage, or has ended."""
+    """The Rabbits of a job as a hostlist, as the module knows them; "" if it is not
+    loaded, or the job has no storage, or has ended."""
+    future = handle.rpc("dws.job-show", {"id": int(jobid)})
     try:
-        return str(handle.rpc("dws.job-show", {"id": int(jobid)}).get()["rabbits"])
-    except OSError:
-        return ""
+        future.wait_for(PATIENCE)
+        return str(future.get()["rabbits"])
+    except OSError as error:
+        if error.errno != errno.ETIMEDOUT or future.is_ready():
+            return ""
+    raise CommandError(f"the dws module has not answered for {PATIENCE:g} s")
 
 
 def main() -> None:
