@@ -108,6 +108,10 @@ def test_a_compute_node_without_storage_on_its_rabbit_is_an_error_in_prerun() ->
             "User error: a capacity is needed for the 'ost' allocation",
         ),
         (
+            "#DW jobdw type=lustre capacity=0GiB name=aa",
+            "User error: 'capacity' must be a non-zero value",
+        ),
+        (
             "#DW container name=aa profile=none",
             "User error: NnfContainerProfile 'none' not found",
         ),

@@ -26,7 +26,7 @@ from rabbitsim.dws.breakdown import (
     storage_status,
 )
 from rabbitsim.dws.cluster import Key
-from rabbitsim.dws.directive import Directive
+from rabbitsim.dws.directive import Directive, capacity
 from rabbitsim.dws.files import global_root
 from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.task import DONE, Outcome, Task, failed, running
@@ -68,6 +68,8 @@ def check(task: Task) -> None:
 
 def _check_storage(task: Task, directive: Directive) -> None:
     if directive.command in ("jobdw", "create_persistent"):
+        if "capacity" in directive.args and not capacity(directive.args["capacity"]):
+            raise UserError("'capacity' must be a non-zero value")
         with contextlib.suppress(UnknownProfile):  # its breakdown says that
             for entry in task.world.options.profiles.sets(directive):
                 entry.minimum_capacity(0 if "capacity" in directive.args else None)
