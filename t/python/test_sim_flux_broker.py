@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 from typing import Optional
 
+import pytest
+
 from flux_k8s.ports import Json
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import JobState
@@ -118,6 +120,22 @@ class TestMessages:
         module.port.job_ended(1, ended.append)
         system.run()
         assert ended == [True, True]
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_a_module_that_is_killed_takes_along_what_it_had_put(
+        self, system: System, killed: bool
+    ) -> None:
+        module = system.instance.load_module(Module)
+        assert isinstance(module, Module)
+        jobid = system.submit(seconds=10)
+        system.run(timeout=1)
+        module.port.kvs_put(jobid, "rabbit_workflow", "{}")
+        if killed:
+            system.instance.kill_module()
+        else:
+            system.instance.unload_module()
+        system.run()
+        assert ("rabbit_workflow" in system.instance.job(jobid).kvs) is not killed
 
     def test_a_drained_node_gets_no_jobs(self, system: System) -> None:
         module = system.instance.load_module(Module)

@@ -13,6 +13,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.storageusage import StorageUsage
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.jobs.durations import begun_of, durations
 from flux_k8s.jobs.losses import with_losses
 from flux_k8s.jobs.timelimits import running_limits
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -23,9 +24,6 @@ from flux_k8s.text import NOTE, SHOWN, printable
 
 NONE = "none"
 """The state of a job without a Workflow."""
-
-IDLE_AFTER = (State.Proposal, State.PreRun)
-"""The states after which a job waits for nodes, or runs, before the next one."""
 
 USERID_UNKNOWN = 0xFFFFFFFF
 """FLUX_USERID_UNKNOWN."""
@@ -217,32 +215,13 @@ def _directives(info: WorkflowInfo) -> Sequence[str]:
 
 def _states(info: WorkflowInfo) -> list[Json]:
     """The states that were requested, and how long DWS took for each that is over."""
-    view = info.view
-    if view is None:
+    if info.view is None:
         return []
-    begun = {state: at for state, at in zip(State, view.begun) if at is not None}
-    if view.desired is not None and view.since is not None:
-        begun.setdefault(view.desired, view.since)
-    durations: dict[State, Optional[float]] = dict(info.recording.durations)
-    if view.complete and view.state is not None and view.elapsed is not None:
-        durations.setdefault(view.state, view.elapsed)
-    for state in begun:
-        if view.desired is not None and state < view.desired:
-            durations.setdefault(state, _duration(state, begun, view.ended))
+    begun, seconds = begun_of(info.view), durations(info)
     return [
-        {"state": state.name, "begun": begun[state], "seconds": durations.get(state)}
+        {"state": state.name, "begun": begun[state], "seconds": seconds.get(state)}
         for state in sorted(begun)
     ]
-
-
-def _duration(
-    state: State, begun: Mapping[State, float], ended: Sequence[Optional[float]]
-) -> Optional[float]:
-    """The seconds of a state that is over, and that another service has recorded."""
-    end = ended[state] if ended else None
-    if end is None and state not in IDLE_AFTER:
-        end = begun.get(State(state + 1))
-    return None if end is None else round(max(0.0, end - begun[state]), 6)
 
 
 def allocations(info: WorkflowInfo, usage: Mapping[str, StorageUsage]) -> list[Json]:

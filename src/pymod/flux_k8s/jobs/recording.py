@@ -24,7 +24,9 @@ class Recording:
     Attributes:
         timed_states: the states whose durations were recorded.
         durations: the seconds of those states that this module has recorded.
-        end: the Workflow was recorded as it was when it moved to Teardown.
+        rabbits: this module has recorded where the job has storage.
+        end: the Workflow was recorded as it was when it moved to Teardown, if it was
+            seen before that was complete.
         done: those of :data:`BEFORE_TEARDOWN` that were written, or given up.
         failures: the number of failures in writing the next of them.
         since: the UNIX time since which the next of them is read while Kubernetes
@@ -33,6 +35,7 @@ class Recording:
 
     timed_states: frozenset[State] = frozenset()
     durations: dict[State, float] = field(default_factory=dict)
+    rabbits: bool = False
     end: bool = False
     done: frozenset[str] = frozenset()
     failures: int = 0

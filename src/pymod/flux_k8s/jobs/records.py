@@ -44,6 +44,10 @@
 
 Teardown deletes data movements and containers, so they are read before. An error in
 reading them neither fails a job nor delays its Teardown for long.
+
+A module that is killed takes along what it has not committed yet. The next one writes
+the Rabbits again, where it finds a job in Setup, and the durations when it moves to
+Teardown, by the times that the Workflow has.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ from flux_k8s.dws.cleanup import workflow_selector
 from flux_k8s.dws.datamovement import Totals
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs.durations import durations
 from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.recording import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -126,9 +131,14 @@ class Records:
         self, info: WorkflowInfo, view: WorkflowView, workflow: Json
     ) -> None:
         recording = info.recording
-        if view.desired is State.Teardown and not (view.complete or recording.end):
+        if view.desired is State.Teardown and not recording.end:
             recording.end = True
-            await self._put_workflow(info, workflow)
+            # A module that was killed may not have recorded the last states before.
+            for state, seconds in sorted(durations(info).items()):
+                if state is not State.Teardown and state not in recording.timed_states:
+                    await self._put_timing(info, state, seconds)
+            if not view.complete:
+                await self._put_workflow(info, workflow)
         timed = view.state in recording.timed_states
         if not view.complete or view.state is None or timed:
             return

@@ -254,6 +254,9 @@ class Steps:
         marks: Mapping[str, str] = {}
         if step.state in MOUNTING and not self._may_mount(info):
             return
+        in_setup = info.view is not None and info.view.desired is State.Setup
+        if in_setup and not info.recording.rabbits:
+            self._record_rabbits(info)  # a module that was killed may not have
         if step.state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
@@ -376,15 +379,22 @@ class Steps:
         if placement.rabbits:
             rabbits = hostlist.encode(sorted(placement.rabbits, key=natural_key))
             self._flux.post_memo(info.jobid, {"rabbits": rabbits})
-            # For accounting: a memo may be anybody's.
-            self._flux.kvs_put(info.jobid, "rabbit_hostlist", rabbits)
-            usage = self._free_storage.usage_of(info.jobid)
-            found = json.dumps(allocations(info, usage))
-            self._flux.kvs_put(info.jobid, "rabbit_allocations", found)
+            self._record_rabbits(info)
         if placement.units:
             # The prolog and epilog scripts read them: a memo may be anybody's.
             text = json.dumps(placement.units, separators=(",", ":"))
             await call(self._flux.kvs_commit, info.jobid, "rabbit_units", text)
+
+    def _record_rabbits(self, info: WorkflowInfo) -> None:
+        """Record where the job has storage, for accounting: a memo may be anybody's."""
+        found = self._free_storage.rabbits_of(info.jobid)
+        if found:
+            rabbits = hostlist.encode(sorted(found, key=natural_key))
+            self._flux.kvs_put(info.jobid, "rabbit_hostlist", rabbits)
+            usage = self._free_storage.usage_of(info.jobid)
+            text = json.dumps(allocations(info, usage))
+            self._flux.kvs_put(info.jobid, "rabbit_allocations", text)
+        info.recording.rabbits = True
 
     def _refuse(self, info: WorkflowInfo, error: Union[KubeError, DWSError]) -> None:
         """The job cannot have its storage. An error that may pass is raised again."""

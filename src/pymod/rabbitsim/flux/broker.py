@@ -203,6 +203,11 @@ class FluxPort:
         self._puts: list[Callable[[], None]] = []
         self.alive = True
 
+    def close(self) -> None:
+        """The module is unloaded: it writes what waits."""
+        self._commit()
+        self.alive = False
+
     def now(self) -> float:
         return self._clock.now()
 
@@ -253,8 +258,10 @@ class FluxPort:
             self._clock.call_later(WRITE_DELAY, self._commit)
 
     def _commit(self) -> None:
-        """Commit the writes that wait."""
+        """Commit the writes that wait. A module that was killed takes them with it."""
         puts, self._puts = self._puts, []
+        if not self.alive:
+            return
 
         def write() -> None:
             for put in puts:

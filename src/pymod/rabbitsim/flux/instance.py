@@ -196,6 +196,8 @@ class Instance:
         if self._module is None:
             raise OSError(errno.ENOENT, "module dws is not loaded")
         self._module.stop()
+        if self._port is not None:
+            self._port.close()
         self.kill_module()
 
     def kill_module(self) -> None:

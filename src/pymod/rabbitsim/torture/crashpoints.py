@@ -16,7 +16,7 @@ import random
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
@@ -72,6 +72,17 @@ class Interruption(enum.Enum):
     REFUSED = "the request is refused"
     LOST = "the answer is lost"
 
+
+LOST = {
+    "Advance to Teardown": ("KVS rabbit_allocations", "KVS rabbit_hostlist"),
+    "Delete": ("KVS rabbit_teardown_timing",),
+}
+"""What a module that is killed in a step may take along. A job may be cancelled just
+when its storage is being made; a Workflow is deleted while its last records are
+written."""
+
+UNDATED = ("KVS rabbit_postrun_timing",)
+"""The same for a Workflow that has lost its annotations, and with them its times."""
 
 _LOST = KubeError(0, "ConnectionLost", "the connection was lost")
 _FAULTS = {
@@ -446,24 +457,27 @@ def check(
     results: list[tuple[Point, str]] = []
     for number in range(first, len(whole.points), every):
         life = live(scenario, number, interruption)
+        point = whole.points[number]
         if life.breach is not None:
             wrong = str(life.breach)
+        elif interruption is Interruption.CANCEL:
+            wrong = ""
         else:
-            wrong = (
-                "" if interruption is Interruption.CANCEL else _difference(whole, life)
-            )
-        results.append((whole.points[number], wrong))
+            lost = UNDATED if scenario.stripped_in else LOST.get(point.step, ())
+            wrong = _difference(whole, life, lost)
+        results.append((point, wrong))
     return results
 
 
-def _difference(whole: Life, life: Life) -> str:
-    """The difference between two lives of a job; "" for none."""
+def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
+    """The difference between two lives of a job; "" for none. ``lost``: what the second
+    may lack of what the first one left."""
     if sorted(life.events) != sorted(whole.events):
         return f"other events: {' '.join(life.events)}"
     if life.exceptions != whole.exceptions:
         return f"other exceptions: {life.exceptions}"
     # (While the module is away, more states may come to their end.)
-    missing = sorted(set(whole.left) - set(life.left))
+    missing = sorted(set(whole.left) - {*life.left, *lost})
     return f"missing: {', '.join(missing)}" if missing else ""
 
 
