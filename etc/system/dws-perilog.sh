@@ -27,7 +27,7 @@ eventlog_read () {
     # locales than C, grep takes what it cannot decode for binary, and prints no more.
     eventlog=$({ flux job eventlog --format=json "$FLUX_JOB_ID" || printf '\nfailed'; } |
         LC_ALL=C grep -e "$(event dependency-add)" -e "$(event dws_environment)" \
-            -e '^failed$') || :
+            -e '^failed$') || test $? -eq 1 || die "cannot search the eventlog of the job"
     # To cut the text at a pattern takes a shell the square of its length.
     case $eventlog in
     *failed)

@@ -304,6 +304,22 @@ def test_a_job_whose_eventlog_root_may_not_see_is_an_error(
     )
 
 
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_an_eventlog_that_cannot_be_searched_is_an_error(
+    tmp_path: Path, name: str
+) -> None:
+    """As where a node has no memory left. The job may have storage."""
+    node = Node(tmp_path, DW_JOB)
+    grep = tmp_path / "bin/grep"
+    grep.write_text("#!/bin/sh\nkill -KILL $$\n")
+    grep.chmod(0o755)
+    status, error = node.run(name)
+    assert status == 1
+    assert error.splitlines()[-1] == (
+        "dws: f1234: cannot search the eventlog of the job"
+    )
+
+
 @pytest.mark.parametrize("script", ["prolog", "epilog"])
 def test_what_users_post_to_their_jobs_takes_no_time(
     tmp_path: Path, script: str
