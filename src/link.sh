@@ -120,7 +120,9 @@ remove_links () {
 # usage: refuse LINK NAME: another package is in the way, or an installation elsewhere
 refuse () {
     elsewhere=$(readlink "$1") && elsewhere=${elsewhere%/lib/*} || elsewhere=
-    test ! -e "$elsewhere/lib/flux/modules/dws.py" ||
+    # Flux itself may have such a module in /lib, a link of ours.
+    test ! -e "$elsewhere/pyvenv.cfg" ||
+        test ! -e "$elsewhere/lib/flux/modules/dws.py" ||
         fail "$1: is of the installation in $elsewhere;" \
             "make uninstall DEST='$elsewhere' first"
     fail "$1: is another $2; remove it first"

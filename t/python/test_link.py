@@ -203,20 +203,27 @@ def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -
     assert flux.files() == {"python_path/sssjob"}
 
 
-def test_an_installation_elsewhere_is_named(flux: Flux, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ours", [True, False])
+def test_an_installation_elsewhere_is_named(
+    flux: Flux, tmp_path: Path, ours: bool
+) -> None:
+    """But not a package of the system, which may have our links in its lib/flux."""
     other = tmp_path / "with blanks"
     module = other / "lib/flux/modules/dws.py"
     module.parent.mkdir(parents=True)
     module.touch()
+    if ours:
+        (other / "pyvenv.cfg").touch()
     link = flux.places / "python_path/dwscli"
     link.parent.mkdir(parents=True)
     link.symlink_to(other / "lib/python3/site-packages/dwscli")
     done = flux.link("--check")
     text = (
-        f"link.sh: {link}: is of the installation in {other}; "
-        f"make uninstall DEST='{other}' first\n"
+        f"is of the installation in {other}; make uninstall DEST='{other}' first"
+        if ours
+        else "is another dwscli; remove it first"
     )
-    assert (done.returncode, done.stdout) == (1, text)
+    assert (done.returncode, done.stdout) == (1, f"link.sh: {link}: {text}\n")
 
 
 def test_a_file_that_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> None:
