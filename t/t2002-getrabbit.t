@@ -88,7 +88,13 @@ test_expect_success 'a module that does not answer is an error' '
         status=$?
         kill -CONT $service
     } &&
-    test $status -eq 0 &&
+    test $status -eq 0
+'
+test_expect_success 'so is a service that dies over the question' '
+    process_stop $service &&
+    { { sleep 5; kill -KILL $service; } & } &&
+    command_fails getrabbit "the dws service" flux getrabbit -j $new &&
+    eventually flux getrabbit -j $new &&
     job_end $new &&
     job_succeeds $new
 '

@@ -149,8 +149,10 @@ def placed(handle: Any, jobid: int) -> str:
         future.wait_for(PATIENCE)
         return str(future.get()["rabbits"])
     except OSError as error:
-        if error.errno != errno.ETIMEDOUT or future.is_ready():
+        if error.errno in (errno.ENOSYS, errno.ENOENT):
             return ""
+        if error.errno != errno.ETIMEDOUT or future.is_ready():
+            raise
     raise CommandError(f"the dws module has not answered for {PATIENCE:g} s")
 
 
