@@ -22,6 +22,7 @@ from flux_k8s.scheduler.request import (
     Group,
     Need,
     Request,
+    check_has_nodes,
     parse,
 )
 from support.effort import examples
@@ -103,6 +104,19 @@ def test_a_range_of_slots_is_noted(varies: Any) -> None:
     assert request(slot(core(), count=varies)).slots_vary
     assert not request(slot(core(), count=3)).slots_vary
     assert not request(node(slot(core()), count=varies)).slots_vary
+
+
+@pytest.mark.parametrize(
+    "resources", [[ssd(1)], [slot(ssd(1)), ssd(1)], [chassis(1, slot(ssd(1)))]]
+)
+def test_a_request_for_storage_only_is_refused(resources: Any) -> None:
+    with pytest.raises(BadObject, match="a core or a node"):
+        check_has_nodes(parse({"resources": resources}))
+
+
+@pytest.mark.parametrize("beside", [node(slot(core())), slot(core())])
+def test_a_request_for_storage_beside_nodes_is_accepted(beside: Json) -> None:
+    check_has_nodes(parse({"resources": [ssd(1), beside]}))
 
 
 def nested(levels: int) -> Json:

@@ -135,7 +135,9 @@ class RabbitScheduler(Scheduler):
             bisect.insort(self._queue, job)
 
     def _read(self, jobspec: Any) -> _Pending:
-        request = self.pool.bind(requests.parse(jobspec))
+        parsed = requests.parse(jobspec)
+        requests.check_has_nodes(parsed)
+        request = self.pool.bind(parsed)
         self.pool.check(request)
         return _Pending(request, self._shrinks)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional
 
+from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, check_extent
 from flux_k8s.rfc import constraints, count
 from flux_k8s.rfc.constraints import Constraint
@@ -124,6 +125,19 @@ def parse(jobspec: Any) -> Request:
     constraint = constraints.parse_of_job(found)
     duration = None if system is None else system.optional_number("duration", 0.0)
     return Request(places, constraint, duration or 0.0)
+
+
+def check_has_nodes(request: Request) -> None:
+    """Refuse a request for storage only: R would have no node. No job of the instance
+    starts after one with such an R, since job-exec ends (flux-core 0.88).
+
+    Raises:
+        BadObject: it asks for no core and no node.
+    """
+    if not any(place.group.nodes or place.group.need.cores for place in request.places):
+        raise BadObject(
+            NAME, "resources", f"{SSD} only", f"a {CORE} or a {NODE} as well"
+        )
 
 
 def _place(vertex: Reader) -> Place:
