@@ -316,6 +316,7 @@ class _Size:
         self, name: str, most: int, most_values: int, most_characters: int
     ) -> None:
         self._name = name
+        self.most = most
         self._most = {
             "hosts and ranks": most,
             "values": most_values,
@@ -368,16 +369,17 @@ def _parse(obj: Any, name: str, path: str, depth: int, size: _Size) -> Constrain
     members: set[Union[str, int]] = set()
     for index, value in enumerate(values):
         size.add("characters", len(value) if isinstance(value, str) else 0)
-        found = _members(operator, value, name, f"{here}[{index}]")
+        found = _members(operator, value, name, f"{here}[{index}]", size.most)
         size.add("hosts and ranks", len(found))
         members.update(found)
     return Constraint(operator, tuple(values), frozenset(members))
 
 
 def _members(
-    operator: str, value: Any, name: str, path: str
+    operator: str, value: Any, name: str, path: str, most: int
 ) -> Collection[Union[str, int]]:
-    """The hosts or ranks that ``value`` stands for; none for a property."""
+    """The hosts or ranks that ``value`` stands for, at most ``most``; none for a
+    property."""
     illegal = " ".join(ILLEGAL_IN_PROPERTY)
     kind = {
         PROPERTIES: f"the name of a property, without any of {illegal}",
@@ -392,6 +394,8 @@ def _members(
             raise BadObject(name, path, value, kind)
         return ()
     try:
-        return hostlist.decode(value) if operator == HOSTLIST else idset.decode(value)
+        if operator == RANKS:
+            return idset.decode(value, min(most, idset.MAX_SIZE))
+        return hostlist.decode(value, min(most, hostlist.MAX_HOSTS))
     except ValueError as error:
         raise BadObject(name, path, value, f"{kind} ({error})") from None

@@ -19,17 +19,17 @@ MAX_SIZE = 2**20
 _ELEMENT = re.compile(r"(0|[1-9][0-9]{0,17})(?:-(0|[1-9][0-9]{0,17}))?\Z", re.ASCII)
 
 
-def decode(text: str) -> tuple[int, ...]:
+def decode(text: str, most: int = MAX_SIZE) -> tuple[int, ...]:
     """The ids of an idset string, ascending. Square brackets are optional.
 
     Raises:
         ValueError: for anything that RFC 22 does not allow (ids out of order
-            or repeated, leading zeros, blanks), and for a set beyond
-            ``MAX_ID`` or ``MAX_SIZE``.
+            or repeated, leading zeros, blanks), for a set beyond ``MAX_ID``, and
+            for one of more than ``most`` ids.
     """
     found = spans(text)
-    if sum(last - first + 1 for first, last in found) > MAX_SIZE:
-        raise ValueError(f"idset {quoted(text)}: more than {MAX_SIZE} ids")
+    if sum(last - first + 1 for first, last in found) > most:
+        raise ValueError(f"idset {quoted(text)}: more than {most} ids")
     return tuple(id for first, last in found for id in range(first, last + 1))
 
 
