@@ -37,6 +37,12 @@ remove () {
     lock
     is_installed || fail "DEST=$dest: is no installation of flux-dws"
     ./src/link.sh "$dest" --remove
+    delete
+}
+
+# usage: delete: DEST, and its lock last, or another installation makes a new one
+delete () {
+    find "$dest" -mindepth 1 -maxdepth 1 ! -name .lock -exec rm -rf {} +
     rm -rf "$dest"
 }
 
@@ -64,7 +70,7 @@ clean_up () {
     rm -rf "$new"
     test -n "$unfinished" || return 0
     ./src/link.sh "$dest" --remove || true
-    rm -rf "$dest"
+    delete
 }
 
 # usage: check_folder: DEST is ours, or new, and can be written to
