@@ -775,3 +775,17 @@ def test_a_sum_that_may_lack_what_teardown_has_deleted_is_not_recorded(
     assert unrecorded(system) == "the Workflow was deleted, or moved to Teardown"
     assert len(asked_for) == 2
     assert "rabbit_moved" not in system.instance.job(jobid).kvs
+
+
+def test_a_recorded_state_does_not_last_until_the_next_for_another_module() -> None:
+    """PreRun has no driver here: the Workflow does not say when it was over."""
+    system = started()
+    keep = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+    test = {"test": {"run_duration": "3000s"}}
+    jobid = system.instance.submit(jobspec(keep, exec=test))
+    assert system.loop.run(in_state(system, "PostRun"), HOUR)
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    kvs = system.instance.job(jobid).kvs
+    assert float(kvs["rabbit_prerun_timing"]) < 10.0

@@ -45,6 +45,10 @@ def _duration(
 ) -> Optional[float]:
     """The seconds of a state that is over, and that another service has recorded."""
     end = ended[state] if ended else None
-    if end is None and (ended or state not in IDLE_AFTER):
-        end = min((begun[later] for later in begun if later > state), default=None)
+    following = min((later for later in begun if later > state), default=None)
+    if end is None and following is not None:
+        # A PreRun that is complete is followed by PostRun.
+        given_up = (state, following) == (State.PreRun, State.Teardown)
+        if given_up or state not in IDLE_AFTER:
+            end = begun[following]
     return None if end is None else round(max(0.0, end - begun[state]), 6)

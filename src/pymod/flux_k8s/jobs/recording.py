@@ -25,8 +25,8 @@ class Recording:
         timed_states: the states whose durations were recorded.
         durations: the seconds of those states that this module has recorded.
         rabbits: this module has recorded where the job has storage.
-        end: the Workflow was recorded as it was when it moved to Teardown, if it was
-            seen before that was complete.
+        end: Teardown was seen, and what is due then was recorded: the Workflow, if it
+            was not complete.
         done: those of :data:`BEFORE_TEARDOWN` that were written, or given up.
         failures: the number of failures in writing the next of them.
         since: the UNIX time since which the next of them is read while Kubernetes

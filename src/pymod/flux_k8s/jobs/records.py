@@ -133,12 +133,12 @@ class Records:
         recording = info.recording
         if view.desired is State.Teardown and not recording.end:
             recording.end = True
+            if not view.complete:
+                await self._put_workflow(info, workflow)
             # A module that was killed may not have recorded the last states before.
             for state, seconds in sorted(durations(info).items()):
                 if state is not State.Teardown and state not in recording.timed_states:
                     await self._put_timing(info, state, seconds)
-            if not view.complete:
-                await self._put_workflow(info, workflow)
         timed = view.state in recording.timed_states
         if not view.complete or view.state is None or timed:
             return
