@@ -321,14 +321,12 @@ def test_an_eventlog_that_cannot_be_searched_is_an_error(
 
 
 @pytest.mark.parametrize("script", ["prolog", "epilog"])
-def test_what_users_post_to_their_jobs_takes_no_time(
+def test_what_users_post_to_their_jobs_does_not_hang_a_script(
     tmp_path: Path, script: str
 ) -> None:
+    """It took the square of the length: hours, for this one."""
     note = event("exception", '{"type":"x","severity":7,"note":"' + 500000 * "f" + '"}')
-    node = Node(tmp_path, [*DW_JOB, note, note])
-    began = time.monotonic()
-    assert node.run(script) == (0, "")
-    assert time.monotonic() - began < PATIENCE / 3
+    assert Node(tmp_path, [*DW_JOB, note, note]).run(script) == (0, "")
 
 
 @pytest.mark.parametrize("name", ["prolog", "epilog"])

@@ -376,25 +376,26 @@ class Steps:
             self._flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
         if placement.excluded is not None:
             self._exclusion.report(info, *placement.excluded)
-        if placement.rabbits:
-            rabbits = hostlist.encode(sorted(placement.rabbits, key=natural_key))
+        rabbits = self._record_rabbits(info)
+        if rabbits:
             self._flux.post_memo(info.jobid, {"rabbits": rabbits})
-            self._record_rabbits(info)
         if placement.units:
             # The prolog and epilog scripts read them: a memo may be anybody's.
             text = json.dumps(placement.units, separators=(",", ":"))
             await call(self._flux.kvs_commit, info.jobid, "rabbit_units", text)
 
-    def _record_rabbits(self, info: WorkflowInfo) -> None:
-        """Record where the job has storage, for accounting: a memo may be anybody's."""
+    def _record_rabbits(self, info: WorkflowInfo) -> str:
+        """Record where the job has storage, for accounting: a memo may be anybody's.
+        Return its Rabbits as a hostlist."""
         found = self._free_storage.rabbits_of(info.jobid)
-        if found:
-            rabbits = hostlist.encode(sorted(found, key=natural_key))
+        rabbits = hostlist.encode(sorted(found, key=natural_key))
+        if rabbits:
             self._flux.kvs_put(info.jobid, "rabbit_hostlist", rabbits)
             usage = self._free_storage.usage_of(info.jobid)
             text = json.dumps(allocations(info, usage))
             self._flux.kvs_put(info.jobid, "rabbit_allocations", text)
         info.recording.rabbits = True
+        return rabbits
 
     def _refuse(self, info: WorkflowInfo, error: Union[KubeError, DWSError]) -> None:
         """The job cannot have its storage. An error that may pass is raised again."""

@@ -41,7 +41,6 @@ class JobPlacement:
     """The placement of a job's storage, written to Servers and Computes.
 
     Attributes:
-        rabbits: the Rabbits with storage of the job.
         units: the systemd units that the job needs on its nodes.
         unmet_wishes: a sentence for each wish about the location of nodes that is not
             fulfilled.
@@ -49,7 +48,6 @@ class JobPlacement:
             None when all nodes have storage.
     """
 
-    rabbits: frozenset[str]
     units: tuple[str, ...]
     unmet_wishes: tuple[str, ...]
     excluded: Optional[tuple[Survey, str]] = None
@@ -177,13 +175,7 @@ class StorageChooser:
         )
         daemons = self.daemons(breakdowns)
         units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
-        rabbits = frozenset(
-            storage["name"]
-            for sets in specs
-            for allocation_set in sets
-            for storage in allocation_set["storage"]
-        )
-        placement = JobPlacement(rabbits, tuple(units), unmet_wishes)
+        placement = JobPlacement(tuple(units), unmet_wishes)
         return Choice(servers, dict(zip(servers, bodies)), hosts, placement)
 
     def daemons(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:

@@ -204,9 +204,8 @@ class FluxPort:
         self.alive = True
 
     def close(self) -> None:
-        """The module is unloaded: it writes what waits."""
+        """Write what waits: the module is about to be unloaded."""
         self._commit()
-        self.alive = False
 
     def now(self) -> float:
         return self._clock.now()
