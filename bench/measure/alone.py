@@ -28,7 +28,9 @@ from .plainflux import PlainFlux
 from .reactor import Reactor
 from .workload import FIRST_JOB
 
-PATIENCE = 120.0
+PATIENCE = 900.0
+"""Seconds: a slow machine with a real cluster on it takes minutes for 100 jobs."""
+
 INTERVAL = 0.02
 """Seconds between two looks at whether something has come about."""
 
