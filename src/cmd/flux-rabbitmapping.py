@@ -84,6 +84,8 @@ def read(args: argparse.Namespace) -> RabbitMapping:
 def main() -> None:
     """Write the mapping."""
     args = arguments()
+    if args.indent is not None and args.indent < 0:
+        raise CommandError(f"--indent: {args.indent} is negative, expected 0 or more")
     print(json.dumps(read(args).to_json(), indent=args.indent))
 
 

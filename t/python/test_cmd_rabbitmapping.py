@@ -65,6 +65,13 @@ def test_the_mapping_of_hetchy_is_that_of_the_seed_byte_for_byte(
     assert done.stdout == json.dumps(EXAMPLE, indent=4) + "\n"
 
 
+def test_no_line_has_less_than_no_indent(cluster: Cluster) -> None:
+    done = run("rabbitmapping", "--indent=-1", "-k", cluster.kubeconfig)
+    error = "--indent: -1 is negative, expected 0 or more"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"flux-rabbitmapping: ERROR: {error}\n"
+
+
 def test_a_mapping_is_one_line_by_default(cluster: Cluster) -> None:
     cluster.has(HETCHY)
     done = run("rabbitmapping", KUBECONFIG=cluster.kubeconfig)

@@ -177,7 +177,9 @@ def test_a_flux_without_rabbits_checks_nothing() -> None:
 
 @pytest.mark.parametrize("nodes", ["0", "-1", "x", "2.5", "99999999999", "²"])
 def test_nodes_are_a_number(nodes: str) -> None:
-    assert dws(instance(), "check", XFS, f"--nodes={nodes}").status == 2
+    done = dws(instance(), "check", XFS, f"--nodes={nodes}")
+    assert done.status == 2
+    assert f"-N/--nodes: '{nodes}' is not a number from 1 to" in done.err
 
 
 # Scripts

@@ -249,6 +249,8 @@ def test_a_table_is_sorted_by_any_field() -> None:
     assert ids("capacity,state") == [9, 5, 0]
     done = dws(instance(), "list", "--sort=nothing")
     assert done == (1, "", "flux-dws: ERROR: Invalid sort key: nothing\n")
+    error = "flux-dws: ERROR: Invalid sort key: capacty (did you mean capacity?)\n"
+    assert dws(instance(), "list", "--sort=capacty") == (1, "", error)
 
 
 def test_all_portions_are_asked_for() -> None:

@@ -169,7 +169,7 @@ def test_many_jobs_are_drawn_as_the_list_has_them() -> None:
 
 def test_a_picture_of_nothing_is_refused() -> None:
     idle = FixedInstance({"dws.job-list": {**FRESH, "jobs": [], "next": None}})
-    error = "flux-dws: ERROR: there is no job to be drawn\n"
+    error = "flux-dws: ERROR: there is no job with storage to be drawn\n"
     assert dws(idle, "timeline") == (1, "", error)
     assert dws(FixedInstance(), "timeline") == (1, "", NOT_LOADED)
     done = dws(idle, "timeline", "f2")

@@ -48,7 +48,7 @@ from flux_k8s.errors import DirectiveError
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
-from flux_k8s.text import printable_lines
+from flux_k8s.text import printable_lines, quoted
 
 DESCRIPTION = """
 Show what would become of a job's #DW directives. If the job would be refused, the word
@@ -120,7 +120,8 @@ def node_count(word: str) -> int:
     if word.isascii() and word.isdecimal() and len(word) < 11:
         if 0 < int(word) <= NODES:
             return int(word)
-    raise argparse.ArgumentTypeError(f"expected a number from 1 to {NODES}")
+    problem = f"{quoted(word)} is not a number from 1 to {NODES}"
+    raise argparse.ArgumentTypeError(problem)
 
 
 def main(args: argparse.Namespace) -> int:

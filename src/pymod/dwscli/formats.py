@@ -241,9 +241,12 @@ class Format(Generic[Item]):
     def _known(self, name: str) -> str:
         if name in self._fields:
             return name
+        raise FormatError(f"Unknown format field: {self._with_hint(name)}")
+
+    def _with_hint(self, name: str) -> str:
+        """A name that is no field, and the field that it may stand for."""
         guess = get_close_matches(name, self._fields, n=1)
-        hint = f" (did you mean {guess[0]}?)" if guess else ""
-        raise FormatError(f"Unknown format field: {printable(name)}{hint}")
+        return printable(name) + (f" (did you mean {guess[0]}?)" if guess else "")
 
     def sort_by(self, keys: str) -> None:
         """Sort by ``KEY,...``; a key with a hyphen before it sorts backwards.
@@ -255,7 +258,7 @@ class Format(Generic[Item]):
         for key in filter(None, map(str.strip, keys.split(","))):
             name = key.lstrip("-") if key.startswith("-") else key
             if name not in self._fields:
-                raise CommandError(f"Invalid sort key: {printable(name)}")
+                raise CommandError(f"Invalid sort key: {self._with_hint(name)}")
             self._keys.append((name, key.startswith("-")))
 
     def lines(

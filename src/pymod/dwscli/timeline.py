@@ -71,7 +71,7 @@ def timeline(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     drawn = [spans.of_job(answer, moment or now) for answer in found]
     jobs: list[JobSpans] = [one for one in drawn if one is not None]
     if not jobs:
-        raise CommandError("there is no job to be drawn")
+        raise CommandError("there is no job with storage to be drawn")
     picture = draw(sorted(jobs, key=lambda one: (one.begin, one.job)))
     if args.output == STDIN:
         write([svg(picture).rstrip("\n")])
