@@ -318,6 +318,29 @@ def test_a_server_with_retry_after_gets_no_request_before_that_time() -> None:
     assert len(pauses) == 3 and all(100.0 <= pause < 101.0 for pause in pauses)
 
 
+def test_a_job_that_waits_for_as_long_as_a_server_wants_says_so_at_once() -> None:
+    system = slow()
+    refused: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "create" or refused:
+            return None
+        refused.append(system.loop.now())
+        error = KubeError(429, "TooManyRequests", "please wait", retry_after=600.0)
+        return Fault(error=error)
+
+    kube = system.service_kube
+    assert kube is not None
+    kube.faults = fault
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(lambda: bool(refused), HOUR)
+    system.loop.run(timeout=1.0)
+    assert memo(system, jobid, MEMO) == "Kubernetes: please wait"
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert memo(system, jobid, MEMO) is None
+
+
 def test_a_workflow_that_came_and_went_while_the_watch_was_away_is_missed() -> None:
     """The watch has never shown it, so that it cannot tell that it is gone."""
     away: list[bool] = []

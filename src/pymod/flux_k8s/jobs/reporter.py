@@ -18,7 +18,7 @@ from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import NoEffect, NotReady, StorageUnavailable
-from flux_k8s.jobs.outage import SILENCE, Outage
+from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
 from flux_k8s.jobs.step import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
@@ -101,7 +101,8 @@ class Reporter:
     def step_failed(
         self, info: WorkflowInfo, progress: Progress, error: StepError
     ) -> None:
-        """A step has failed: log it once, post a memo after ``TRIES`` failures."""
+        """A step has failed: log it once, post a memo after ``TRIES`` failures, or at
+        once if the next try is ``PATIENCE`` away, by the server's wish."""
         failures, what = progress.backoff.failures + 1, reason_of(error)
         if self._outage.reason is not None:
             self.report_outage(info, progress)
@@ -113,7 +114,8 @@ class Reporter:
             progress.logged = True
             text = f"{f58(info.jobid)}: {what}; trying again"
             self._flux.log(syslog.LOG_WARNING, text)
-        if failures >= TRIES or isinstance(error, StorageUnavailable):
+        waits = isinstance(error, KubeError) and (error.retry_after or 0.0) >= PATIENCE
+        if failures >= TRIES or waits or isinstance(error, StorageUnavailable):
             self._memo(info, progress, what)
 
     def report_outage(self, info: WorkflowInfo, progress: Progress) -> None:
