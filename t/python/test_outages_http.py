@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -225,6 +225,31 @@ def test_the_log_says_that_a_connection_was_cut(site: Site) -> None:
     )
     site.server.resume()
     site.finish(site.submit())
+
+
+def test_jobs_go_on_by_lists_where_watches_are_refused_and_are_told_once(
+    site: Site,
+) -> None:
+    refused: list[str] = []
+
+    def fault(method: str, path: str, query: Mapping[str, str]) -> Optional[HttpFault]:
+        if "watch" not in query:
+            return None
+        if path.endswith("/workflows"):
+            refused.append(path)
+        return HttpFault(status=403)
+
+    site.server.faults = fault
+    site.server.drop_watches()
+    jobid = site.submit()
+    site.wait(jobid, lambda: len(refused) > 4)
+    site.clear()
+    site.finish(jobid)
+    told = "cannot watch workflows, and lists them: injected fault: 403"
+    assert sum(line.endswith(told) for line in site.log) == 1
+    begun = sum(line.endswith("; jobs wait") for line in site.log)
+    ended = sum(line.endswith("Kubernetes answers again") for line in site.log)
+    assert begun == ended <= 2
 
 
 def test_credentials_that_were_replaced_are_read_again(site: Site) -> None:

@@ -350,6 +350,48 @@ class Test_Informer:
             "synced",
         ]
 
+    def test_a_watch_that_is_refused_again_though_lists_are_not_is_logged_once(
+        self, follow: Any, service: Service
+    ) -> None:
+        """Jobs go on by the lists, and are not told each time."""
+        refused = status(403, "Forbidden")
+        handler, _ = follow(
+            *(lists(1), refused) * 3,
+            lists(1),
+            watches(("ADDED", workflow("a", 2)), end=Wire.end_stream),
+            refused,
+            lists(2, workflow("a", 2)),
+            refused,
+            lists(2, workflow("a", 2)),
+            watches(("ADDED", workflow("b", 3))),
+            until="ADDED b",
+        )
+        assert handler.calls == [
+            *("synced", "trouble Forbidden", "synced", "synced", "synced", "ADDED a"),
+            *("trouble Forbidden", "synced", "synced", "ADDED b"),
+        ]
+        told = [line for line in service.logged if "cannot watch" in line]
+        assert len(told) == 2
+        assert told[0].startswith("cannot watch workflows, and lists them: ")
+
+    def test_an_outage_after_a_watch_that_was_refused_is_reported(
+        self, follow: Any, service: Service
+    ) -> None:
+        handler, _ = follow(
+            *(lists(1), cut) * 2,
+            cut,
+            cut,
+            lists(1),
+            watches(("ADDED", workflow("a", 2))),
+            until="ADDED a",
+        )
+        assert handler.calls == [
+            *("synced", "trouble ConnectionLost"),
+            *("synced", "trouble ConnectionLost"),
+            *("synced", "ADDED a"),
+        ]
+        assert sum("cannot watch" in line for line in service.logged) == 1
+
     def test_an_informer_goes_on_after_an_error_of_its_own(
         self, follow: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -396,7 +438,13 @@ class Test_Informer:
             watches(("ADDED", workflow("a", 2))),
             until="ADDED a",
         )
-        assert handler.calls.count("trouble ConnectionLost") == 2
+        assert handler.calls == [
+            "synced",
+            "trouble ConnectionLost",
+            "synced",
+            "synced",
+            "ADDED a",
+        ]
 
     def test_pauses_become_longer_while_each_watch_begins_with_an_error(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -33,12 +33,16 @@ class Cache:
     Attributes:
         resource_version: the resourceVersion to watch from; empty when a list is
             needed.
+        watch_failures: how often in a row the watch has failed by the same error, with
+            no event since.
     """
 
     def __init__(self) -> None:
         self.resource_version = ""
         self._known: dict[ObjectKey, _Version] = {}
         self._listed: set[ObjectKey] = set()
+        self.watch_failures = 0
+        self._watch_trouble: Optional[tuple[int, str]] = None
         self._trouble: Optional[tuple[int, str]] = None
         self._expired = False
 
@@ -47,15 +51,21 @@ class Cache:
 
         Returns:
             Whether to pass the error to the handler. Until a list succeeds, the
-            handler receives the same error once. The first 410 (the server has
+            handler receives the same error once; that of a watch, which lists may
+            succeed without, once until an event comes. The first 410 (the server has
             forgotten the resourceVersion) is not passed on.
         """
-        self.resource_version = ""
+        trouble = error.status, error.reason
+        watched, self.resource_version = bool(self.resource_version), ""
+        if watched:
+            again = self.watch_failures and trouble == self._watch_trouble
+            self.watch_failures = self.watch_failures + 1 if again else 1
+            self._watch_trouble = trouble
         if error.status == 410 and not self._expired:
             self._expired = True
             return False
-        trouble = error.status, error.reason
-        if trouble == self._trouble:
+        known = self.watch_failures > 1 if watched else trouble == self._trouble
+        if known:
             return False
         self._trouble = trouble
         return True
@@ -103,12 +113,14 @@ class Cache:
             raise status_error(status if isinstance(status, dict) else {})
         if type == "BOOKMARK":
             self.resource_version = resource_version_of(event.get("object"))
+            self.watch_failures = 0
             return []
         if type not in ("ADDED", "MODIFIED", "DELETED"):
             raise KubeError(0, "BadResponse", "the watch sent what is no event")
         object = event.get("object")
         key, version = _identify(object)
         self.resource_version = version.resource_version
+        self.watch_failures = 0
         known = self._known.get(key)
         if known is not None and known.is_newer_than(version):
             return []

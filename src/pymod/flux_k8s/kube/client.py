@@ -92,6 +92,7 @@ class KubeClient:
             self._api,
             rng or random.Random(),
             watch_timeout,
+            self._log,
         )
 
     def waiting(self) -> int:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import random
+import syslog
 import time
 from functools import partial
-from typing import Optional
+from typing import Callable, Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Call, drive
@@ -50,6 +51,7 @@ class Informer:
         queue: receives the events.
         rng: the source of jitter.
         timeout: seconds after which the watch is opened again, without a list.
+        log: receives a syslog level and a line.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Informer:
         queue: EventQueue,
         rng: random.Random,
         timeout: float,
+        log: Callable[[int, str], None],
     ) -> None:
         self._transfers = transfers
         self._api = api
@@ -71,6 +74,7 @@ class Informer:
         self._queue = queue
         self._rng = rng
         self._timeout = timeout
+        self._log = log
         self._cache = Cache()
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, rng)
         self._ended_early = False
@@ -114,8 +118,12 @@ class Informer:
     def _recover(self, error: KubeError) -> float:
         """Prepare for a new list after an error. Return the seconds to wait before
         it."""
+        watched = bool(self._cache.resource_version)
         if self._cache.note_error(error):
             self._queue.put_trouble(error)
+        elif watched and self._cache.watch_failures == 2:
+            text = f"cannot watch {self._kind.plural}, and lists them: {error}"
+            self._log(syslog.LOG_WARNING, text)
         return self._backoff.fail(error.retry_after)
 
     async def _list(self) -> None:
@@ -185,6 +193,7 @@ class Informer:
         again = self._ended_early
         self._ended_early = quiet and time.monotonic() < opened + 1.0
         if not self._ended_early:
+            self._cache.watch_failures = 0
             self._backoff.reset()
         elif again:
             raise KubeError(0, "ConnectionLost", "the watch ended as it began")
@@ -248,6 +257,7 @@ class Watchers:
     Args:
         rng: the source of jitter.
         timeout: seconds after which a watch is opened again, without a list.
+        log: receives a syslog level and a line.
     """
 
     def __init__(
@@ -256,11 +266,13 @@ class Watchers:
         api: Api,
         rng: random.Random,
         timeout: float,
+        log: Callable[[int, str], None],
     ) -> None:
         self._transfers = transfers
         self._api = api
         self._rng = rng
         self._timeout = timeout
+        self._log = log
         self._informers: list[Informer] = []
 
     def watch(
@@ -280,6 +292,7 @@ class Watchers:
             EventQueue(handler, self._transfers.call),
             self._rng,
             self._timeout,
+            self._log,
         )
         self._informers = [i for i in self._informers if not i.stopped] + [informer]
         return informer
