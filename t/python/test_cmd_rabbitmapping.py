@@ -65,7 +65,7 @@ def test_the_mapping_of_hetchy_is_that_of_the_seed_byte_for_byte(
     assert done.stdout == json.dumps(EXAMPLE, indent=4) + "\n"
 
 
-def test_no_line_has_less_than_no_indent(cluster: Cluster) -> None:
+def test_a_negative_indent_is_refused(cluster: Cluster) -> None:
     done = run("rabbitmapping", "--indent=-1", "-k", cluster.kubeconfig)
     error = "--indent: -1 is negative, expected 0 or more"
     assert (done.returncode, done.stdout) == (1, "")

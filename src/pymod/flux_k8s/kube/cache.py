@@ -58,8 +58,9 @@ class Cache:
         trouble = error.status, error.reason
         watched, self.resource_version = bool(self.resource_version), ""
         if watched:
-            again = self.watch_failures and trouble == self._watch_trouble
-            self.watch_failures = self.watch_failures + 1 if again else 1
+            if trouble != self._watch_trouble:
+                self.watch_failures = 0
+            self.watch_failures += 1
             self._watch_trouble = trouble
         if error.status == 410 and not self._expired:
             self._expired = True
