@@ -193,17 +193,17 @@ that show it."""
 SHOWN_BY = {
     "keeps its finalizer": (3, 0),
     "is deaf to questions about data": (40, 21),
-    "calls all data out": (40, 0),
-    "does not record that a job ends before its data is out": (40, 0),
+    "calls all data out": (15, 12),
+    "does not record that a job ends before its data is out": (8, 48),
     "takes 404 for an error": (15, 7),
     "believes what is out of date": (40, 86),
     "counts a state's time from the state before": (15, 4),
     "does not obey a cancel in the epilog": (15, 28),
     "takes nothing out of service at an abort": (15, 25),
-    "takes nodes that have not unmounted for nodes that cannot write": (15, 12),
-    "keeps no storage whose data could not be copied out": (15, 1),
-    "does not look where a colocation key is in use": (15, 10),
-    "puts nodes back on which storage is mounted": (25, 71),
+    "takes nodes that have not unmounted for nodes that cannot write": (8, 9),
+    "keeps no storage whose data could not be copied out": (8, 3),
+    "does not look where a colocation key is in use": (8, 20),
+    "puts nodes back on which storage is mounted": (8, 21),
 }
 """How many jobs show it, and the seed to begin with, where 15 and 0 do not."""
 
