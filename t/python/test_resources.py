@@ -247,6 +247,9 @@ def test_rounding_to_ssd_never_gives_less_than_directives_request(
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
+        (None, "resources is null, expected an array"),
+        (5, "resources is 5, expected an array"),
+        ({}, "resources is {}, expected an array"),
         ([5], "resources[0] is 5, expected an object"),
         ([{"type": "node"}], "resources[0].count is missing"),
         ([node(0)], "resources[0].count is 0"),
@@ -272,7 +275,7 @@ def test_rounding_to_ssd_never_gives_less_than_directives_request(
     ],
 )
 def test_wrong_resources_are_refused_with_their_place(
-    request_: list[Any], words: str
+    request_: Any, words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:
         apply_breakdowns([XFS], request_, name="jobspec of job f1")

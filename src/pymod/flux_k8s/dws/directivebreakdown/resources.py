@@ -225,14 +225,8 @@ def _without_any_storage(
     resources: Sequence[Mapping[str, Any]], name: str
 ) -> list[Reader]:
     """The top-level vertices as they were before :func:`apply_breakdowns`."""
-    return [
-        Reader(
-            name,
-            _without_storage(Reader(name, entry, f"resources[{index}]")),
-            f"resources[{index}]",
-        )
-        for index, entry in enumerate(resources)
-    ]
+    entries = Reader(name, {"resources": resources}).objects("resources")
+    return [Reader(name, _without_storage(entry), entry.path) for entry in entries]
 
 
 def _without_storage(vertex: Reader) -> Json:
