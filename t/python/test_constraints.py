@@ -218,6 +218,7 @@ def test_only_hosts_is_a_folded_hostlist() -> None:
         ({"properties": [""]}, "the name of a property"),
         ({"properties": ["^"]}, "the name of a property"),
         ({"properties": ["^^a"]}, "the name of a property"),
+        ({"properties": ["a\udc80"]}, "the name of a property"),
         ({"properties": ["a&b"]}, "the name of a property"),
         ({"or": [{"hostlist": ["h["]}]}, "or[0].hostlist[0] is"),
         ({"hostlist": ["h[0-999999999]"]}, "RFC 29"),

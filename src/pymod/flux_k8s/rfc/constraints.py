@@ -11,7 +11,7 @@ from typing import Any, Collection, Iterable, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
 from flux_k8s.rfc import hostlist, idset
-from flux_k8s.rfc.rset import ILLEGAL_IN_PROPERTY
+from flux_k8s.rfc.rset import ILLEGAL_IN_PROPERTY, is_property
 
 PROPERTIES = "properties"
 HOSTLIST = "hostlist"
@@ -390,7 +390,7 @@ def _members(
         raise BadObject(name, path, value, kind)
     if operator == PROPERTIES:
         bare = value[1:] if value.startswith("^") else value
-        if not bare or any(char in ILLEGAL_IN_PROPERTY for char in bare):
+        if not is_property(bare):
             raise BadObject(name, path, value, kind)
         return ()
     try:

@@ -84,7 +84,7 @@ def _add(entry: Reader, hosts: dict[str, _Host]) -> None:
     cores, gpus = _ids(entry, "cores"), _ids(entry, "gpus")
     properties = entry.optional_strings("properties")
     for property in properties:
-        if not property or set(property) & set(rset.ILLEGAL_IN_PROPERTY):
+        if not rset.is_property(property):
             illegal = " ".join(rset.ILLEGAL_IN_PROPERTY)
             raise entry.bad("properties", f"names without any of {illegal}")
     for host in names:

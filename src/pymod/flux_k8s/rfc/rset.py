@@ -12,7 +12,8 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import hostlist, idset, jgf
 
 ILLEGAL_IN_PROPERTY = "!&'\"^`|()"
-"""The characters that a property's name may not have."""
+"""The characters that a property's name may not have, besides those that UTF-8 cannot
+hold."""
 
 DEFAULT_WRITER = "fluxion"
 """The writer of ``scheduling`` if R does not name it."""
@@ -163,6 +164,14 @@ def summarize(rset: Allocated, name: str = "R") -> Summary:
         return Summary(rset.hosts, UnreadableR(str(error)))
 
 
+def is_property(name: str) -> bool:
+    """Whether a property may have this name. JSON can name a surrogate, which UTF-8
+    cannot hold."""
+    return bool(name) and not any(
+        char in ILLEGAL_IN_PROPERTY or "\ud800" <= char <= "\udfff" for char in name
+    )
+
+
 def parse(R: Any, name: str = "R") -> ResourceSet:
     """Read R. Errors call R ``name``, as in ``R of job ƒAbC``.
 
@@ -242,7 +251,7 @@ def _properties(
     result: dict[str, tuple[int, ...]] = {}
     for name, value in () if properties is None else properties.value.items():
         place = f"{execution.path}.properties.{name}"
-        if not name or any(char in ILLEGAL_IN_PROPERTY for char in name):
+        if not is_property(name):
             expected = f"a name without any of {' '.join(ILLEGAL_IN_PROPERTY)}"
             raise BadObject(
                 execution.name, f"{execution.path}.properties", name, expected
