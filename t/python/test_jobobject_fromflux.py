@@ -106,6 +106,15 @@ def test_a_record_of_rabbits_that_is_no_hostlist_is_an_error() -> None:
         job_object(JobRecord(jobid, kvs))
 
 
+def test_a_rabbit_of_r_whose_name_is_no_host_name_is_an_error() -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    kvs = dict(record_of(system, jobid).kvs)
+    del kvs["rabbit_hostlist"]
+    kvs["R"] = kvs["R"].replace("rabbit-01", "rabbit 01")
+    with pytest.raises(DWSError, match="^R of job f.*: .*rabbit 01"):
+        job_object(JobRecord(jobid, kvs))
+
+
 def test_the_storage_of_a_job_with_a_whole_rabbit_is_not_counted() -> None:
     system, jobid = ran(jobspec(XFS, nodes=3))
     record = record_of(system, jobid)

@@ -92,7 +92,10 @@ def rabbits_extension(
         found = tuple(sorted(names, key=hostlist.natural_key))
     if not found:
         return None
-    text = hostlist.encode(found)
+    try:
+        text = hostlist.encode(found)
+    except ValueError as error:
+        raise DWSError(f"R of job {job}: {error}") from None
     return flux_extension(RABBITS, text)
 
 
