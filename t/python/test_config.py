@@ -94,6 +94,8 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"instance": "a" * 64}, "rabbit.instance: is "),
         ({"instance": "-a"}, 'rabbit.instance: is "-a"'),
         ({"instance": "a\n"}, "rabbit.instance: is "),
+        ({"dws_api_version": "latest!"}, 'is "latest!", expected a version like'),
+        ({"nnf_api_version": "g/v1"}, 'nnf_api_version: is "g/v1", expected a version'),
         ({"soft_drain": "no"}, 'rabbit.soft_drain: is "no", expected true or false'),
         ({"save_datamovements": 1.5}, "rabbit.save_datamovements: is 1.5, expected an"),
         ({"policy": {"maximum": {}}}, "rabbit.policy.maximum: unknown key, did you"),
@@ -110,6 +112,16 @@ def test_all_keys_of_the_design_are_read() -> None:
             'rabbit.daemons.x.unit: is "a.service b.service", expected the name of one',
         ),
         ({"daemons": {"x": {"unit": "../a"}}}, 'rabbit.daemons.x.unit: is "../a"'),
+        (
+            {"daemons": {"x": {"environment": {"A=B": "1"}}}},
+            'rabbit.daemons.x.environment: has "A=B", expected names of variables',
+        ),
+        ({"daemons": {"x": {"environment": {"": "1"}}}}, 'environment: has "", exp'),
+        (
+            {"daemons": {"x": {"environment": {"A": "\0"}}}},
+            "rabbit.daemons.x.environment.A: is",
+        ),
+        ({"daemons": {"x": {"environment": {"A": 1}}}}, "environment.A: is 1, exp"),
         ("mapping", 'rabbit: is "mapping", expected a table'),
     ],
 )

@@ -34,6 +34,8 @@ four digits."""
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
+_VERSION = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+
 _UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
 
 READ_ONCE = ("mapping", "kubeconfig", "instance", "dws_api_version", "nnf_api_version")
@@ -201,6 +203,13 @@ def _label(key: str, value: Any) -> str:
     return value
 
 
+def _version(key: str, value: Any) -> str:
+    """The version of an API group in Kubernetes."""
+    if not _VERSION.fullmatch(_string(key, value)):
+        raise ConfigError(key, f"is {show(value)}, expected a version like v1alpha7")
+    return str(value)
+
+
 def _unit(key: str, value: Any) -> str:
     """The name of a systemd unit, without blanks and slashes: the prolog script ends a
     name at a blank, and has a folder with the name of each unit."""
@@ -311,14 +320,21 @@ def _daemon(where: str, value: Any) -> Daemon:
     for key in table:
         if key not in ("environment", "unit"):
             raise _unknown(where, key, ["environment", "unit"])
-    environment = {
-        name: _string(f"{where}.environment.{name}", text)
-        for name, text in _table(
-            f"{where}.environment", table.get("environment", {})
-        ).items()
-    }
+    environment = _environment(f"{where}.environment", table.get("environment", {}))
     unit = _unit(f"{where}.unit", table["unit"]) if "unit" in table else None
-    return Daemon(MappingProxyType(environment), unit)
+    return Daemon(environment, unit)
+
+
+def _environment(where: str, value: Any) -> Mapping[str, str]:
+    environment: dict[str, str] = {}
+    for name, text in _table(where, value).items():
+        if not name or set(name) & set("=\0"):
+            raise ConfigError(where, f"has {show(name)}, expected names of variables")
+        environment[name] = _string(f"{where}.{name}", text)
+        if "\0" in text:
+            problem = f"is {show(text)}, expected no NUL characters"
+            raise ConfigError(f"{where}.{name}", problem)
+    return MappingProxyType(environment)
 
 
 _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
@@ -347,8 +363,8 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "stage_user_limit": _per_cent,
         "stage_timeout": _duration,
         "presets": _presets,
-        "dws_api_version": _string,
-        "nnf_api_version": _string,
+        "dws_api_version": _version,
+        "nnf_api_version": _version,
         "module_nopanic": _boolean,
         "daemons": _daemons,
     }
