@@ -392,6 +392,49 @@ class Test_Informer:
         ]
         assert sum("cannot watch" in line for line in service.logged) == 1
 
+    def test_a_watch_that_fails_each_time_by_another_error_is_told_once(
+        self, follow: Any, service: Service
+    ) -> None:
+        forbidden, broken = status(403, "Forbidden"), status(500, "InternalError")
+        handler, _ = follow(
+            *(lists(1), forbidden, lists(1), broken) * 2,
+            *(lists(1), watches(("ERROR", EXPIRED)), lists(1), cut),
+            lists(1),
+            watches(("ADDED", workflow("a", 2))),
+            until="ADDED a",
+        )
+        assert handler.calls == [
+            *("synced", "trouble Forbidden"),
+            *["synced"] * 6,
+            "ADDED a",
+        ]
+        assert sum("cannot watch" in line for line in service.logged) == 1
+
+    def test_a_watch_that_is_cut_after_each_event_is_told_once(
+        self, follow: Any, service: Service
+    ) -> None:
+        handler, _ = follow(
+            *(lists(1), watches(("ADDED", workflow("a", 2)), end=Wire.drop)),
+            *(lists(2), watches(("ADDED", workflow("b", 3)), end=Wire.drop)),
+            *(lists(3), watches(("ADDED", workflow("c", 4)), end=Wire.drop)),
+            *(lists(4), watches(("ADDED", workflow("d", 5)))),
+            until="ADDED d",
+        )
+        assert handler.calls.count("trouble ConnectionLost") == 1
+        assert sum("cannot watch" in line for line in service.logged) == 1
+
+    def test_a_watch_that_has_worked_for_a_while_and_is_cut_is_told_again(
+        self, follow: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flux_k8s.kube.watch, "STEADY", 0.0)
+        handler, _ = follow(
+            *(lists(1), watches(("ADDED", workflow("a", 2)), end=Wire.drop)),
+            *(lists(2), watches(("ADDED", workflow("b", 3)), end=Wire.drop)),
+            *(lists(3), watches(("ADDED", workflow("c", 4)))),
+            until="ADDED c",
+        )
+        assert handler.calls.count("trouble ConnectionLost") == 2
+
     def test_an_informer_goes_on_after_an_error_of_its_own(
         self, follow: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

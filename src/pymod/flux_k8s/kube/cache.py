@@ -33,8 +33,8 @@ class Cache:
     Attributes:
         resource_version: the resourceVersion to watch from; empty when a list is
             needed.
-        watch_failures: how often in a row the watch has failed by the same error, with
-            no event since.
+        watch_failures: how often in a row the watch has failed, by whatever errors.
+            Its user sets it to 0 when the watch works.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,6 @@ class Cache:
         self._known: dict[ObjectKey, _Version] = {}
         self._listed: set[ObjectKey] = set()
         self.watch_failures = 0
-        self._watch_trouble: Optional[tuple[int, str]] = None
         self._trouble: Optional[tuple[int, str]] = None
         self._expired = False
 
@@ -51,17 +50,14 @@ class Cache:
 
         Returns:
             Whether to pass the error to the handler. Until a list succeeds, the
-            handler receives the same error once; that of a watch, which lists may
-            succeed without, once until an event comes. The first 410 (the server has
+            handler receives the same error once; of those of a watch, which lists
+            may succeed without, the first in a row. The first 410 (the server has
             forgotten the resourceVersion) is not passed on.
         """
         trouble = error.status, error.reason
         watched, self.resource_version = bool(self.resource_version), ""
         if watched:
-            if trouble != self._watch_trouble:
-                self.watch_failures = 0
             self.watch_failures += 1
-            self._watch_trouble = trouble
         if error.status == 410 and not self._expired:
             self._expired = True
             return False
@@ -114,14 +110,12 @@ class Cache:
             raise status_error(status if isinstance(status, dict) else {})
         if type == "BOOKMARK":
             self.resource_version = resource_version_of(event.get("object"))
-            self.watch_failures = 0
             return []
         if type not in ("ADDED", "MODIFIED", "DELETED"):
             raise KubeError(0, "BadResponse", "the watch sent what is no event")
         object = event.get("object")
         key, version = _identify(object)
         self.resource_version = version.resource_version
-        self.watch_failures = 0
         known = self._known.get(key)
         if known is not None and known.is_newer_than(version):
             return []

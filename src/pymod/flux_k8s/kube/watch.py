@@ -34,6 +34,10 @@ PAGE = 100
 GRACE = 10.0
 """Seconds that the server may take longer to end a watch than it was asked to."""
 
+STEADY = 60.0
+"""Seconds after which an event shows that a watch works. One that is cut again and
+again may deliver some events each time."""
+
 LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of an event. etcd takes no object of more than a few MiB."""
 
@@ -170,6 +174,8 @@ class Informer:
             self._take(whole)
             if whole:  # and no error among them
                 self._backoff.reset()
+                if time.monotonic() >= opened + STEADY:
+                    self._cache.watch_failures = 0
             if self._queue.full:
                 transfer.pause()
                 self._queue.when_fewer(self._queue.CAPACITY, transfer.resume)
