@@ -16,6 +16,7 @@ from typing import Any, Callable, Optional
 
 import pytest
 
+import flux_k8s.kube.watch
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, WORKFLOW
@@ -146,6 +147,8 @@ class Site:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patch:
+        # Each test has an outage of its own.
+        patch.setattr(flux_k8s.kube.watch, "STEADY", 0.0)
         site = Site(tmp_path_factory.mktemp("site"), patch)
         assert site.flux.wait_until_ready(PATIENCE)
         yield site

@@ -82,6 +82,8 @@ class Informer:
         self._cache = Cache()
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, rng)
         self._ended_early = False
+        self._refused: Optional[KubeError] = None
+        self._refusal_told = False
         self._stopped = False
         self._transfer: Optional[Transfer] = None
         transfers.call(lambda: drive(self._run(), _ignore, ()))
@@ -125,10 +127,19 @@ class Informer:
         watched = bool(self._cache.resource_version)
         if self._cache.note_error(error):
             self._queue.put_trouble(error)
-        elif watched and self._cache.watch_failures == 2:
-            text = f"cannot watch {self._kind.plural}, and lists them: {error}"
-            self._log(syslog.LOG_WARNING, text)
+        failures = self._cache.watch_failures
+        self._refused = error if watched and failures > 1 else None
+        self._refusal_told = self._refusal_told and failures > 1
         return self._backoff.fail(error.retry_after)
+
+    def _listed(self) -> None:
+        """A list is complete. Say so if it follows one watch after the other that has
+        failed."""
+        if self._refused is not None and not self._refusal_told:
+            self._refusal_told = True
+            text = f"cannot watch {self._kind.plural}, and lists them: {self._refused}"
+            self._log(syslog.LOG_WARNING, text)
+        self._queue.put_synced()
 
     async def _list(self) -> None:
         self._cache.begin_list()
@@ -148,7 +159,7 @@ class Informer:
             await self._fewer_than(PAGE)
             if not metadata.get("continue"):
                 self._queue.put_events(self._cache.end_list(resource_version_of(page)))
-                self._queue.put_synced()
+                self._listed()
                 return
             query["continue"] = str(metadata["continue"])
 
