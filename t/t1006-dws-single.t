@@ -65,17 +65,6 @@ test_expect_success 'a job destroys persistent storage' '
     job_succeeds $id &&
     kube wait-none persistentstorageinstances
 '
-test_expect_success 'while all Rabbits are Disabled a job waits, and says so' '
-    rabbits=$(flux dws rabbits --no-header --format="{name}") &&
-    flux dws disable --reason="a test" $rabbits &&
-    id=$(job_submit true) &&
-    eventually has_memo $id rabbit_waits_for "the Rabbits that it needs: .* is disabled by .*: a test"
-'
-test_expect_success 'it runs when one of them is enabled' '
-    flux dws enable ${rabbits%%[[:space:]]*} &&
-    job_succeeds $id &&
-    flux dws enable $rabbits
-'
 test_expect_success 'jobs without #DW run beside jobs with storage' '
     flux submit --quiet --cc=1-10 true &&
     id=$(job_submit true) &&

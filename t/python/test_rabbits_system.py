@@ -398,28 +398,6 @@ def test_a_node_drained_for_its_mounts_is_disabled_until_it_is_undrained(
     assert shown(system) == {}
 
 
-@pytest.mark.parametrize(("away", "nodes"), [(["01", "02"], 1), (["02"], 3)])
-def test_without_fluxion_a_job_waits_for_rabbits_to_serve_it(
-    away: list[str], nodes: int
-) -> None:
-    """A scheduler denies a job whose constraint leaves it too few nodes."""
-    system = small(scheduler=False)
-    for number in away:
-        set_status(system, f"rabbit-{number}", "Disabled")
-    wait(system)
-    jobid = submit(system, XFS, nodes=nodes)
-    wait(system, HOUR)
-    assert (hosts(system, jobid), exceptions(system, jobid)) == (None, [])
-    assert memo(system, jobid, "rabbit_waits_for") == (
-        "the Rabbits that it needs: "
-        + ", ".join(f"rabbit-{number} is Disabled" for number in away)
-    )
-    for number in away:
-        set_status(system, f"rabbit-{number}", "Ready")
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
 # A Rabbit that holds persistent storage
 
 

@@ -8,10 +8,9 @@ are out of service do not keep the job off a broken Rabbit. A property of the Ra
 nodes would, but Fluxion 0.54 denies a job for good when its constraint fits no node,
 and a broken Rabbit will be repaired. Therefore such a job waits in DEPEND until enough
 nodes below serving Rabbits can reach its storage, and gets a constraint to these nodes.
-The same holds for a job whose storage needs labels that only some Rabbits carry, and
-for all jobs where the scheduler knows nothing of storage. If one of these Rabbits
-breaks before the job has nodes, the job may get nodes below it, and waits in its prolog
-(:mod:`flux_k8s.jobs.planning`).
+The same holds for a job whose storage needs labels that only some Rabbits carry. If one
+of these Rabbits breaks before the job has nodes, the job may get nodes below it, and
+waits in its prolog (:mod:`flux_k8s.jobs.planning`).
 """
 
 from __future__ import annotations
@@ -81,9 +80,6 @@ def propose(
     hosts = labelled if near is None else _both(near, labelled, nodes)
     if hosts is not None:
         hosts = _serving(hosts, rabbits.broken, mapping, nodes)
-    elif rabbits.broken and not settings.scheduler and nodes <= len(mapping.hosts):
-        # What the constraint leaves must be enough, or the job is denied.
-        _serving(mapping.hosts, rabbits.broken, mapping, nodes)
     wished = wished_hosts(breakdowns, servers, mapping)
     hosts = _wished(hosts, wished, rabbits.broken, mapping, nodes)
     where = None if hosts is None else only_hosts(hosts)
