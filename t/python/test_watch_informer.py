@@ -424,6 +424,19 @@ class Test_Informer:
         assert handler.calls.count("trouble ConnectionLost") == 1
         assert sum("cannot watch" in line for line in service.logged) == 1
 
+    def test_watches_that_are_refused_while_some_lists_are_out_of_date_are_logged_once(
+        self, follow: Any, service: Service
+    ) -> None:
+        expired, forbidden = status(410, "Expired"), status(403, "Forbidden")
+        handler, _ = follow(
+            *(lists(1), forbidden),
+            *(expired, lists(1), forbidden) * 3,
+            *(expired, lists(1), watches(("ADDED", workflow("a", 2)))),
+            until="ADDED a",
+        )
+        assert handler.calls.count("trouble Forbidden") == 1
+        assert sum("cannot watch" in line for line in service.logged) == 1
+
     def test_a_watch_that_has_worked_for_a_while_and_is_cut_is_told_again(
         self, follow: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

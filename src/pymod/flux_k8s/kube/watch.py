@@ -35,8 +35,8 @@ GRACE = 10.0
 """Seconds that the server may take longer to end a watch than it was asked to."""
 
 STEADY = 60.0
-"""Seconds after which an event shows that a watch works. One that is cut again and
-again may deliver some events each time."""
+"""Seconds after which a watch that has delivered something has worked. One that is cut
+again and again may deliver some events each time."""
 
 LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of an event. etcd takes no object of more than a few MiB."""
@@ -125,10 +125,14 @@ class Informer:
         """Prepare for a new list after an error. Return the seconds to wait before
         it."""
         watched = bool(self._cache.resource_version)
-        if self._cache.note_error(error):
+        told = self._cache.note_error(error)
+        if told:
             self._queue.put_trouble(error)
         failures = self._cache.watch_failures
-        self._refused = error if watched and failures > 1 else None
+        if watched:
+            self._refused = error if failures > 1 else None
+        elif told:
+            self._refused = None  # lists fail as well
         self._refusal_told = self._refusal_told and failures > 1
         return self._backoff.fail(error.retry_after)
 
@@ -185,8 +189,6 @@ class Informer:
             self._take(whole)
             if whole:  # and no error among them
                 self._backoff.reset()
-                if time.monotonic() >= opened + STEADY:
-                    self._cache.watch_failures = 0
             if self._queue.full:
                 transfer.pause()
                 self._queue.when_fewer(self._queue.CAPACITY, transfer.resume)
@@ -203,6 +205,8 @@ class Informer:
             )
         finally:
             self._transfer = None
+            if not quiet and time.monotonic() >= opened + STEADY:
+                self._cache.watch_failures = 0
         if lines.unfinished:
             raise KubeError(
                 0, "ConnectionLost", "the connection was cut in the middle of an event"
