@@ -393,7 +393,7 @@ class Test_Informer:
         # Lists failed as well.
         assert not any("cannot watch" in line for line in service.logged)
 
-    def test_a_watch_that_fails_each_time_by_another_error_is_told_once(
+    def test_a_watch_that_fails_by_errors_in_turn_is_told_each_once(
         self, follow: Any, service: Service
     ) -> None:
         forbidden, broken = status(403, "Forbidden"), status(500, "InternalError")
@@ -406,8 +406,9 @@ class Test_Informer:
         )
         assert handler.calls == [
             *("synced", "trouble Forbidden"),
-            *["synced"] * 6,
-            "ADDED a",
+            *("synced", "trouble InternalError"),
+            *["synced"] * 4,
+            *("trouble ConnectionLost", "synced", "ADDED a"),
         ]
         assert sum("cannot watch" in line for line in service.logged) == 1
 
@@ -423,6 +424,17 @@ class Test_Informer:
         )
         assert handler.calls.count("trouble ConnectionLost") == 1
         assert sum("cannot watch" in line for line in service.logged) == 1
+
+    def test_a_watch_that_is_lost_after_one_that_was_out_of_date_is_told(
+        self, follow: Any, service: Service
+    ) -> None:
+        handler, _ = follow(
+            *(lists(1), watches(("ERROR", EXPIRED)), lists(1), cut),
+            *(lists(1), watches(("ADDED", workflow("a", 2)))),
+            until="ADDED a",
+        )
+        assert handler.calls.count("trouble ConnectionLost") == 1
+        assert not any("cannot watch" in line for line in service.logged)
 
     def test_watches_that_are_refused_while_some_lists_are_out_of_date_are_logged_once(
         self, follow: Any, service: Service

@@ -164,8 +164,8 @@ class WatchHandler(Protocol):
     def trouble(self, error: KubeError) -> None:
         """The watch was lost, or cannot be opened. It tries again by itself, and calls
         ``synced`` when it has listed all objects. It is not told that it was lost
-        again until a watch has worked for a while: lists may succeed where watches do
-        not."""
+        by the same error again until a watch has worked for a while: lists may succeed
+        where watches do not."""
 
 
 class Kube(Protocol):

@@ -34,7 +34,6 @@ class Cache:
         resource_version: the resourceVersion to watch from; empty when a list is
             needed.
         watch_failures: how often in a row the watch has failed, by whatever errors.
-            Its user sets it to 0 when the watch works.
     """
 
     def __init__(self) -> None:
@@ -42,6 +41,7 @@ class Cache:
         self._known: dict[ObjectKey, _Version] = {}
         self._listed: set[ObjectKey] = set()
         self.watch_failures = 0
+        self._watch_troubles: set[tuple[int, str]] = set()
         self._trouble: Optional[tuple[int, str]] = None
         self._expired = False
 
@@ -50,9 +50,9 @@ class Cache:
 
         Returns:
             Whether to pass the error to the handler. Until a list succeeds, the
-            handler receives the same error once; of those of a watch, which lists
-            may succeed without, the first in a row. The first 410 (the server has
-            forgotten the resourceVersion) is not passed on.
+            handler receives the same error once; that of a watch, which lists may
+            succeed without, once until :meth:`watch_worked`. The first 410 (the server
+            has forgotten the resourceVersion) is not passed on.
         """
         trouble = error.status, error.reason
         watched, self.resource_version = bool(self.resource_version), ""
@@ -61,11 +61,20 @@ class Cache:
         if error.status == 410 and not self._expired:
             self._expired = True
             return False
-        known = self.watch_failures > 1 if watched else trouble == self._trouble
+        if watched:
+            known = trouble in self._watch_troubles
+            self._watch_troubles.add(trouble)
+        else:
+            known = trouble == self._trouble
         if known:
             return False
         self._trouble = trouble
         return True
+
+    def watch_worked(self) -> None:
+        """The watch has worked for a while, whatever becomes of it."""
+        self.watch_failures = 0
+        self._watch_troubles.clear()
 
     def begin_list(self) -> None:
         """Begin with a new list of all objects."""

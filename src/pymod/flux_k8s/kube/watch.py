@@ -129,10 +129,10 @@ class Informer:
         if told:
             self._queue.put_trouble(error)
         failures = self._cache.watch_failures
-        if watched:
-            self._refused = error if failures > 1 else None
-        elif told:
-            self._refused = None  # lists fail as well
+        if told:
+            self._refused = None  # its user knows
+        elif watched and failures > 1:
+            self._refused = error
         self._refusal_told = self._refusal_told and failures > 1
         return self._backoff.fail(error.retry_after)
 
@@ -206,7 +206,7 @@ class Informer:
         finally:
             self._transfer = None
             if not quiet and time.monotonic() >= opened + STEADY:
-                self._cache.watch_failures = 0
+                self._cache.watch_worked()
         if lines.unfinished:
             raise KubeError(
                 0, "ConnectionLost", "the connection was cut in the middle of an event"
@@ -214,7 +214,7 @@ class Informer:
         again = self._ended_early
         self._ended_early = quiet and time.monotonic() < opened + 1.0
         if not self._ended_early:
-            self._cache.watch_failures = 0
+            self._cache.watch_worked()
             self._backoff.reset()
         elif again:
             raise KubeError(0, "ConnectionLost", "the watch ended as it began")

@@ -481,7 +481,7 @@ class DirectWatch:
 
     def _take(self, type: str, object: Json) -> None:
         self._deliver(self._cache.add_event({"type": type, "object": object}))
-        self._cache.watch_failures = 0
+        self._cache.watch_worked()
 
     def _deliver(self, events: list[Event]) -> None:
         for type, object in events:
