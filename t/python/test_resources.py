@@ -17,6 +17,7 @@ from flux_k8s.dws.directivebreakdown import (
     Reference,
     apply_breakdowns,
     check_size,
+    requested_nodes,
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
@@ -126,6 +127,38 @@ def test_capacity_that_may_go_anywhere_is_divided_among_the_nodes() -> None:
     assert ssd_of(apply_breakdowns([lustre], [node(3)])) == 3414
     single = breakdown(AllocationSet("mgt", "AllocateSingleServer", 3 * GIB))
     assert ssd_of(apply_breakdowns([single], [node(2)])) == 2
+
+
+STORAGE_NODE = {"type": "storage_node", "count": 1, "exclusive": True}
+
+
+def below_chassis(*children: Json) -> list[Json]:
+    return [{"type": "chassis", "count": 2, "with": list(children)}]
+
+
+def test_ssd_stand_beside_nodes_and_a_node_of_their_rabbit_without_a_slot() -> None:
+    """A form that Fluxion 0.54 gives, and that flux-shell 0.88 can read."""
+    before = below_chassis(STORAGE_NODE, node(3))
+    ssd = {"type": "ssd", "count": 30, "exclusive": True, "label": "rabbit"}
+    after = below_chassis(STORAGE_NODE, node(3), ssd)
+    assert apply_breakdowns([XFS], before) == after
+    assert apply_breakdowns([XFS], after) == after
+    assert apply_breakdowns([], after) == before
+    assert requested_nodes(after) == requested_nodes(before) == 6
+
+
+@pytest.mark.parametrize(
+    ("resources", "named"),
+    [
+        ([node(), STORAGE_NODE], "storage_node below a chassis"),
+        (below_chassis(node("1-2"), STORAGE_NODE), "count"),
+    ],
+)
+def test_nodes_beside_a_node_of_another_rabbit_or_in_a_range_get_no_storage(
+    resources: list[Json], named: str
+) -> None:
+    with pytest.raises(BadObject, match=named):
+        apply_breakdowns([XFS], resources)
 
 
 def test_an_allocation_per_server_counts_in_full_for_each_node() -> None:

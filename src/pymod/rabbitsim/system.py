@@ -120,9 +120,11 @@ class VirtualSystem:
         dynamic_properties: bool = True,
         queues: Queues = None,
         chunks: Optional[int] = None,
+        rabbit_nodes: bool = False,
     ) -> None:
         """
         Args:
+            rabbit_nodes: the Rabbits are nodes of Flux as well.
             scheduler: false for the module argument ``scheduler=none``.
             dynamic_properties: the scheduler takes properties while it runs.
             queues: as in the service's settings.
@@ -149,7 +151,7 @@ class VirtualSystem:
         self.mapping = mapping_of(self.topology)
         self.instance = Instance(
             self.loop,
-            hosts_of(self.topology),
+            hosts_of(self.topology) + [*self.topology.rabbits] * rabbit_nodes,
             self.mapping,
             self.executor,
             properties=properties,

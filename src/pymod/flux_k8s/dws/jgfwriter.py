@@ -28,7 +28,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError
 from flux_k8s.rfc import idset
-from flux_k8s.rfc.jgf import NODE, RABBIT_PROPERTY, SSD
+from flux_k8s.rfc.jgf import NODE, RABBIT_PROPERTY, SSD, STORAGE_NODE
 from flux_k8s.rfc.rset import ResourceSet, Target
 
 DEFAULT_CLUSTER = "cluster0"
@@ -247,7 +247,7 @@ def _node(
     is_rabbit: bool,
 ) -> _Branch:
     metadata: dict[str, Any] = {
-        "type": "storage_node" if is_rabbit else NODE,
+        "type": STORAGE_NODE if is_rabbit else NODE,
         "name": target.host,
         "rank": target.rank,
     }

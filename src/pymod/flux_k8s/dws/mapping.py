@@ -52,6 +52,15 @@ class RabbitMapping:
         """Whether the mapping knows this Rabbit."""
         return rabbit in self._capacity
 
+    def rabbits_among(self, hosts: Iterable[str]) -> frozenset[str]:
+        """The Rabbits among nodes of Flux."""
+        return self._rabbits_alone.intersection(hosts)
+
+    @cached_property
+    def _rabbits_alone(self) -> frozenset[str]:
+        """The Rabbits that are no compute nodes of a Rabbit as well."""
+        return frozenset(self.rabbits).difference(self._rabbit_of)
+
     @cached_property
     def hosts(self) -> frozenset[str]:
         """All compute nodes that are connected to a Rabbit."""

@@ -22,6 +22,7 @@ from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Reference,
+    asks_for_rabbits,
     check_storage_of_nodes,
     existing_servers,
     job_allocation,
@@ -62,7 +63,8 @@ class Planner:
     ready. In these cases the caller tries again. Any other DWSError is lasting.
 
     Args:
-        constraint: returns the constraint that every job with Rabbit storage gets.
+        constraint: returns the constraint that every job with Rabbit storage gets, for
+            one that asks for nodes of Rabbits, or not.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Planner:
         settings: Settings,
         rabbits: Rabbits,
         free_storage: FreeStorage,
-        constraint: Callable[[], Json],
+        constraint: Callable[[bool], Json],
         clock: Clock,
     ) -> None:
         self._calls = KubeCalls(kube)
@@ -144,7 +146,7 @@ class Planner:
             servers,
             self._rabbits,
             self._settings,
-            self._constraint(),
+            self._constraint(asks_for_rabbits(info.request.resources)),
         )
 
     async def place(self, info: WorkflowInfo) -> JobPlacement:
@@ -155,6 +157,10 @@ class Planner:
         self._note_shares(info.jobid, ssd_per_rabbit(R, mapping, name))
         await self._next_turn(R.hosts)
         allocation = job_allocation(R, mapping, name=name)
+        if not allocation.hosts:
+            raise AllocationError(
+                "all nodes of the job are Rabbits, which do not mount storage"
+            )
         breakdowns = await self._reader.read(info)
         existing = await self._reader.servers(existing_servers(breakdowns))
         await self._next_turn(allocation.hosts)

@@ -33,7 +33,7 @@ from flux_k8s.jobs.setupreader import Result, SetupReader
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux, Json
-from flux_k8s.rfc.rset import Allocated, UnreadableR
+from flux_k8s.rfc.rset import Summary, UnreadableR
 
 Respond = Callable[[int, str, Optional[Json]], None]
 """Answers an RPC: errno (0 for success), the error's text, the payload."""
@@ -148,9 +148,12 @@ class RequestHandler:
         assert self._setup_reader is not None
         self._setup_reader.read(setup.text, self._scope.bind(done))
 
-    def _set_up(self, jobid: int, allocation: Allocated) -> Json:
+    def _set_up(self, jobid: int, allocation: Summary) -> Json:
+        """The job has nodes. Those of Rabbits mount no storage, so they are none of
+        the job's for the service."""
+        rabbits = self._settings.mapping.rabbits_among(allocation.hosts)
         job = self._jobs.obtain(jobid, Goal.READY)
-        job.info.want_ready(allocation)
+        job.info.want_ready(allocation.without(rabbits) if rabbits else allocation)
         self._jobs.asked(job)
         return SUCCESS
 

@@ -55,7 +55,7 @@ from flux_k8s.rabbits.storage import RabbitManager
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rabbits.takenssds import TakenSsds
 from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.constraints import conjunction, exclude_properties
+from flux_k8s.rfc.constraints import conjunction, exclude_hosts, exclude_properties
 
 DEBOUNCE = 0.05
 """Seconds from a first change until anything is done: events come many at once."""
@@ -139,6 +139,7 @@ class Availability:
         self._lost: frozenset[str] = frozenset()
         self._unmapped: frozenset[str] = frozenset()
         self.avoided: frozenset[str] = frozenset()
+        self._rabbit_nodes: frozenset[str] = frozenset()
         self._offline_links: frozenset[str] = frozenset()
         self._fluxion_started = False
 
@@ -211,20 +212,25 @@ class Availability:
         """Whether Fluxion can be asked for nodes below several chassis."""
         return self._fluxion.has_chassis
 
-    def constraint(self) -> Json:
+    def constraint(self, with_rabbits: bool = False) -> Json:
         """The constraint that keeps a job with Rabbit storage off nodes that must
         not get it.
 
         For a scheduler without changing properties, the constraint names the nodes,
         as they are when the job is planned.
+
+        Args:
+            with_rabbits: the job asks for nodes of Rabbits. No other job gets these:
+                they mount no storage.
         """
-        if self._settings.scheduler:
-            return exclude_properties([BAD_RABBIT])
-        properties = exclude_properties([BAD_RABBIT, ALLOC_RABBIT])
-        if self._fluxion.present or not self.avoided:
-            return properties
-        hosts = hostlist.encode(sorted(self.avoided, key=hostlist.natural_key))
-        return conjunction(properties, {"not": [{"hostlist": [hosts]}]})
+        hosts = frozenset() if with_rabbits else self._rabbit_nodes
+        names = [BAD_RABBIT]
+        if not self._settings.scheduler:
+            names.append(ALLOC_RABBIT)
+            if not self._fluxion.present:
+                hosts |= self.avoided
+        properties = exclude_properties(names)
+        return conjunction(properties, exclude_hosts(hosts)) if hosts else properties
 
     def may_write(self, host: str) -> bool:
         """Whether a node could write to Rabbit storage that it has mounted: unless its
@@ -343,6 +349,7 @@ class Availability:
     def _nodes_changed(self) -> None:
         states = self.nodes.states
         if states is not None:
+            self._rabbit_nodes = self._settings.mapping.rabbits_among(states.hosts)
             self._fences.nodes_changed(states)
             self.system_status.nodes_changed(states)
             self.mount_watch.nodes_changed(states)

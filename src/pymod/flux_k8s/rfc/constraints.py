@@ -187,6 +187,11 @@ def exclude_properties(names: Iterable[str]) -> dict[str, Any]:
     return normalise({PROPERTIES: [f"^{name}" for name in names]})
 
 
+def exclude_hosts(names: Iterable[str]) -> dict[str, Any]:
+    """The constraint for nodes of other names than these."""
+    return normalise({NOT: [{HOSTLIST: [hostlist.encode(names)]}]})
+
+
 def only_hosts(names: Iterable[str]) -> dict[str, Any]:
     """The constraint for nodes of these names."""
     return normalise({HOSTLIST: [hostlist.encode(names)]})

@@ -32,6 +32,8 @@ MAX_PATH_DEPTH = 64
 
 SSD = "ssd"
 NODE = "node"
+STORAGE_NODE = "storage_node"
+"""The node of a Rabbit itself, where that is a node of the instance."""
 CHASSIS = "chassis"
 
 

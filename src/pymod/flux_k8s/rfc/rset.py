@@ -4,8 +4,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Protocol, TypeVar, Union
+from dataclasses import dataclass, field, replace
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Mapping,
+    Optional,
+    Protocol,
+    TypeVar,
+    Union,
+)
 
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.json_reader import Reader
@@ -134,6 +143,14 @@ class Summary:
         if isinstance(self.rabbits, UnreadableR):
             raise self.rabbits
         return self.rabbits
+
+    def without(self, hosts: Collection[str]) -> Summary:
+        """The summary without some hosts."""
+        rabbits = self.rabbits
+        if isinstance(rabbits, jgf.Graph):
+            left = {h: r for h, r in rabbits.rabbit_of.items() if h not in hosts}
+            rabbits = replace(rabbits, rabbit_of=left)
+        return Summary(tuple(h for h in self.hosts if h not in hosts), rabbits)
 
     def to_json(self) -> dict[str, Any]:
         """The summary as JSON, for :meth:`from_json`."""

@@ -77,7 +77,7 @@ class Fluxion:
             yield self._vertex("chassis", path, own)
         for node in pool.nodes:
             own = dict.fromkeys((*node.properties, *node.dynamic), "")
-            yield {**self._vertex("node", self._path(node), own), "name": node.host}
+            yield {**self._vertex(node.type, self._path(node), own), "name": node.host}
 
     def _ssds_down_and_taken(self) -> Iterator[Json]:
         pool = self._scheduler.pool

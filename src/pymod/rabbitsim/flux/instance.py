@@ -90,7 +90,9 @@ class Instance:
         self.execution = Execution(clock, executor)
         self.manager = JobManager(clock, self, owner)
         self.jobtap.manager = self.execution.manager = self.manager
-        nodes = make_nodes(hosts, mapping, cores, gpus, properties or {})
+        nodes = make_nodes(
+            hosts, mapping, cores, gpus, properties or {}, dynamic_properties
+        )
         self.scheduler = Scheduler(
             clock,
             Pool(nodes, mapping, chunks),

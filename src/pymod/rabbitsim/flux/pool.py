@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.rfc.jgf import NODE, STORAGE_NODE
 
 
 class RequestError(ValueError):
@@ -26,7 +27,8 @@ class RequestError(ValueError):
 
 @dataclass
 class Node:
-    """A compute node. ``chassis`` is None where there is no Rabbit.
+    """A node. ``chassis`` is None where there is no Rabbit. ``type`` is
+    ``storage_node`` for that of a Rabbit itself.
 
     ``dynamic`` are properties that were set while the instance ran; ``closed``: the
     scheduler knows that the node is drained.
@@ -42,6 +44,7 @@ class Node:
     up: bool = True
     drained: Optional[str] = None
     closed: bool = False
+    type: str = NODE
 
     def close(self) -> None:
         self.closed = self.drained is not None
@@ -80,21 +83,26 @@ def make_nodes(
     cores: int,
     gpus: int,
     properties: Mapping[str, Sequence[str]],
+    graph: bool = True,
 ) -> list[Node]:
     """Nodes with the ranks 0, 1... in the order of ``hosts``.
 
     Args:
         properties: property name to the hosts that have it.
+        graph: the scheduler has a resource graph of ``flux dws2jgf``, in which the host
+            of a Rabbit is a ``storage_node``; if not, all are nodes like any other.
     """
     index = {rabbit: i for i, rabbit in enumerate(mapping.rabbits)}
+    own = mapping.rabbits_among(hosts) if graph else frozenset()
     return [
         Node(
             rank=rank,
             host=host,
             cores=cores,
             gpus=gpus,
-            chassis=index.get(mapping.rabbit_of(host) or ""),
+            chassis=index.get(host if host in own else mapping.rabbit_of(host) or ""),
             properties=tuple(name for name in properties if host in properties[name]),
+            type=STORAGE_NODE if host in own else NODE,
         )
         for rank, host in enumerate(hosts)
     ]
@@ -314,8 +322,8 @@ class _Matcher:
             return self._repeat_in(
                 self._chassis_in(scope), count, children, exclusive, distinct=True
             )
-        if type == "node":
-            return self._nodes(count, children, scope, exclusive)
+        if type in (NODE, STORAGE_NODE):
+            return self._nodes(type, count, children, scope, exclusive)
         if type in ("core", "gpu", "ssd"):
             return self._leaf(type, count, scope)
         raise RequestError(f"resource type {type!r} is not supported")
@@ -376,12 +384,16 @@ class _Matcher:
         pool = self._pool
         return (node for node in nodes if pool.is_open(node) and self._usable(node))
 
-    def _nodes(self, count: int, children: Any, scope: Scope, exclusive: bool) -> bool:
+    def _nodes(
+        self, type: str, count: int, children: Any, scope: Scope, exclusive: bool
+    ) -> bool:
         if isinstance(scope, Node):
             raise RequestError("a node within a node")
         for node in self._nodes_in(scope):
             if count == 0:
                 break
+            if node.type != type:
+                continue
             mark = len(self.taken)
             if self._node(node, children, exclusive):
                 count -= 1

@@ -122,7 +122,7 @@ class _Graph:
         if len(self._held[node.rank].get("core", [])) == node.cores:
             more["exclusive"] = True
         names, id = _names(node)
-        self._add("node", vertex, id, node.rank, path, **names, **more)
+        self._add(node.type, vertex, id, node.rank, path, **names, **more)
         self._edge(parent, vertex)
 
     def _add(

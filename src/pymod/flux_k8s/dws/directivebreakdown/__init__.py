@@ -41,6 +41,7 @@ from flux_k8s.dws.directivebreakdown.compute import (
 )
 from flux_k8s.dws.directivebreakdown.resources import (
     apply_breakdowns,
+    asks_for_rabbits,
     below_chassis,
     check_size,
     requested_chassis,
@@ -59,6 +60,7 @@ __all__ = [
     "Location",
     "Reference",
     "apply_breakdowns",
+    "asks_for_rabbits",
     "beyond_shares",
     "build_allocation_sets",
     "build_servers",

@@ -5,6 +5,10 @@
 Seed 001, "Proposal": each node that the job asks for becomes a slot labelled
 ``rabbit`` that holds the node and so many ``ssd`` (1 GiB each), and the
 scheduler takes both from the same chassis.
+
+A job may ask for the node of a Rabbit itself (``storage_node``) beside its nodes.
+Fluxion takes no slot beside other resources, and flux-shell no slot around a
+``storage_node``: there the ``ssd`` stand beside both, with the label ``rabbit``.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
 from flux_k8s.rfc.count import parse as parse_count
-from flux_k8s.rfc.jgf import CHASSIS
+from flux_k8s.rfc.jgf import CHASSIS, NODE, SSD, STORAGE_NODE
 
 SLOT_LABEL = "rabbit"
+"""The label of a vertex that was added for the job's storage."""
 
 MAX_RESOURCE_DEPTH = 32
 """More levels of resources than this in a request are taken for a mistake."""
@@ -56,6 +61,8 @@ def apply_breakdowns(
         return [reader.value for reader in bare]
     for reader in bare:
         _refuse_slot_around_node(reader)
+        if reader.string("type") == STORAGE_NODE:
+            raise reader.bad("type", f"a {STORAGE_NODE} below a {CHASSIS}, with nodes")
     nodes = [found for reader in bare for found in _nodes(reader)]
     if not nodes:
         raise AllocationError(
@@ -85,6 +92,22 @@ def requested_nodes(
     )
 
 
+def asks_for_rabbits(
+    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
+) -> bool:
+    """Whether a jobspec's ``resources`` ask for nodes of Rabbits (``storage_node``).
+
+    Raises:
+        BadObject: as :func:`requested_nodes`.
+    """
+
+    def at_or_below(vertex: Reader) -> bool:
+        children = vertex.optional_objects("with")
+        return vertex.string("type") == STORAGE_NODE or any(map(at_or_below, children))
+
+    return any(map(at_or_below, _without_any_storage(resources, name)))
+
+
 def requested_chassis(
     resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
 ) -> Optional[int]:
@@ -103,7 +126,7 @@ def requested_chassis(
             return None  # it comes with all nodes below it
         chassis = found[0].integer("count", minimum=1)
         found = found[0].optional_objects("with")
-    fixed = len(found) == 1 and found[0].string("type") == "node"
+    fixed = len(found) == 1 and found[0].string("type") == NODE
     return chassis if fixed and is_integer(found[0].value.get("count")) else None
 
 
@@ -129,7 +152,7 @@ def _count_in_node(vertex: Reader, above: int, found: Counter[str]) -> None:
     if above:
         found[type] += count
     for child in vertex.optional_objects("with"):
-        _count_in_node(child, 1 if type == "node" else count, found)
+        _count_in_node(child, 1 if type == NODE else count, found)
 
 
 def below_chassis(resources: Sequence[Mapping[str, Any]], chassis: int) -> list[Json]:
@@ -183,7 +206,7 @@ def _nodes(vertex: Reader, above: int = 1) -> list[int]:
     is the product of the counts of the vertices above it."""
     count = parse_count(vertex).least
     type = vertex.string("type")
-    if type == "node":
+    if type == NODE:
         if above * count > NODES:
             raise vertex.bad("count", f"a request for at most {NODES} nodes")
         return [above * count]
@@ -198,27 +221,40 @@ def _refuse_slot_around_node(vertex: Reader) -> None:
     type = vertex.string("type")
     if type == "slot" and _nodes(vertex):
         raise vertex.bad("type", "no slot around a node, for a job with storage")
-    if type != "node":
+    if type != NODE:
         for child in vertex.optional_objects("with"):
             _refuse_slot_around_node(child)
 
 
 def _with_storage(vertex: Reader, ssd: int) -> Json:
     """The vertex, with the ``node`` at or below it turned into a slot."""
-    if vertex.string("type") == "node":
+    if vertex.string("type") == NODE:
         return {
             "type": "slot",
             "count": vertex.value["count"],
             "label": SLOT_LABEL,
             "with": [
                 {**vertex.value, "count": 1},
-                {"type": "ssd", "count": ssd, "exclusive": True},
+                {"type": SSD, "count": ssd, "exclusive": True},
             ],
         }
     if not vertex.has("with"):
         return dict(vertex.value)
-    children = [_with_storage(child, ssd) for child in vertex.objects("with")]
+    below = vertex.objects("with")
+    if any(child.string("type") == STORAGE_NODE for child in below):
+        children = [added for child in below for added in _beside_rabbit(child, ssd)]
+    else:
+        children = [_with_storage(child, ssd) for child in below]
     return {**vertex.value, "with": children}
+
+
+def _beside_rabbit(vertex: Reader, ssd: int) -> list[Json]:
+    """A vertex beside a ``storage_node``, and the storage of the nodes if it is one."""
+    if vertex.string("type") != NODE:
+        return [_with_storage(vertex, ssd)]
+    count = ssd * vertex.integer("count", minimum=1)
+    storage = {"type": SSD, "count": count, "exclusive": True, "label": SLOT_LABEL}
+    return [dict(vertex.value), storage]
 
 
 def _without_any_storage(
@@ -237,10 +273,16 @@ def _without_storage(vertex: Reader) -> Json:
     types = [child.string("type") for child in children]
     if (
         vertex.value.get("label") == SLOT_LABEL
-        and types == ["node", "ssd"]
+        and types == [NODE, SSD]
         and children[0].value.get("count") == 1
     ):
         return {**children[0].value, "count": vertex.value.get("count")}
     if not children:
         return dict(vertex.value)
-    return {**vertex.value, "with": [_without_storage(child) for child in children]}
+    left = [child for child in children if not _is_added(child)]
+    return {**vertex.value, "with": [_without_storage(child) for child in left]}
+
+
+def _is_added(vertex: Reader) -> bool:
+    """Whether :func:`_beside_rabbit` has added this vertex."""
+    return (vertex.value.get("type"), vertex.value.get("label")) == (SSD, SLOT_LABEL)
