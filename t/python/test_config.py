@@ -41,6 +41,8 @@ def test_all_keys_of_the_design_are_read() -> None:
             "drain_compute_nodes": False,
             "soft_drain": False,
             "save_datamovements": 5,
+            "user_workflows": 0,
+            "user_directives_limit": 4096,
             "restrict_persistent_creation": False,
             "policy": {"maximums": {"xfs": 100, "lustre": 1024}},
             "presets": {"small": PRESET, "both": [PRESET, "#DW persistentdw name=x"]},
@@ -54,6 +56,7 @@ def test_all_keys_of_the_design_are_read() -> None:
     assert config.prerun_timeout == 61.5
     assert config.stall_timeout == 64
     assert config.keep_failed == 7200
+    assert (config.user_workflows, config.user_directives_limit) == (0, 4096)
     assert Config.parse({"keep_failed": 0}).keep_failed is None
     assert config.keeps_mounted and not Config().keeps_mounted
     assert Config.parse({"stall_timeout": 0}).stall_timeout is None
@@ -98,6 +101,8 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"nnf_api_version": "g/v1"}, 'nnf_api_version: is "g/v1", expected a version'),
         ({"soft_drain": "no"}, 'rabbit.soft_drain: is "no", expected true or false'),
         ({"save_datamovements": 1.5}, "rabbit.save_datamovements: is 1.5, expected an"),
+        ({"user_workflows": -1}, "rabbit.user_workflows: is -1, expected an integer"),
+        ({"user_directives_limit": "1M"}, 'limit: is "1M", expected an integer, 0'),
         ({"policy": {"maximum": {}}}, "rabbit.policy.maximum: unknown key, did you"),
         ({"policy": {"maximums": {"zfs": 1}}}, "rabbit.policy.maximums.zfs: unknown"),
         ({"policy": 3}, "rabbit.policy: is 3, expected a table"),

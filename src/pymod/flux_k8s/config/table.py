@@ -101,6 +101,12 @@ class Config:
     """The same for the jobs of one user."""
     stage_timeout: Optional[float] = 86400.0
     """The longest time for which data that was copied in waits for nodes."""
+    user_workflows: int = 200
+    """The most Workflows of one user that DWS has to plan, or to tear down for jobs
+    that never had nodes; 0 for no limit."""
+    user_directives_limit: int = 2**20
+    """The most bytes of the directives of all active jobs of one user; 0 for no
+    limit."""
     maximums: Mapping[str, float] = field(default_factory=dict)
     """By file system type, the GiB per node that a job may request."""
     presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -362,6 +368,8 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "stage_limit": _per_cent,
         "stage_user_limit": _per_cent,
         "stage_timeout": _duration,
+        "user_workflows": _count,
+        "user_directives_limit": _count,
         "presets": _presets,
         "dws_api_version": _version,
         "nnf_api_version": _version,

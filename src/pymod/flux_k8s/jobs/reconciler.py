@@ -21,6 +21,7 @@ from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.step import DrainMounted, Fail, Forget, Lookup, Step, Wait
 from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.userturns import UserTurns
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
 from flux_k8s.ports import Flux
@@ -49,6 +50,7 @@ class Reconciler:
         self._jobs = jobs
         self._steps = steps
         self._staging = steps.staging
+        self._turns = UserTurns(settings, jobs.ask)
         self._outage = outage
         self._reporter = reporter
         self._jobs_changed = jobs_changed
@@ -76,6 +78,7 @@ class Reconciler:
         """Something that was done for a job raised an exception."""
         text = f"{f58(jobid)}: internal error: {describe(error)}"
         self._flux.log(syslog.LOG_CRIT, text)
+        self._turns.forget(jobid)
         job = self._jobs.get(jobid)
         if job is not None and not self._jobs.stopped:
             self._jobs.broke(job, job.faults.handle(job.info, error, self._flux))
@@ -103,7 +106,8 @@ class Reconciler:
 
     def _next_step(self, job: Job) -> Step:
         self._staging.update(job.info)
-        return next_step(job.info, self._flux.now(), self._settings.config)
+        step = next_step(job.info, self._flux.now(), self._settings.config)
+        return self._turns.decide(job.info, step)
 
     def _wait(self, job: Job, step: Wait) -> Optional[float]:
         """Seconds until a step of the job, or a report about it, may be due; None if
@@ -115,6 +119,7 @@ class Reconciler:
 
     def _forget(self, job: Job) -> None:
         self._steps.forget(job.info)
+        self._turns.forget(job.info.jobid)
         self._jobs.remove(job)
         self._jobs_changed()
 

@@ -129,6 +129,7 @@ class Reporter:
     def report_state(self, info: WorkflowInfo, progress: Progress) -> Optional[float]:
         """Remove a job's memo, or post one with the message of DWS about a state that
         takes long: copying much data may take long, and so may a state that never ends.
+        A job without a Workflow may wait for others of its user.
 
         Returns:
             When (UNIX time) the state will have taken long; None if no memo is due.
@@ -142,7 +143,7 @@ class Reporter:
         if self._outage.reason is not None:
             return None
         if view is None or progress.state is None:
-            self._memo(info, progress, None)
+            self._memo(info, progress, info.bound or None)
             return None
         state, since = progress.state
         due = since + DWS_PATIENCE

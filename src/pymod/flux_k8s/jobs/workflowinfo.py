@@ -108,6 +108,8 @@ class WorkflowInfo:
         unsaved: as in the last view of the Workflow, which may be gone.
         uncertain: the Workflow, which was not seen, may be there: a request to create
             it got no answer, or it was there when an earlier service was.
+        bound: for which jobs of its user the job waits before it gets a Workflow, or
+            ""; :mod:`flux_k8s.jobs.userturns` writes this.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
         warned: the job has a warning that Teardown makes no progress.
@@ -182,6 +184,7 @@ class WorkflowInfo:
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
     uncertain: bool = False
+    bound: str = ""
     failure: Optional[str] = None
     failed: bool = False
     warned: bool = False
