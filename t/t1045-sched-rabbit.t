@@ -150,7 +150,7 @@ test_expect_success 'a job that can never run is denied with the reason' '
     denied $(flux submit -N9 true) "unsatisfiable: it needs 9 times a whole node with 1 core, and there is room for 8" &&
     denied $(flux submit -N3 --requires=fast true) "room for 2 on the 2 nodes that its constraints allow" &&
     denied $(flux submit -n1 -c5 true) "needs 1 times a slot with 5 cores" &&
-    denied $(job_submit -N9 true) "unsatisfiable: it needs 9 times a whole node with 1 core and 11 GiB of storage below one Rabbit, and there is room for 8"
+    denied $(job_submit -N3 --requires=fast true) "unsatisfiable: it needs 3 times a whole node with 1 core and 11 GiB of storage below one Rabbit, and there is room for 2"
 '
 test_expect_success 'feasibility.check says so before a job is submitted' '
     flux submit --dry-run -N9 true >job.json &&

@@ -57,7 +57,7 @@ test_expect_success 'a job that needs more nodes than the mapping has is refused
     id=$(job_submit -N5 hostname) &&
     wait_event $id clean &&
     ! has_event $id alloc &&
-    job_exception $id alloc unsatisfiable
+    job_exception $id dws "asks for 5 nodes, and 4 are below Rabbits"
 '
 test_expect_success 'jobs wait while the mapped Rabbit is full' '
     first=$(DW="#DW jobdw type=xfs capacity=900GiB name=p1" job_submit -N1 \

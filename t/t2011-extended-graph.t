@@ -64,7 +64,7 @@ test_expect_success 'jobs with storage get nodes below both Rabbits' '
     test "$(flux getrabbit -j $id)" = "rabbit-[01-02]" &&
     id=$(job_submit -N9 true) &&
     wait_event $id clean &&
-    job_exception $id alloc unsatisfiable
+    job_exception $id dws "asks for 9 nodes, and 8 are below Rabbits"
 '
 test_expect_success 'a Rabbit that is full has a job wait' '
     DW="#DW jobdw type=xfs capacity=900GiB name=p1" &&

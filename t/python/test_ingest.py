@@ -150,8 +150,9 @@ def test_a_flux_without_a_rabbit_table_checks_nothing() -> None:
 
 
 def write_mapping(path: Path, capacity: int) -> None:
-    rabbits = {"r1": {"capacity": capacity, "hostlist": "h1"}}
-    path.write_text(json.dumps({"computes": {"h1": "r1"}, "rabbits": rabbits}))
+    rabbits = {"r1": {"capacity": capacity, "hostlist": "h[1-2]"}}
+    computes = {"h1": "r1", "h2": "r1"}
+    path.write_text(json.dumps({"computes": computes, "rabbits": rabbits}))
 
 
 def test_the_mapping_is_read_again_when_it_has_changed(tmp_path: Path) -> None:

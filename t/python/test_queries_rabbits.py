@@ -87,6 +87,7 @@ RABBIT = {
     "withheld": (int,),
     "ssd_size": (int,),
     "ssds": (int,),
+    "ssds_withheld": (int,),
     "ssds_free": (int,),
     "nodes": (str,),
     "broken": (str,),

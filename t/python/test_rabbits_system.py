@@ -18,7 +18,6 @@ from flux_k8s.ports import SERVERS, STORAGE, Json
 from flux_k8s.rfc import rset
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.flux.scheduler import UNSATISFIABLE
 from rabbitsim.system import VirtualSystem
 from support.rabbits import (
     DESTROY,
@@ -131,8 +130,19 @@ def test_a_job_that_a_rabbit_has_too_little_for_waits_for_another_one_s_end() ->
             "each node needs 101 GiB on its Rabbit, but the largest Rabbit has 64 GiB "
             "for jobs",
         ),
-        (40, 3, UNSATISFIABLE),
-        (1, 5, UNSATISFIABLE),
+        (
+            40,
+            3,
+            "the job asks for 3 nodes with 41 GiB each, and the Rabbits have room for"
+            " 2",
+        ),
+        (
+            32,
+            4,
+            "the job asks for 4 nodes with 33 GiB each, and the Rabbits have"
+            " room for 2",
+        ),
+        (1, 5, "the job asks for 5 nodes, and 4 are below Rabbits"),
     ],
 )
 def test_a_request_for_more_storage_than_there_is_is_refused(
@@ -144,6 +154,41 @@ def test_a_request_for_more_storage_than_there_is_is_refused(
     (exception,) = exceptions(system, jobid)
     assert exception["note"] == note
     assert "alloc" not in names(system, jobid)
+
+
+def test_lustre_larger_than_a_rabbit_is_refused_where_its_node_is_alone() -> None:
+    """The scheduler takes all of it from the Rabbit of the node."""
+    system = small()
+    lustre = storage_of(70).replace("xfs", "lustre")
+    alone, two = submit(system, lustre, 1), submit(system, lustre, 3)
+    settle(system)
+    (exception,) = exceptions(system, alone)
+    assert "on its Rabbit, but the largest Rabbit has 64 GiB" in exception["note"]
+    assert names(system, two) == LIFE
+
+
+def test_more_nodes_below_each_of_some_rabbits_than_have_room_are_refused() -> None:
+    system = small()
+    spec = jobspec(storage_of(40))
+    (node,) = spec["resources"]
+    below = [{**node, "count": 2}]
+    spec["resources"] = [{"type": "chassis", "count": 1, "with": below}]
+    jobid = system.instance.submit(spec)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        "the job asks for 2 nodes with 41 GiB each below each of 1 Rabbits, and 0 have"
+        " room for them"
+    )
+
+
+def test_a_job_that_uses_storage_may_have_no_more_nodes_than_there_are() -> None:
+    system = small()
+    finish(system, PERSISTENT.replace("xfs", "lustre"))
+    jobid = submit(system, "#DW persistentdw name=keep", 5)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == "the job asks for 5 nodes, and Flux has 4"
 
 
 # A Rabbit

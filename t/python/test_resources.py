@@ -16,13 +16,12 @@ from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     Reference,
     apply_breakdowns,
-    check_size,
     requested_nodes,
+    share_of_node,
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.mapping import assemble
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.ports import Json
 
@@ -178,20 +177,12 @@ def test_persistent_storage_needs_room_as_well() -> None:
     assert ssd_of(apply_breakdowns([persistent], [node(2)])) == 10
 
 
-@pytest.mark.parametrize("sizes", [[], [0], [10 * GIB, 0]])
-def test_a_mapping_without_all_sizes_refuses_nothing(
-    sizes: list[int],
-) -> None:
-    names = {f"rabbit{number}": size for number, size in enumerate(sizes)}
-    mapping = assemble({name: () for name in names}, names)
-    check_size([breakdown(per_compute(20 * GIB))], mapping)
-
-
-def test_a_node_needs_no_more_than_the_largest_rabbit_has() -> None:
-    mapping = assemble({"a": (), "b": ()}, {"a": 10 * GIB, "b": 20 * GIB})
-    check_size([breakdown(per_compute(20 * GIB))], mapping)
-    with pytest.raises(AllocationError, match="needs 21 GiB .* has 20 GiB for jobs"):
-        check_size([breakdown(per_compute(20 * GIB + 1))], mapping)
+def test_the_share_of_a_node_has_what_may_go_anywhere_where_a_scheduler_gives_it() -> (
+    None
+):
+    breakdowns = [breakdown(per_compute(2 * GIB), across(10 * GIB))]
+    assert share_of_node(breakdowns, 4) == 5 * GIB
+    assert share_of_node(breakdowns, 4, scheduler=False) == 2 * GIB
 
 
 def test_a_node_below_a_chassis_becomes_a_slot_there() -> None:

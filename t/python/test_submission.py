@@ -262,13 +262,13 @@ def test_directives_beyond_the_limits_of_the_site_are_refused_at_submission() ->
     ],
 )
 def test_more_than_all_rabbits_have_is_refused(dw: Any, asks: str) -> None:
-    hosts = {"r1": ["h1"], "r2": ["h2"]}
+    hosts = {"r1": ["h1", "h2"], "r2": ["h3", "h4"]}
     half = 50 * 2**30
     error = refusal(dw, mapping=assemble(hosts, {"r1": half, "r2": half}))
     expected = f"asks for {asks}; all Rabbits together have 100 GiB"
     assert error.problem == expected
     check(dw, mapping=assemble(hosts, {"r1": half, "r2": 0}))
-    check(dw, mapping=assemble(hosts, {"r1": half, "r2": half + 2**33}))
+    check(dw, mapping=assemble(hosts, dict.fromkeys(hosts, half + 2**33)))
 
 
 @pytest.mark.parametrize(
@@ -289,10 +289,27 @@ def test_more_on_a_node_than_the_largest_rabbit_has_is_refused(
         f"each node needs {needs} GiB on its Rabbit, but the largest Rabbit has 58 GiB"
         " for jobs"
     )
-    check(dw, mapping=assemble(hosts, {**sizes, "r1": 61 * 2**30}))
+    check(dw, mapping=assemble(hosts, dict.fromkeys(hosts, 61 * 2**30)))
     check(dw, mapping=assemble(hosts, {**sizes, "r1": 0}))
     shared = XFS.replace("xfs", "lustre").replace("10GiB", "61GiB")
     check(shared, mapping=assemble(hosts, sizes))
+
+
+def test_more_nodes_than_have_room_on_their_rabbits_are_refused() -> None:
+    uneven = assemble(HOSTS, {"r0": 770 * 2**30, "r1": 275 * 2**30})
+    error = refusal(XFS.replace("10GiB", "260GiB"), mapping=uneven)
+    assert word(error) == "260GiB" and error.problem == (
+        "the job asks for 4 nodes with 260 GiB each, and the Rabbits have room for 3"
+    )
+    check(XFS.replace("10GiB", "256GiB"), mapping=uneven)
+    check(XFS.replace("xfs", "lustre").replace("10GiB", "750GiB"), mapping=uneven)
+
+
+def test_more_nodes_than_are_below_rabbits_are_refused() -> None:
+    few = assemble({"r0": ["n0"], "r1": ["n1"]}, {"r0": 2**40, "r1": 2**40})
+    error = refusal(XFS, mapping=few)
+    assert error.problem == "the job asks for 4 nodes, and 2 are below Rabbits"
+    check(XFS.replace("xfs", "lustre"), mapping=few)  # others may use the network
 
 
 def test_persistent_storage_is_not_for_guests_where_the_site_says_so() -> None:
@@ -440,7 +457,7 @@ def test_more_than_jobs_without_nodes_may_have_is_refused() -> None:
 def test_a_shape_that_no_rabbits_fit_is_refused() -> None:
     all_of_it = {"stage_limit": 100, "stage_user_limit": 100}
     uneven = assemble(HOSTS, {"r0": 2**40, "r1": 2**38})
-    dw = [XFS.replace("10GiB", "300GiB"), COPY_IN]
+    dw = [XFS.replace("xfs capacity=10GiB", "lustre capacity=1200GiB"), COPY_IN]
     error = refusal(dw, all_of_it, mapping=uneven, dw_stage="ahead")
     assert "no Rabbits have room for 4 nodes of 300 GiB each" in str(error)
 

@@ -25,9 +25,10 @@ from typing import Any, Optional, Sequence
 
 from flux_k8s.config.stagepolicy import check_stages_ahead
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import requested_nodes
+from flux_k8s.dws.directivebreakdown import requested_chassis, requested_nodes
 from flux_k8s.dws.directives import GIB, SHARED_TYPES, Directive
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.room import rooms_of, why_never
 from flux_k8s.dws.storagerequest import (
     AHEAD,
     RELEASES,
@@ -118,19 +119,20 @@ def _check_maximum(
 
 
 def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
-    """Refuse a request for more storage than all Rabbits have, or for more on each node
-    than the largest one. No job is refused where the mapping lacks the capacity of a
-    Rabbit.
+    """Refuse a request for more storage than all Rabbits have, or for storage of each
+    node that they could not give if no other job ran. No job is refused where the
+    mapping lacks the capacity of a Rabbit.
 
     Raises:
         DirectiveError: names the directive with which the job exceeds it.
         BadObject: the job's ``resources`` are not as RFC 14 says.
     """
-    capacities = [mapping.capacity(rabbit) for rabbit in mapping.rabbits]
-    if not capacities or not all(capacities):
+    rooms = rooms_of(mapping)
+    if not rooms:
         return
-    machine = sum(capacities)
+    machine = sum(room.units for room in rooms)
     nodes = max(requested_nodes(request.resources), 1)
+    chassis = requested_chassis(request.resources) or 0
     asked = on_node = 0
     for directive in request.directives:
         shared = directive.arguments.get("type") in SHARED_TYPES
@@ -146,7 +148,7 @@ def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
                 f"asks for {share}; all Rabbits together have {machine / GIB:.9g} GiB",
             )
         on_node += 0 if shared else directive.capacity
-        problem = mapping.too_large(on_node)
+        problem = on_node and why_never(nodes, on_node, rooms, chassis)
         if problem:
             raise directive.wrong_value("capacity", problem)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Collection, Iterable, Mapping, Optional, Sequence
 
-from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import hostlist
@@ -80,19 +79,6 @@ class RabbitMapping:
         """The size of a Rabbit's storage in bytes: its capacity, and the bytes that
         storage of the system uses."""
         return self.capacity(rabbit) + self._system.get(rabbit, 0)
-
-    def too_large(self, size: int) -> str:
-        """Why no Rabbit can take so many bytes for one node; empty if one can, or if
-        the mapping lacks the capacity of a Rabbit."""
-        capacities = [self.capacity(rabbit) for rabbit in self.rabbits]
-        needed = -(-size // GIB)
-        largest = max(capacities, default=0) // GIB
-        if not all(capacities) or not capacities or needed <= largest:
-            return ""
-        return (
-            f"each node needs {needed} GiB on its Rabbit, but the largest Rabbit has"
-            f" {largest} GiB for jobs"
-        )
 
     def to_json(self) -> dict[str, Any]:
         """The contents of a rabbitmapping file."""

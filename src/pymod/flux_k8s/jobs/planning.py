@@ -22,7 +22,6 @@ from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Reference,
-    asks_for_rabbits,
     check_storage_of_nodes,
     existing_servers,
     job_allocation,
@@ -32,7 +31,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
-from flux_k8s.jobs.machine import FreeStorage, Rabbits
+from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.proposal import Proposal, not_serving, propose
 from flux_k8s.jobs.storagechooser import Choice, JobPlacement, StorageChooser
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -61,32 +60,26 @@ class Planner:
     Its coroutines raise KubeError when a request to Kubernetes fails,
     StorageUnavailable when storage is in use or broken, and NotReady when DWS is not
     ready. In these cases the caller tries again. Any other DWSError is lasting.
-
-    Args:
-        constraint: returns the constraint that every job with Rabbit storage gets, for
-            one that asks for nodes of Rabbits, or not.
     """
 
     def __init__(
         self,
         kube: Kube,
         settings: Settings,
-        rabbits: Rabbits,
-        free_storage: FreeStorage,
-        constraint: Callable[[bool], Json],
+        machine: Machine,
         clock: Clock,
     ) -> None:
         self._calls = KubeCalls(kube)
         self._reader = BreakdownReader(kube)
         self._settings = settings
-        self._rabbits = rabbits
-        self._free_storage = free_storage
-        self._constraint = constraint
+        self._machine = machine
+        self._rabbits = machine.rabbits
+        self._free_storage = machine.free_storage
         self._clock = clock
         self._waiting: dict[int, float] = {}
         self._shares: dict[int, Counter[str]] = {}
         self._unplaced_shares: Counter[str] = Counter()
-        self._chooser = StorageChooser(settings, rabbits, clock.now)
+        self._chooser = StorageChooser(settings, machine.rabbits, clock.now)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
         """Read the job's DirectiveBreakdowns."""
@@ -144,9 +137,8 @@ class Planner:
             info.request.resources,
             breakdowns,
             servers,
-            self._rabbits,
+            self._machine,
             self._settings,
-            self._constraint(asks_for_rabbits(info.request.resources)),
         )
 
     async def place(self, info: WorkflowInfo) -> JobPlacement:

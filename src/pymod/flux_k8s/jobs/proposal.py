@@ -23,17 +23,20 @@ from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     Reference,
     apply_breakdowns,
+    asks_for_rabbits,
     check_enough,
-    check_size,
     labelled_hosts,
     near_hosts,
+    requested_chassis,
     requested_nodes,
     required_daemons,
+    share_of_node,
     wished_hosts,
 )
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.room import why_never
 from flux_k8s.errors import AllocationError, StorageUnavailable
-from flux_k8s.jobs.machine import Rabbits
+from flux_k8s.jobs.machine import Machine
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, only_hosts
@@ -54,9 +57,8 @@ def propose(
     resources: Sequence[Any],
     breakdowns: Sequence[Breakdown],
     servers: Mapping[Reference, Json],
-    rabbits: Rabbits,
+    machine: Machine,
     settings: Settings,
-    constraint: Json,
 ) -> Proposal:
     """Add a job's storage to its request.
 
@@ -64,26 +66,50 @@ def propose(
         resources: ``resources`` of the jobspec.
         servers: those that :func:`~flux_k8s.dws.directivebreakdown.existing_servers`
             names.
-        constraint: the constraint of every job with Rabbit storage.
 
     Raises:
         DWSError: the job cannot have its storage.
         StorageUnavailable: the job cannot have its storage yet.
     """
     required_daemons(breakdowns, settings.config.daemons)
+    rabbits = machine.rabbits
     if settings.scheduler:
-        check_size(breakdowns, settings.mapping)
         resources = apply_breakdowns(breakdowns, resources)
     nodes, mapping = requested_nodes(resources), settings.mapping
     labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)
     near = near_hosts(breakdowns, servers, mapping, nodes)
     hosts = labelled if near is None else _both(near, labelled, nodes)
+    _check_fits(breakdowns, resources, hosts, machine, settings)
     if hosts is not None:
         hosts = _serving(hosts, rabbits.broken, mapping, nodes)
     wished = wished_hosts(breakdowns, servers, mapping)
     hosts = _wished(hosts, wished, rabbits.broken, mapping, nodes)
     where = None if hosts is None else only_hosts(hosts)
+    constraint = machine.constraint(asks_for_rabbits(resources))
     return Proposal(list(resources), conjunction(constraint, where))
+
+
+def _check_fits(
+    breakdowns: Sequence[Breakdown],
+    resources: Sequence[Any],
+    hosts: Hosts,
+    machine: Machine,
+    settings: Settings,
+) -> None:
+    """Refuse a job that would not fit if no other job ran: a scheduler would deny it
+    without a reason.
+
+    Raises:
+        AllocationError: has the reason.
+    """
+    nodes = requested_nodes(resources)
+    share = share_of_node(breakdowns, nodes, settings.scheduler)
+    chassis = requested_chassis(resources) or 0
+    problem = share and why_never(nodes, share, machine.rooms(hosts), chassis)
+    if not problem and nodes > machine.most_nodes:
+        problem = f"the job asks for {nodes} nodes, and Flux has {machine.most_nodes}"
+    if problem:
+        raise AllocationError(problem)
 
 
 def _both(near: frozenset[str], labelled: Hosts, nodes: int) -> frozenset[str]:

@@ -118,14 +118,7 @@ class Steps:
         self._records = records
         self._stalls = stalls
         self._tokens = Tokens(flux, kube)
-        self._planner = Planner(
-            kube,
-            settings,
-            machine.rabbits,
-            machine.free_storage,
-            machine.constraint,
-            flux,
-        )
+        self._planner = Planner(kube, settings, machine, flux)
         self._machine = machine
         self._free_storage = machine.free_storage
         self._system_status = machine.system_status

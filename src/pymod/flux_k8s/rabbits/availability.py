@@ -33,6 +33,8 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
 from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.room import Room
+from flux_k8s.limits import NODES
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.fences import Fences
@@ -232,6 +234,35 @@ class Availability:
         properties = exclude_properties(names)
         return conjunction(properties, exclude_hosts(hosts)) if hosts else properties
 
+    def rooms(self, allowed: Optional[AbstractSet[str]] = None) -> Iterator[Room]:
+        """What each Rabbit could give to a job; nothing if the mapping lacks the size
+        of one.
+
+        Args:
+            allowed: the nodes that the job may have; None for all.
+        """
+        mapping, states = self._settings.mapping, self.nodes.states
+        if len(self.free_storage.sizes) < len(mapping.rabbits):
+            return
+        for rabbit in mapping.rabbits:
+            nodes = sum(
+                (states is None or states.has(host))
+                and (allowed is None or host in allowed)
+                for host in mapping.hosts_of(rabbit)
+            )
+            if self._settings.scheduler:
+                ssds = self._ssds_of(rabbit)
+                yield Room(nodes, ssds.count + ssds.withheld, ssds.size * GIB)
+            else:
+                yield Room(nodes, mapping.capacity(rabbit))
+
+    @property
+    def most_nodes(self) -> int:
+        """The nodes that are no Rabbits; as many as a job may ask for as long as they
+        are not known."""
+        states = self.nodes.states
+        return NODES if states is None else len(states.hosts) - len(self._rabbit_nodes)
+
     def may_write(self, host: str) -> bool:
         """Whether a node could write to Rabbit storage that it has mounted: unless its
         broker is gone, and its Rabbit shows its link as Offline, or it is fenced."""
@@ -301,7 +332,11 @@ class Availability:
         """The ``ssd`` of a Rabbit that jobs may have. If the scheduler gives none, each
         GiB counts as one."""
         found = self._fluxion.ssds_of(rabbit) if self._settings.scheduler else None
-        return found or Ssds(1, self.free_storage.capacity(rabbit) // GIB)
+        if found is not None:
+            return found
+        count = self.free_storage.capacity(rabbit) // GIB
+        whole = self._settings.mapping.capacity(rabbit) // GIB
+        return Ssds(1, count, max(0, whole - count))
 
     async def disable(self, names: Iterable[str], by: str, reason: str) -> None:
         """Take Rabbits out of service for jobs. The watch of the Storages shows it.

@@ -25,10 +25,12 @@ class Ssds:
     Attributes:
         size: GiB of each. A job gets an ``ssd`` as a whole.
         count: how many there are.
+        withheld: how many more there would be without storage that no job has.
     """
 
     size: int
     count: int
+    withheld: int = 0
 
 
 @dataclass(frozen=True)

@@ -486,7 +486,8 @@ class FluxionState:
         size = self._ssd_size(rabbit, chassis) if chassis and chassis.ssds else 0
         if chassis is None or not size:
             return None
-        return Ssds(size, max(0, chassis.ssds - self._ssds_needed(rabbit, chassis)))
+        withheld = min(chassis.ssds, self._ssds_needed(rabbit, chassis))
+        return Ssds(size, chassis.ssds - withheld, withheld)
 
     def _ssd_size(self, rabbit: str, chassis: Chassis) -> int:
         """GiB of each ``ssd``, as ``flux dws2jgf`` cuts a Rabbit."""

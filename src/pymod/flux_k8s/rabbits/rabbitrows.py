@@ -48,6 +48,7 @@ def rabbit_rows(
             "withheld": unscheduled.get(name, 0),
             "ssd_size": ssds.size,
             "ssds": ssds.count,
+            "ssds_withheld": ssds.withheld,
             "nodes": hostlist.encode(mapping.hosts_of(name)),
             "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
             "disabled": None

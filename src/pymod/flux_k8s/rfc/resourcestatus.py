@@ -54,6 +54,10 @@ class NodeStates:
             )
         )
 
+    def has(self, host: str) -> bool:
+        """Whether there is such a node."""
+        return host in self._number_of
+
     def matching(self, constraint: Constraint) -> frozenset[str]:
         """The nodes that satisfy a constraint."""
         everything = (1 << len(self.hosts)) - 1

@@ -43,10 +43,10 @@ from flux_k8s.dws.directivebreakdown.resources import (
     apply_breakdowns,
     asks_for_rabbits,
     below_chassis,
-    check_size,
     requested_chassis,
     requested_nodes,
     requested_per_node,
+    share_of_node,
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.servers import build_allocation_sets, build_servers
@@ -66,7 +66,6 @@ __all__ = [
     "build_servers",
     "check_enough",
     "check_locations",
-    "check_size",
     "check_storage_of_nodes",
     "colocation_annotations",
     "existing_servers",
@@ -80,6 +79,7 @@ __all__ = [
     "requested_nodes",
     "requested_per_node",
     "required_daemons",
+    "share_of_node",
     "ssd_per_node",
     "wished_hosts",
     "with_network_access",

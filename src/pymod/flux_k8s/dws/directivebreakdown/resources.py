@@ -18,7 +18,6 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.limits import NODES
@@ -181,24 +180,24 @@ def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
     return -(-share // GIB)
 
 
-def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
-    """Refuse a job whose nodes each need more of their own Rabbit than any Rabbit has:
-    a scheduler would deny it without a reason. Storage that may go anywhere does not
-    count, and neither does storage of which each server gets a part. No job is refused
-    where the mapping lacks the size of a Rabbit.
+def share_of_node(
+    breakdowns: Iterable[Breakdown], nodes: int, scheduler: bool = True
+) -> int:
+    """The bytes that each of a job's nodes must have on its own Rabbit.
 
-    Raises:
-        AllocationError: names both sizes.
+    Args:
+        scheduler: the scheduler takes the storage of a node from its Rabbit, wherever
+            DWS would let it be.
     """
-    share = sum(
+    breakdowns = tuple(breakdowns)
+    if scheduler:
+        return ssd_per_node(breakdowns, nodes) * GIB if nodes else 0
+    return sum(
         entry.minimum_capacity
         for breakdown in breakdowns
         for entry in breakdown.allocation_sets
         if entry.strategy == PER_COMPUTE
     )
-    problem = mapping.too_large(share)
-    if problem:
-        raise AllocationError(problem)
 
 
 def _nodes(vertex: Reader, above: int = 1) -> list[int]:
