@@ -7,20 +7,34 @@ instance_start 2
 
 # A job whose task writes a checkpoint when it is to end: for two seconds, one line
 # each tenth of a second, to its storage. What it could not write is a line of "lost".
+# It does not end before there is a file "may_end".
 CHECKPOINT='trap "for i in \$(seq 20); do
         echo \$i >>\$DW_JOB_p1/checkpoint || echo \$i >>\$TRASH/lost
         sleep 0.1
     done
+    until test -e \$TRASH/may_end; do sleep 0.1; done
     touch \$TRASH/\$DW_WORKFLOW_NAME.saved
-    exit 0" TERM
+    exit 0" TERM ALRM
 while test -e "$TRASH"; do sleep 0.05; done'
 
-# Set $id to such a job, which runs.
+# usage: job_with_checkpoint [OPTION...]: set $id to such a job, which runs
 job_with_checkpoint () {
-    rm -f "$TRASH/lost"
-    id=$(job_submit sh -c "$CHECKPOINT") &&
+    rm -f "$TRASH/lost" scratch/lustre/saved
+    id=$(flux submit "$@" --setattr=system.dw="$DW
+        #DW copy_out source=\$DW_JOB_p1/checkpoint destination=/lustre/saved" \
+        sh -c "$CHECKPOINT") &&
     wait_event "$id" start &&
     sleep 0.5
+}
+
+has_exception () {
+    flux job eventlog "$1" | grep "exception type=\"$2\""
+}
+
+# usage: says_that_a_cancel JOBID WORD SENTENCE
+says_that_a_cancel () {
+    test "$(flux dws list -n -o "{id.f58} {cancel}" | grep "^$1")" = "$1 $2" &&
+    flux dws show "$1" | grep "^Cancel: *$3"
 }
 
 # usage: ends_after_checkpoint JOBID: its storage was there for all of it
@@ -28,6 +42,7 @@ ends_after_checkpoint () {
     wait_event "$1" clean &&
     test -e "$TRASH/$(workflow "$1").saved" &&
     ! test -e "$TRASH/lost" &&
+    test "$(tail -n 1 scratch/lustre/saved)" = 20 &&
     kube wait-gone "$(workflow "$1")"
 }
 
@@ -46,7 +61,10 @@ plugin_is_loaded () {
     flux jobtap list | grep dws-jobtap
 }
 
-test_expect_success 'the module is loaded' '
+touch "$TRASH/may_end"
+
+test_expect_success 'the module is loaded, and tasks have their time to end' '
+    flux module reload job-exec kill-timeout=300s &&
     module_load
 '
 test_expect_success 'a job that is cancelled writes its checkpoint' '
@@ -55,12 +73,61 @@ test_expect_success 'a job that is cancelled writes its checkpoint' '
     ends_after_checkpoint $id &&
     in_order "$(events $id)" exception finish epilog-finish:dws-epilog
 '
-test_expect_success 'a job that is cancelled twice writes its checkpoint' '
+test_expect_success 'the data of a job that is cancelled twice is copied out' '
+    rm $TRASH/may_end &&
+    job_with_checkpoint &&
+    says_that_a_cancel $id copied "the data is copied out" &&
+    job_cancel $id &&
+    wait_event $id exception &&
+    job_cancel $id &&
+    says_that_a_cancel $id copied "the data is copied out" &&
+    touch $TRASH/may_end &&
+    ends_after_checkpoint $id &&
+    ! has_exception $id dws
+'
+test_expect_success 'free does not cancel a job whose tasks are ending' '
+    job_with_checkpoint &&
+    rm $TRASH/may_end &&
+    flux dws free $id | grep "its tasks are killed" &&
+    job_cancel $id &&
+    wait_event $id exception &&
+    ! flux dws free --yes $id 2>error &&
+    grep "its tasks are still ending: a cancel changes nothing" error &&
+    touch $TRASH/may_end &&
+    ends_after_checkpoint $id
+'
+test_expect_success 'the data of a job that is cancelled after its time limit is copied out' '
+    rm $TRASH/may_end &&
+    job_with_checkpoint -t 2s &&
+    wait_event $id exception &&
+    job_cancel $id &&
+    touch $TRASH/may_end &&
+    ends_after_checkpoint $id &&
+    has_exception $id timeout
+'
+test_expect_success 'a cancel after the tasks have ended gives the data up' '
+    job_with_checkpoint &&
+    gate_shut PostRun $id &&
+    job_cancel $id &&
+    wait_event $id finish &&
+    kube wait $(workflow $id) PostRun &&
+    says_that_a_cancel $id lost "the storage is freed at once, and what is not" &&
+    job_cancel $id &&
+    wait_event $id clean &&
+    flux job eventlog $id | grep "given up in PostRun; not copied" &&
+    ! test -e scratch/lustre/saved
+'
+test_expect_success 'plugin and module may be loaded again between two cancels' '
+    rm $TRASH/may_end &&
     job_with_checkpoint &&
     job_cancel $id &&
     wait_event $id exception &&
     job_cancel $id &&
-    ends_after_checkpoint $id
+    plugin_reload &&
+    flux module reload dws scheduler=none &&
+    touch $TRASH/may_end &&
+    ends_after_checkpoint $id &&
+    ! has_exception $id dws
 '
 test_expect_success 'a cancelled job writes its checkpoint when the plugin is reloaded meanwhile' '
     job_with_checkpoint &&

@@ -42,7 +42,7 @@ MASKS = [
     (r"[▏▎▍▌▋▊▉█]+", "BAR"),
     (r"(?m)^(> |  )(\w+) +DURATION BAR$", r"\1\2 DURATION"),
     (r"(?<=\S) +", " "),
-    (r"(?m)(?<=AMOUNT AMOUNT )\d+$", "PERCENT"),
+    (r"(?m)(?<=AMOUNT AMOUNT )\d+(?= \w+$|$)", "PERCENT"),
     (r"(?m) NUMBER secs left \.\.\.$", ""),
     (r"(?m)[ \t]+$", ""),
     (r"(?m)^TIME \w+ complete\b.*\n", ""),

@@ -135,16 +135,17 @@ bool dws_job_has_tasks (struct dws_job *job)
     return (job->startable || job->started) && !job->ended;
 }
 
-/* The job's time limit does not ask for Teardown: data movement goes on. It may
- * pass until job-exec is done with the job, 'released'. A timeout after that
- * was raised by a person, and does. While tasks are 'ending', only cancel does:
- * each task that is lost raises an exception of another type.
+/* While tasks are 'ending' nothing asks for Teardown: their data is copied out
+ * when they have ended, however often the job is cancelled meanwhile, and each
+ * task that is lost raises an exception. Nor does the job's time limit, which
+ * may pass until job-exec is done with the job, 'released'. A timeout after
+ * that was raised by a person, and does.
+ *
+ * dws_job_replay() gives the same answers, by the order of the events.
  */
 static bool asks_teardown (const char *type, bool ending, bool released)
 {
-    if (ending)
-        return strcmp (type, "cancel") == 0;
-    return released || strcmp (type, "timeout") != 0;
+    return !ending && (released || strcmp (type, "timeout") != 0);
 }
 
 enum dws_demand dws_job_note_exception (struct dws_job *job,

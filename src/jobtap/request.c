@@ -253,8 +253,8 @@ static void teardown_cb (flux_future_t *f, void *arg)
     flux_future_destroy (f);
 }
 
-/* As long as the job has tasks, or dws.post_run was not answered, that comes
- * first; dws.teardown follows.
+/* As long as dws.post_run was not answered, that comes first; dws.teardown
+ * follows.
  */
 void dws_job_ask_teardown (struct dws_job *job)
 {

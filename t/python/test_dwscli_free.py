@@ -68,18 +68,35 @@ def test_a_copy_that_is_complete_is_not_lost() -> None:
 
 
 def test_tasks_that_run_are_killed_and_their_data_is_copied() -> None:
-    running = instance("PreRun", RUN, changes={"ready": True})
+    running = instance("PreRun", RUN, changes={"ready": True, "cancel": "copied"})
     out = dws(running, "free", F58).out
     assert "- the job is cancelled, and its tasks are killed\n" in out
     assert "unmounted, copied out and deleted as after any job\n" in out
     assert "Teardown" not in out and "Lost" not in out
-    ending = instance("PreRun", CLEANUP, changes={"ready": True})
-    out = dws(ending, "free", F58).out
+    ended = instance("PreRun", CLEANUP, changes={"ready": True, "cancel": "lost"})
+    out = dws(ended, "free", F58).out
     assert "Teardown at once" in out and "- $DW_JOB_p1/out" in out
 
 
+@pytest.mark.parametrize(
+    ("cancel", "why"),
+    [
+        ("copied", "its tasks are still ending: a cancel changes nothing, its data"),
+        ("nothing", "a cancel changes nothing any more; PreRun for 2.5h, complete"),
+    ],
+)
+def test_free_does_not_cancel_a_job_for_which_that_changes_nothing(
+    cancel: str, why: str
+) -> None:
+    changes = {"ready": True, "cancel": cancel, "waits": ""}
+    found = instance("PreRun", CLEANUP, changes=changes)
+    done = dws(found, "free", "--yes", F58)
+    assert (done.status, done.out, found.raised) == (1, "", [])
+    assert f"flux-dws: ERROR: job {F58}: {why}" in done.err
+
+
 def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
-    unknown = {**OLD, "wants": "ready", "status": ""}
+    unknown = {**OLD, "wants": "ready", "status": "", "cancel": "copied"}
     done = dws(instance("none", RUN, changes=unknown), "free", F58)
     assert "WARNING: Kubernetes was last heard of 3.5m ago" in done.err
     assert "before it has run" not in done.out
@@ -87,13 +104,14 @@ def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
     assert "once Kubernetes answers, as after any job\n" in done.out.replace(
         "\n  ", " "
     )
-    done = dws(instance("none", CLEANUP, changes=unknown), "free", F58)
+    ended = {**unknown, "wants": "released", "cancel": "lost"}
+    done = dws(instance("none", CLEANUP, changes=ended), "free", F58)
     assert "Teardown once Kubernetes answers and is deleted" in done.out
     assert "Lost:\n- all that the job has written to its storage" in done.out
     lacking = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
-    done = dws(instance("none", CLEANUP, changes={**unknown, **lacking}), "free", F58)
+    done = dws(instance("none", CLEANUP, changes={**ended, **lacking}), "free", F58)
     assert "Teardown once dws-jobtap.so is loaded and is deleted" in done.out
-    planned = {**unknown, "wants": "planned"}
+    planned = {**unknown, "wants": "planned", "cancel": "freed"}
     out = dws(instance("none", SCHED, changes=planned), "free", F58).out
     assert "- the job is cancelled before it has run\n" in out
 

@@ -50,7 +50,7 @@ NODES_SHARE = ("lustre",)
 RESULTS = {1: "COMPLETED", 2: "FAILED", 4: "CANCELED", 8: "TIMEOUT"}
 """The results of Flux's jobs, by their numbers."""
 
-RUNNING, INACTIVE = 16, 64
+RUNNING, CLEANUP, INACTIVE = 16, 32, 64
 """States of Flux's jobs, by their numbers."""
 
 EXCEPTION = "dws"

@@ -3,10 +3,11 @@
 """``flux dws free``: let a job go whose storage does not get on.
 
 The way out depends on how far the job is. A job that runs is cancelled, and its storage
-goes through the states that follow any job. Otherwise, until the storage is in
-Teardown, an exception of the type cancel has it moved there. A Teardown that does not
-end is given up by an exception of the type dws-epilog-timeout, which the instance owner
-may raise: it takes out of service what the job still uses.
+goes through the states that follow any job; a cancel while its tasks are still ending
+does not change that. Otherwise, until the storage is in Teardown, an exception of the
+type cancel has it moved there. A Teardown that does not end is given up by an exception
+of the type dws-epilog-timeout, which the instance owner may raise: it takes out of
+service what the job still uses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Iterator, Optional
 
 from dwscli import fluxinstance
 from dwscli.details import look_up, not_yours
-from dwscli.ended import RUNNING, is_inactive
+from dwscli.ended import CLEANUP, RUNNING, is_inactive
 from dwscli.instance import Instance, job_id, refusal
 from dwscli.page import lacks_jobs, old_line, state_line
 from dwscli.reading import number, text, texts
@@ -32,6 +33,8 @@ from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
 from flux_k8s.text import printable
+
+TEARDOWN = State.Teardown.name
 
 CANCEL, EPILOG_TIMEOUT = "cancel", "dws-epilog-timeout"
 """Types of exceptions (RFC 21)."""
@@ -88,6 +91,15 @@ def free(args: argparse.Namespace, instance: Instance) -> None:
             )
         head = f"job {f58(id)} has ended: no exception lets its storage go"
         raise CommandError(f"{head}; {situation(answer)}")
+    if may_be_ending(answer, job):
+        raise CommandError(
+            f"job {f58(id)}: its tasks are still ending: a cancel changes nothing, its"
+            " data is copied out after that"
+        )
+    if text(answer, "cancel") == "nothing" and text(answer, "state") != TEARDOWN:
+        raise CommandError(
+            f"job {f58(id)}: a cancel changes nothing any more; {situation(answer)}"
+        )
     found = plan(answer, job)
     if found.exception == EPILOG_TIMEOUT and not instance.is_owner:
         raise CommandError(
@@ -141,6 +153,12 @@ def plan(answer: Json, job: Json) -> Plan:
     if not has_run:
         effects.insert(0, "the job is cancelled before it has run")
     return Plan(CANCEL, tuple(effects), tuple(losses(answer)) if has_run else ())
+
+
+def may_be_ending(answer: Json, job: Json) -> bool:
+    """Whether a job is over whose tasks have not ended yet."""
+    is_over = number(job, "state") == CLEANUP
+    return is_over and text(answer, "cancel") == "copied"
 
 
 def may_have_run(answer: Json, state: Optional[State]) -> bool:

@@ -23,14 +23,14 @@ BUILTIN: Formats = {
     "default": (
         "Default flux dws list format string",
         "{id.f58:>12} +:{username:<8} {state:<8.8} {elapsed!F:>8h} {nnodes:>6h}"
-        " ?:{rabbits:<12.12+} {capacity!B:>8h} ?+:{data:>8} {waits}",
+        " ?:{rabbits:<12.12+} {capacity!B:>8h} ?+:{data:>8} ?:{cancel:<7} {waits}",
     ),
     "long": (
         "Extended flux dws list format string",
         "{id.f58:>12} +:{username:<8} {state:<8.8} {status:<10.10+}"
         " {t_state!d:%b%d %R::>12h} {elapsed!F:>8h} {nnodes:>6h} +:{nodelist}"
         " ?+:{rabbits:<8} {capacity!B:>8h} ?+:{types:<5} ?+:{moved!B:>8}"
-        " ?+:{total!B:>8} ?:{percent:>4} {waits}",
+        " ?+:{total!B:>8} ?:{percent:>4} ?:{cancel:<7} {waits}",
     ),
     "data": (
         "Show the data that is moved",
@@ -131,6 +131,7 @@ FIELDS: Mapping[str, Field[Job]] = {
     "percent": Field("%", _percent),
     "data": Field("DATA", _data),
     "waits": Field("WAITS-FOR", _waits),
+    "cancel": Field("CANCEL", _text("cancel")),
     "result": Field("RESULT", _text("result")),
 }
 

@@ -33,6 +33,14 @@ AWAITED = {
 }
 """What storage waits for in a state, and once it is ready."""
 
+CANCELS = {
+    "freed": "the storage is freed at once, and no copy is lost",
+    "copied": "the data is copied out when the tasks have ended",
+    "lost": "the storage is freed at once, and what is not copied out is lost",
+    "nothing": "it changes nothing",
+}
+"""What a cancel would do now (``flux_k8s.jobs.jobrows``)."""
+
 EXCEPTIONS = 16
 """The most exceptions of a page: the user of a job can raise any number of them."""
 
@@ -101,6 +109,7 @@ def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
     yield "State", state_line(answer, now)
     yield "Flux" if lacks_jobs(answer) else "Kubernetes", old_line(answer)
     yield "Waits for", text(answer, "waits") or _ready_for(answer)
+    yield "Cancel", CANCELS.get(text(answer, "cancel"), "")
     yield "Failed", text(answer, "failed")
     yield "Message", text(answer, "message")
     nnodes = number(answer, "nnodes")

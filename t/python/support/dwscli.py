@@ -69,6 +69,7 @@ def row(id: int = 1, **changes: Any) -> Json:
         "total": None,
         "percent": None,
         "waits": "12/16 mounted",
+        "cancel": "freed",
         **changes,
     }
 

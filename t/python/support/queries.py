@@ -34,6 +34,7 @@ ROW: dict[str, tuple[type, ...]] = {
     "total": (int, type(None)),
     "percent": (int, type(None)),
     "waits": (str,),
+    "cancel": (str,),
 }
 DETAILS: dict[str, tuple[type, ...]] = {
     **ROW,

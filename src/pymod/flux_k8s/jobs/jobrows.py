@@ -13,8 +13,9 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.storageusage import StorageUsage
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.durations import begun_of, durations
-from flux_k8s.jobs.losses import with_losses
+from flux_k8s.jobs.losses import losses, with_losses
 from flux_k8s.jobs.timelimits import running_limits
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
@@ -27,6 +28,12 @@ NONE = "none"
 
 USERID_UNKNOWN = 0xFFFFFFFF
 """FLUX_USERID_UNKNOWN."""
+
+FREED, COPIED, LOST, NOTHING = "freed", "copied", "lost", "nothing"
+"""What a cancel does to a job's storage: it goes at once, and no data that is to be
+copied out is lost; the data is copied out when the tasks have ended, which they may be
+doing already; the storage goes at once with data that is not copied out; or nothing
+that does not come by itself."""
 
 MOVEMENTS = 64
 """The most data movements in the details of a job: those that have not ended first."""
@@ -137,6 +144,25 @@ def _rescue_hint(info: WorkflowInfo, until: float) -> str:
     return f"flux dws rescue {info.f58}: its data is not out, and is kept until {when}"
 
 
+def when_cancelled(info: WorkflowInfo) -> str:
+    """What a cancel would do to a job's storage now: :data:`FREED` or one of the words
+    that follow it. The plugin decides (``dws_job_note_exception`` in
+    ``src/jobtap/job.c``)."""
+    if info.goal is not Goal.RELEASED:
+        return COPIED if info.mounted else FREED
+    view = info.view
+    over = info.released or info.abandoned or info.failed or not info.ran
+    if over or (view is not None and _is_settled(view)):
+        return NOTHING
+    return LOST if view is None or losses(info, view) else FREED
+
+
+def _is_settled(view: WorkflowView) -> bool:
+    """Whether it is decided what becomes of a job's storage."""
+    gone = view.deleting or view.desired is State.Teardown
+    return gone or view.given_up or view.has_failed
+
+
 def failure_of(info: WorkflowInfo) -> str:
     """Why the storage of a job has failed, or ""."""
     view = info.view
@@ -176,6 +202,7 @@ def row(info: WorkflowInfo, known: Known) -> Json:
         "total": None if progress is None else progress.total,
         "percent": None if progress is None else progress.percent,
         "waits": printable(waits_of(info, known), SHOWN),
+        "cancel": when_cancelled(info),
     }
 
 

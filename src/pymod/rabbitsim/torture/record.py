@@ -191,7 +191,7 @@ def limit_of(state: str, config: Config) -> Optional[float]:
 def gave_up(job: Job) -> Optional[float]:
     """When a fatal exception allowed to give up the data of a job that ran: one
     from before it ran, or in its epilog. (While the tasks of a job are being
-    ended that is a cancel only; a time limit never does it.)"""
+    ended none does; a time limit never does it.)"""
     seen: set[str] = set()
     over = False
     for event in job.events:
@@ -201,7 +201,7 @@ def gave_up(job: Job) -> Optional[float]:
         if event.name == "exception" and context["severity"] == 0:
             type = context["type"]
             ending = "start" in seen and "finish" not in seen
-            asks = type == "cancel" if ending else type != "timeout"
+            asks = not ending and type != "timeout"
             if type in ("dws", ABORT) or (over and asks):
                 return event.timestamp
             if "finish" in seen and asks:
