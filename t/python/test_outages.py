@@ -342,14 +342,15 @@ def test_a_job_that_waits_for_as_long_as_a_server_wants_says_so_at_once() -> Non
 
 
 def test_a_workflow_that_came_and_went_while_the_watch_was_away_is_missed() -> None:
-    """The watch has never shown it, so that it cannot tell that it is gone."""
+    """The watch has never shown it, so that it cannot tell that it is gone. It is
+    made again."""
     away: list[bool] = []
 
     def fault(request: Request) -> Optional[Fault]:
         lost = request.verb == "watch" and request.kind == WORKFLOW and away
         return Fault(error=KubeError(504, "Timeout", "")) if lost else None
 
-    options = Options(faults=(DwsFault("Proposal", "never"),))
+    options = Options(faults=(DwsFault("Proposal", "never", duration=60.0),))
     system = started(options=options, faults=fault)
     system.loop.run(timeout=5.0)
     away.append(True)
@@ -364,9 +365,8 @@ def test_a_workflow_that_came_and_went_while_the_watch_was_away_is_missed() -> N
     system.store.delete(WORKFLOW, "default", name)
     away.clear()
     settle(system)
-    (exception,) = exceptions(system, jobid)
-    note = f"Workflow {name} was deleted under the job{more(jobid)}"
-    assert exception["note"] == note
+    assert names(system, jobid) == LIFE
+    assert lines(system, f"Workflow {name} was lost, and is made again")
 
 
 def test_an_outage_is_reported_to_some_jobs_at_a_time_also_to_those_with_a_step(

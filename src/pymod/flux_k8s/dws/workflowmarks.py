@@ -89,6 +89,10 @@ COPIES = "flux-framework.readthedocs.io/copies"
 when data was given up, by its number, as ``1=copied 2=failed``. One that is missing was
 not begun, or had not ended."""
 
+REMADE = "flux-framework.readthedocs.io/remade"
+"""An annotation of a Workflow that was made again, since the one before was lost: how
+often that was so."""
+
 COPIED, COPY_FAILED = "copied", "failed"
 
 LONGEST_NOTE = 64 * len(State)
@@ -131,6 +135,7 @@ def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
         "failed_until": parse_timestamp(read_string(annotations, FAILED_UNTIL)),
         "rescued": parse_timestamp(read_string(annotations, RESCUED)),
         "failure": printable(read_string(annotations, FAILURE), NOTE),
+        "remade": decimal(read_string(annotations, REMADE)) or 0,
     }
 
 

@@ -92,6 +92,7 @@ class WorkflowView:
         failed_until, rescued: the annotations :data:`FAILED_UNTIL` and :data:`RESCUED`
             (UNIX times), or None.
         failure: the annotation :data:`FAILURE`, or "".
+        remade: the annotation :data:`REMADE`, or 0.
     """
 
     uid: str
@@ -146,6 +147,7 @@ class WorkflowView:
     failed_until: Optional[float] = None
     rescued: Optional[float] = None
     failure: str = ""
+    remade: int = 0
 
     @property
     def has_failed(self) -> bool:

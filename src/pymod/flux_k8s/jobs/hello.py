@@ -221,6 +221,7 @@ class JobLister:
             info.learned = min(info.learned or held.submitted, held.submitted)
         info.planned = info.planned or planned
         info.existed = info.existed or planned
+        info.uncertain = info.uncertain or (planned and info.view is None)
         info.mounted = info.mounted or held.phase is Phase.RUNNING
         info.ran = info.ran or held.ran
         info.abandoned = info.abandoned or held.teardown_requested

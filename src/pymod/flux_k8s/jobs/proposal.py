@@ -37,6 +37,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.room import why_never
 from flux_k8s.errors import AllocationError, StorageUnavailable
 from flux_k8s.jobs.machine import Machine
+from flux_k8s.json_reader import is_integer
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, only_hosts
@@ -47,10 +48,22 @@ Hosts = Optional[frozenset[str]]
 
 @dataclass(frozen=True)
 class Proposal:
-    """The payload of ``resource-update`` to the plugin."""
+    """The payload of ``resource-update`` to the plugin.
+
+    Attributes:
+        where: the part of ``exclude`` that the job's storage calls for, or None.
+    """
 
     resources: list[Any]
     exclude: Json
+    where: Optional[Json] = None
+
+    def fits(self, resources: Any, constraints: Any) -> bool:
+        """Whether a job with these ``resources`` and ``constraints`` has what it needs
+        by this proposal: it may have more ``ssd``, and fewer nodes to choose from."""
+        return _covers(resources, self.resources) and (
+            self.where is None or _includes(constraints, self.where)
+        )
 
 
 def propose(
@@ -86,7 +99,31 @@ def propose(
     hosts = _wished(hosts, wished, rabbits.broken, mapping, nodes)
     where = None if hosts is None else only_hosts(hosts)
     constraint = machine.constraint(asks_for_rabbits(resources))
-    return Proposal(list(resources), conjunction(constraint, where))
+    return Proposal(list(resources), conjunction(constraint, where), where)
+
+
+def _covers(has: Any, needs: Any) -> bool:
+    """Whether a request is another one, or the same with more ``ssd``."""
+    if isinstance(has, dict) and isinstance(needs, dict):
+        if has.get("type") == needs.get("type") == "ssd":
+            had: Any = has.get("count")
+            needed: Any = needs.get("count")
+            more = is_integer(had) and is_integer(needed) and had >= needed
+            return more and {**has, "count": 0} == {**needs, "count": 0}
+        return has.keys() == needs.keys() and all(
+            _covers(has[key], needs[key]) for key in needs
+        )
+    if isinstance(has, list) and isinstance(needs, list):
+        return len(has) == len(needs) and all(map(_covers, has, needs))
+    return bool(has == needs)
+
+
+def _includes(constraint: Any, part: Json) -> bool:
+    """Whether a constraint is a conjunction with another one."""
+    if constraint == part:
+        return True
+    parts = constraint.get("and") if isinstance(constraint, dict) else None
+    return isinstance(parts, list) and any(_includes(each, part) for each in parts)
 
 
 def _check_fits(

@@ -133,7 +133,7 @@ class Service:
             flux, settings, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
         release = steps.release_share
-        self._orphans = Orphans(flux, settings, jobs, outage, scope, release)
+        self._orphans = Orphans(flux, kube, settings, jobs, outage, scope, release)
         self._unreported = unreported = Unreported(flux_of_job, jobs, outage, scope)
         self.workflows = WorkflowWatch(jobs, self._orphans, unreported, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)

@@ -34,6 +34,7 @@ from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.failurereports import FailureReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import allocations
+from flux_k8s.jobs.jobspecs import Jobspecs
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
@@ -78,7 +79,7 @@ from flux_k8s.jobs.step import (
 )
 from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.tokens import Tokens
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (
     Flux,
@@ -118,6 +119,7 @@ class Steps:
         self._records = records
         self._stalls = stalls
         self._tokens = Tokens(flux, kube)
+        self._jobspecs = Jobspecs(flux, settings)
         self._planner = Planner(kube, settings, machine, flux)
         self._machine = machine
         self._free_storage = machine.free_storage
@@ -159,7 +161,7 @@ class Steps:
     async def _carry_out(self, info: WorkflowInfo, step: Step) -> None:
         workflows = self.workflows
         if isinstance(step, Create):
-            await workflows.create(info)
+            await self._create(info)
         elif isinstance(step, Lookup):
             await workflows.lookup(info)
         elif isinstance(step, ListMovements):
@@ -301,7 +303,36 @@ class Steps:
 
     # Storage: planned before the job is scheduled, placed afterwards
 
+    async def _create(self, info: WorkflowInfo) -> None:
+        if info.planned:
+            self._planner.forget(info)
+            try:
+                await self._jobspecs.request(info)
+            except DWSError as error:
+                self._refuse(info, error)
+                return
+        await self.workflows.create(info)
+
+    async def _plan_again(self, info: WorkflowInfo) -> None:
+        """Plan the storage of a job whose Workflow was made again. Flux was told before
+        what the job needs, and may be about to give it that."""
+        try:
+            jobspec = await self._jobspecs.request(info)
+            proposal = await self._planner.plan(info)
+        except (KubeError, DWSError) as error:
+            self._refuse(info, error)
+            return
+        info.fits = proposal.fits(jobspec.resources, jobspec.constraints)
+        if not info.fits:
+            info.failure = (
+                f"{info.interference_note(DELETED)}, and was made again: the job needs"
+                " other resources now than Flux was asked for; please submit it again"
+            )
+
     async def _plan(self, info: WorkflowInfo) -> None:
+        if info.planned:
+            await self._plan_again(info)
+            return
         if not info.announced:  # the answer to its creation was lost
             self.workflows.announce(info)
         self._shared.check(info)
@@ -319,7 +350,7 @@ class Steps:
             "exclude": proposal.exclude,
         }
         await request_plugin(self._flux, "resource-update", payload)
-        info.planned = True
+        info.planned = info.fits = True
 
     async def _allocate(self, info: WorkflowInfo) -> None:
         try:

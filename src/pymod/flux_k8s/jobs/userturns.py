@@ -12,7 +12,8 @@ comes first, and the others wait while
 - the directives of that user's jobs that have a Workflow reach
   ``user_directives_limit``. A job that has no others to wait for goes on.
 
-A job waits in DEPEND. One that has its Workflow never waits here.
+A job waits in DEPEND. One that has its Workflow never waits here, nor one whose
+Workflow was lost after its plan.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class UserTurns:
         """The next step of a job: the one that its storage calls for, or Wait. Then
         ``info.bound`` says for what, if that is not just its turn."""
         user = self._user_of(info)
-        if isinstance(step, Create):
+        if isinstance(step, Create) and not info.planned:
             if not self._may_create(info, user):
                 return Wait()
         else:

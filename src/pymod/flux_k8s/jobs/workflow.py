@@ -96,6 +96,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
         return _release(info, info.view, now, config)
     if info.failed:
         return Wait()
+    if _is_withdrawn(info.view) and info.may_be_made_again:
+        return _remove(info.view)
     problem, deadline = problem_of(info, info.view, now, config)
     if in_doubt(info, deadline, now):
         return Lookup()
@@ -127,12 +129,29 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
         return Wait()
     if info.failure is not None:
         return Fail(info.failure)
-    if info.existed or info.goal is Goal.READY:
+    if info.existed or (info.goal is Goal.READY and info.again_at is None):
         return Fail(note)
     problem, _ = unmade(info, now, config)
     if problem is not None:
         return Fail(problem.note)
-    return Wait() if info.request is None else Create()
+    if info.again_at is not None and now < info.again_at:
+        return Wait(info.again_at)
+    # Before the plan the plugin sends the request again.
+    return Create() if info.planned or info.request is not None else Wait()
+
+
+def _is_withdrawn(view: WorkflowView) -> bool:
+    """Whether another program has done away with a Workflow."""
+    over = view.deleting or view.desired is State.Teardown
+    return over and view.damage is None
+
+
+def _remove(view: WorkflowView) -> Step:
+    """The step that removes a Workflow before it is made again."""
+    begun = view.deleting or view.state is State.Teardown
+    if begun and FINALIZER in view.finalizers:
+        return RemoveFinalizer()
+    return Delete() if view.complete and not view.deleting else Wait()
 
 
 def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
@@ -159,7 +178,9 @@ def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) 
     if info.goal is Goal.PLANNED:
         if view.desired is State.Proposal and not view.complete:
             return Wait(deadline)
-        return Wait() if info.planned or info.request is None else Plan()
+        if info.planned:
+            return Plan() if view.remade and not info.fits else Wait()
+        return Wait() if info.request is None else Plan()
     if not view.complete:
         return Wait(deadline)
     if info.allocation is None:

@@ -50,6 +50,10 @@ class RejectedRequest:
 
 DELETED, MOVED = "deleted", "moved to Teardown"
 
+REMAKE_PAUSES = (1.0, 10.0, 60.0)
+"""Seconds before a Workflow is made again that was lost while nothing was at stake, by
+how often it was already. It is not made again more often."""
+
 RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
 as he likes, and have each fail at once."""
@@ -106,8 +110,14 @@ class WorkflowInfo:
             that. Or the watch has gone back.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
-        uncertain: the Workflow, which was not seen, may be there: a request to create
-            it got no answer, or it was there when an earlier service was.
+        uncertain: there is no Workflow by what is known, and no GET has said so: a
+            request to create it got no answer, it was there when an earlier service
+            was, or its end was seen before Flux wanted that.
+        staged: its storage was made, or begun with, before the job had nodes.
+        remade: how often the Workflow was made again after it was lost.
+        again_at: the UNIX time from which the Workflow, which is lost, is made again.
+            None unless it is to be.
+        fits: the plan of a Workflow that was made again fits what Flux was told.
         bound: for which jobs of its user the job waits before it gets a Workflow, or
             ""; :mod:`flux_k8s.jobs.userturns` writes this.
         failure: the note of the job's fatal exception.
@@ -185,6 +195,10 @@ class WorkflowInfo:
     unsaved: tuple[str, ...] = ()
     uncertain: bool = False
     bound: str = ""
+    staged: bool = False
+    remade: int = 0
+    again_at: Optional[float] = None
+    fits: bool = False
     failure: Optional[str] = None
     failed: bool = False
     warned: bool = False
@@ -417,8 +431,11 @@ class WorkflowInfo:
                 self.rejected = None
             self.token = self.token or view.token is not None
             self.nodes_released = self.nodes_released or view.nodes_released
+            self.staged = self.staged or _is_made(view)
+            self.remade = max(self.remade, view.remade)
             self.existed = True
             self.uncertain = False
+            self.again_at = None
             if view.trouble is None:
                 self.troubled_since = None
             elif before is None or before.trouble != view.trouble:
@@ -462,10 +479,51 @@ class WorkflowInfo:
         name, _, since = view.trouble_note.rpartition(" ")
         return parse_timestamp(since) if name == f"{state.name} {status}" else None
 
+    @property
+    def may_be_made_again(self) -> bool:
+        """Whether nothing is at stake if the job loses its Workflow: it has no nodes,
+        and none of its storage was made."""
+        return (
+            self.goal is Goal.PLANNED
+            and not (self.staged or self.failed or self.failure)
+            and self.remade < len(REMAKE_PAUSES)
+        )
+
     def see_watched_gone(self, uid: str) -> None:
         """The watch has shown that a Workflow does not exist any more."""
         self.watched.gone = uid
-        self.see_gone(uid)
+        self.miss(uid)
+
+    def miss(self, uid: str) -> None:
+        """Kubernetes says that a Workflow does not exist, and not in answer to a GET:
+        the watch, whose list may lack it by mistake, or the answer to another request.
+        Unless that is what Flux wants, the Workflow is looked up before it is believed.
+        """
+        view = self.view
+        going = view is not None and view.uid == uid and view.deleting
+        if going and self.goal is Goal.RELEASED:
+            self.see_gone(uid)
+        elif uid != self.deleted_uid:
+            self.doubtful = True
+
+    def see_missing(self, known: Optional[WorkflowView], now: float) -> None:
+        """A GET says that there is no Workflow. One that was there is lost.
+
+        Args:
+            known: the view at the time of the request. Another Workflow that is shown
+                meanwhile may be newer than the answer.
+        """
+        self.doubtful = False
+        if self.view is not None and (known is None or known.uid != self.view.uid):
+            return
+        gone = self.watched.gone if self.view is None else self.view.uid
+        if gone is not None and gone != self.deleted_uid:
+            self.see_gone(gone)
+        self.uncertain = False
+        if self.existed and self.may_be_made_again:
+            self.again_at = now + REMAKE_PAUSES[self.remade]
+            self.remade += 1
+            self.existed = self.fits = False
 
     def see_gone(self, uid: str) -> None:
         """Take in that a Workflow does not exist any more. What was copied before it
@@ -477,6 +535,7 @@ class WorkflowInfo:
         self.deleted_uid = uid
         self.existed = True
         self.doubtful = False
+        self.uncertain = self.goal is not Goal.RELEASED
         if self.view is not None and self.view.uid == uid:
             self._note_interference(uid, DELETED, self.view)
             self.view = None
@@ -490,6 +549,8 @@ class WorkflowInfo:
     def _note_interference(self, uid: str, how: str, view: WorkflowView) -> None:
         """Note the interference of another program, unless it is known, or costs the
         job no data. ``view`` has the data that was not copied."""
+        if self.goal is Goal.PLANNED and not self.staged:
+            return
         known = self.view
         if known is not None and known.uid == uid:
             safe = known.desired is State.DataOut and known.complete
@@ -520,6 +581,13 @@ class WorkflowInfo:
             and known.state is not None
             and view.state < known.state
         )
+
+
+def _is_made(view: WorkflowView) -> bool:
+    """Whether the storage of a Workflow was made, or begun with."""
+    asked = len(view.begun) > State.Setup and view.begun[State.Setup] is not None
+    making = view.desired not in (None, State.Proposal, State.Teardown)
+    return asked or making or view.staged_for is not None
 
 
 def awaited_nodes(infos: Iterable[WorkflowInfo]) -> Optional[frozenset[str]]:

@@ -8,6 +8,7 @@ The requests about one Workflow are carried out one after the other.
 from __future__ import annotations
 
 import contextlib
+import syslog
 from typing import Awaitable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.policy import releases_unmounted
@@ -26,6 +27,7 @@ from flux_k8s.dws.workflowmarks import (
     NODES_RELEASED,
     OUT_OF_REACH,
     RELEASE,
+    REMADE,
     REQUESTED,
     RESCUED,
     STAGE,
@@ -118,7 +120,7 @@ class WorkflowRequests:
 
     async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:
         """Send a request that is answered with the Workflow. A 404 is about the
-        Workflow that was known when the request was sent."""
+        Workflow that was known when the request was sent. So should be the answer."""
         known = info.view
         try:
             workflow = await request
@@ -126,9 +128,12 @@ class WorkflowRequests:
             if not gone(error):
                 raise
             if known is not None:
-                info.see_gone(known.uid)
+                info.miss(known.uid)
         else:
-            self._see(info, workflow)
+            if known is not None and workflow["metadata"]["uid"] != known.uid:
+                info.doubtful = True
+            else:
+                self._see(info, workflow)
 
     async def lookup(self, info: WorkflowInfo) -> None:
         """Read the Workflow."""
@@ -139,9 +144,7 @@ class WorkflowRequests:
         except KubeError as error:
             if not gone(error):
                 raise
-            info.uncertain = info.doubtful = False
-            if known is not None:
-                info.see_gone(known.uid)
+            info.see_missing(known, self._flux.now())
         else:
             info.looked_up = requested_at
             info.doubtful = False
@@ -173,6 +176,7 @@ class WorkflowRequests:
         config = self._settings.config
         unmounted = releases_unmounted(request, config)
         ahead = stages_ahead(request, config, self._settings.scheduler)
+        ahead = ahead and not info.planned
         workflow: Json = {
             "metadata": {
                 "name": info.name,
@@ -182,6 +186,7 @@ class WorkflowRequests:
                     **self._request_time(info, State.Proposal),
                     **({RELEASE: UNMOUNTED} if unmounted else {}),
                     **({STAGE: AHEAD} if ahead else {}),
+                    **({REMADE: str(info.remade)} if info.remade else {}),
                 },
             },
             "spec": {
@@ -211,6 +216,9 @@ class WorkflowRequests:
         else:
             self.announce(info)
             self._see(info, created)
+            if info.remade:
+                text = f"Workflow {info.name} was lost, and is made again"
+                self._flux.log(syslog.LOG_WARNING, f"{info.f58}: {text}")
 
     def announce(self, info: WorkflowInfo) -> None:
         """Post a memo with the Workflow's name."""
