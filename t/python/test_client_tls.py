@@ -269,7 +269,14 @@ def test_a_silent_watch_over_TLS_stops_at_once(
             wire.begin_stream()
             ends.append(wire.await_end())
         else:
-            wire.json(200, {"metadata": {"resourceVersion": "1"}, "items": []})
+            wire.json(
+                200,
+                {
+                    "kind": "WorkflowList",
+                    "metadata": {"resourceVersion": "1"},
+                    "items": [],
+                },
+            )
 
     ends: list[bool] = []
     server = identities["server"]

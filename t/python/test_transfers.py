@@ -317,7 +317,14 @@ def test_a_turn_that_is_over_as_it_begins_answers_and_delivers_even_so(
             wire.event("ADDED", workflow("w", 2))
             wire.hang()
         else:
-            wire.json(200, {"items": [], "metadata": {"resourceVersion": "1"}})
+            wire.json(
+                200,
+                {
+                    "kind": "WorkflowList",
+                    "items": [],
+                    "metadata": {"resourceVersion": "1"},
+                },
+            )
 
     with Fake(with_discovery(answer)) as fake:
         client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))

@@ -627,7 +627,7 @@ class Test_flow:
             items = [workflow(str(number)) for number in range(first, first + 10)]
             following = str(first + 10) if first < 90 else ""
             page = {"resourceVersion": "1", "continue": following}
-            wire.json(200, {"items": items, "metadata": page})
+            wire.json(200, {"kind": "WorkflowList", "items": items, "metadata": page})
 
         class Counting(Recorder):
             def event(self, type: str, object: Json) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Callable, Optional, Union
 
 from flux_k8s.control.coroutines import Answer, Call, call
@@ -25,18 +26,72 @@ def absent_or_forbidden(error: KubeError) -> bool:
     return error.status in (403, 404)
 
 
+def check_list(kind: Kind, answer: Json) -> None:
+    """Refuse what is no list of a kind.
+
+    Raises:
+        KubeError: it is not.
+    """
+    if answer.get("kind") != f"{kind.name}List":
+        raise _malformed(f"{kind.name}List")
+
+
+def _check_object(kind: Kind, name: str, answer: Json) -> None:
+    """Refuse what is not the object that was asked for."""
+    metadata = answer.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    uid = found.get("uid")
+    identified = found.get("name") == name and isinstance(uid, str) and bool(uid)
+    if answer.get("kind") != kind.name or not identified:
+        raise _malformed(f"{kind.name} {name}")
+
+
+def _check_deleted(kind: Kind, name: str, answer: Json) -> None:
+    """The same for an object that was deleted: it may be gone."""
+    if answer.get("kind") != "Status":
+        _check_object(kind, name, answer)
+
+
+def _malformed(expected: str) -> KubeError:
+    return KubeError(0, "BadResponse", f"the answer is malformed: it is no {expected}")
+
+
+def _checked(request: Call[Json], check: Callable[[Json], None]) -> Call[Json]:
+    """A request whose answer is an error if it is malformed."""
+
+    def start(answer: Answer) -> None:
+        def got(result: Union[Json, KubeError]) -> None:
+            try:
+                if not isinstance(result, KubeError):
+                    check(result)
+            except KubeError as error:
+                result = error
+            answer(result)
+
+        request.start(got)
+
+    return Call(start)
+
+
+def _of(kind: Kind, name: str, request: Call[Json]) -> Call[Json]:
+    """A request that is answered with an object."""
+    return _checked(request, partial(_check_object, kind, name))
+
+
 class KubeCalls:
     """:class:`flux_k8s.ports.Kube`, for coroutines. The arguments are the same;
-    :class:`~flux_k8s.ports.KubeError` is raised."""
+    :class:`~flux_k8s.ports.KubeError` is raised, also for an answer that is not about
+    the object that was asked for: a proxy may answer anything."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
     def create(self, kind: Kind, namespace: str, body: Json, *, key: str) -> Call[Json]:
-        return call(self._kube.create, kind, namespace, body, key=key)
+        name = str(body.get("metadata", {}).get("name"))
+        return _of(kind, name, call(self._kube.create, kind, namespace, body, key=key))
 
     def get(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
-        return call(self._kube.get, kind, namespace, name, key=key)
+        return _of(kind, name, call(self._kube.get, kind, namespace, name, key=key))
 
     def find(
         self,
@@ -54,7 +109,7 @@ class KubeCalls:
                 lacks = isinstance(result, KubeError) and missing(result)
                 answer({} if lacks else result)
 
-            self._kube.get(kind, namespace, name, got, key=key)
+            self.get(kind, namespace, name, key=key).start(got)
 
         return Call(start)
 
@@ -68,7 +123,7 @@ class KubeCalls:
         limit: int = 0,
         token: str = "",
     ) -> Call[Json]:
-        return call(
+        listed = call(
             self._kube.list,
             kind,
             namespace,
@@ -77,19 +132,23 @@ class KubeCalls:
             limit=limit,
             token=token,
         )
+        return _checked(listed, partial(check_list, kind))
 
     def patch(
         self, kind: Kind, namespace: str, name: str, body: Patch, *, key: str
     ) -> Call[Json]:
-        return call(self._kube.patch, kind, namespace, name, body, key=key)
+        patched = call(self._kube.patch, kind, namespace, name, body, key=key)
+        return _of(kind, name, patched)
 
     def patch_status(
         self, kind: Kind, namespace: str, name: str, body: Json, *, key: str
     ) -> Call[Json]:
-        return call(self._kube.patch_status, kind, namespace, name, body, key=key)
+        patched = call(self._kube.patch_status, kind, namespace, name, body, key=key)
+        return _of(kind, name, patched)
 
     def delete(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
-        return call(self._kube.delete, kind, namespace, name, key=key)
+        deleted = call(self._kube.delete, kind, namespace, name, key=key)
+        return _checked(deleted, partial(_check_deleted, kind, name))
 
     def pod_log(
         self, namespace: str, name: str, container: str, *, key: str, characters: int

@@ -21,6 +21,7 @@ from typing import Callable, Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Call, drive
+from flux_k8s.control.kubecalls import check_list
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.cache import Cache, Event, resource_version_of
 from flux_k8s.kube.eventqueue import EventQueue
@@ -152,6 +153,7 @@ class Informer:
             page = await self._api.request(
                 "GET", self._kind, self._namespace, query=query
             )
+            check_list(self._kind, page)
             items, metadata = page.get("items"), page.get("metadata")
             if items is None:  # an empty list may be null
                 items = []

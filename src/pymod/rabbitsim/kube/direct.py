@@ -60,13 +60,15 @@ class Fault:
     Attributes:
         delay: seconds that it takes longer.
         error: the answer instead of the true one.
-        carried_out: with ``error``: the request was carried out all the same,
-            and only its answer was lost.
+        answer: likewise: what a proxy makes of it, say.
+        carried_out: with ``error`` or ``answer``: the request was carried out all the
+            same, and only its answer was lost.
     """
 
     delay: float = 0.0
     error: Optional[KubeError] = None
     carried_out: bool = False
+    answer: Optional[Json] = None
 
 
 Faults = Callable[[Request], Optional[Fault]]
@@ -251,8 +253,8 @@ class DirectKube:
     def _arrive(self, key: str) -> None:
         request, _, which = self._queues[key][0]
         fault = self.fault(request) or Fault()
-        answer: Any = fault.error
-        if fault.error is None or fault.carried_out:
+        answer: Any = fault.answer if fault.error is None else fault.error
+        if answer is None or fault.carried_out:
             outcome = self._carry_out(request, which)
             answer = outcome if answer is None else answer
         delay = fault.delay + self.latency()

@@ -1,0 +1,189 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""An answer of Kubernetes is believed only if it is about what was asked for, and one
+alone costs no job its life: a proxy may answer anything."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Callable, Optional
+
+import pytest
+
+from flux_k8s.ports import SERVERS, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    in_state,
+    jobspec,
+    lines,
+    long,
+    names,
+    running,
+    settle,
+    started,
+)
+
+WRONG: dict[str, Json] = {
+    "nothing": {},
+    "another kind": {
+        "kind": "Pod",
+        "metadata": {"name": "NAME", "uid": "1", "resourceVersion": "1"},
+    },
+    "another name": {
+        "kind": "Workflow",
+        "metadata": {"name": "other", "uid": "1", "resourceVersion": "1"},
+    },
+    "no uid": {"kind": "Workflow", "metadata": {"name": "NAME"}},
+    "metadata that is none": {"kind": "Workflow", "metadata": 7},
+    "a list": {"kind": "WorkflowList", "metadata": {}, "items": []},
+}
+
+
+def wrong(answer: str, name: str) -> Json:
+    found = copy.deepcopy(WRONG[answer])
+    metadata = found.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("name") == "NAME":
+        metadata["name"] = name
+    return found
+
+
+def answered(
+    answer: str, count: int, which: Callable[[Request], bool]
+) -> Callable[[Request], Optional[Fault]]:
+    """The first requests of some get an answer that is not theirs."""
+    left = [count]
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb == "watch" or not which(request) or not left[0]:
+            return None
+        left[0] -= 1
+        name = request.name
+        if name is None and isinstance(request.body, dict):
+            name = request.body["metadata"]["name"]
+        carried_out = left[0] % 2 == 0
+        return Fault(answer=wrong(answer, str(name)), carried_out=carried_out)
+
+    return fault
+
+
+@pytest.mark.parametrize("verb", ["create", "get", "patch", "delete"])
+@pytest.mark.parametrize("answer", WRONG)
+def test_an_answer_that_is_not_about_the_workflow_is_tried_again(
+    verb: str, answer: str
+) -> None:
+    def which(request: Request) -> bool:
+        return request.verb == verb and request.kind == WORKFLOW
+
+    system = started(faults=answered(answer, 5, which))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize("answer", WRONG)
+def test_no_job_fails_while_all_answers_are_wrong(answer: str) -> None:
+    system = started(faults=answered(answer, 40, lambda request: True))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_a_wrong_answer_is_named() -> None:
+    system = started(faults=answered("nothing", 40, lambda request: True))
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    text = f"the answer is malformed: it is no Workflow {workflow_name(jobid)}"
+    assert lines(system, text)
+
+
+STATES = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
+
+
+def empty_once(system: VirtualSystem, kind: Kind) -> None:
+    """One list of a kind is answered as if there were nothing."""
+    store = system.store
+    true = store.list
+
+    def lie(asked: Kind, *args: Any, **options: Any) -> Json:
+        found = true(asked, *args, **options)
+        if asked != kind:
+            return found
+        store.list = true  # type: ignore[method-assign]
+        return {**found, "items": []}
+
+    store.list = lie  # type: ignore[method-assign, assignment]
+    assert system.service_kube is not None
+    system.service_kube.drop_watches()
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("kind", [WORKFLOW, SERVERS], ids=lambda kind: kind.plural)
+def test_one_list_that_is_empty_by_mistake_fails_no_job(kind: Kind, state: str) -> None:
+    system = started()
+    jobid = system.instance.submit(long([XFS, COPY_OUT], seconds=1))
+    assert system.loop.run(in_state(system, state), HOUR)
+    empty_once(system, kind)
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_one_list_that_is_empty_when_the_module_starts_fails_no_job() -> None:
+    system = started()
+    jobid = system.instance.submit(long([XFS, COPY_OUT], seconds=100))
+    running(system, jobid)
+    system.unload_module()
+    system.loop.run(timeout=200.0)  # its epilog waits
+    system.load_module()
+    empty_once(system, WORKFLOW)
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_a_patch_that_says_that_there_is_no_workflow_fails_no_job() -> None:
+    missing = KubeError(404, "NotFound", "workflows not found")
+    left = [8]
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "patch" or request.kind != WORKFLOW or not left[0]:
+            return None
+        left[0] -= 1
+        return Fault(error=missing)
+
+    system = started(faults=fault)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert left == [0]
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_what_a_job_leaves_that_failed_by_a_wrong_answer_is_torn_down() -> None:
+    """The answer has the kind, name and uid that were asked for, and no more."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        stored = system.workflows()
+        if request.kind != WORKFLOW or request.verb != "patch" or not stored:
+            return None
+        metadata = {**stored[0]["metadata"], "resourceVersion": "99999"}
+        found = {"kind": "Workflow", "metadata": metadata}
+        assert system.service_kube is not None
+        system.service_kube.faults = None
+        return Fault(answer=found)
+
+    system = started(faults=fault)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "belongs to job" in exception["note"]
+    assert lines(system, "tearing down a Workflow whose job has ended")
