@@ -179,4 +179,18 @@ test_expect_success 'good jobs run after refused ones' '
     id=$(job_submit true) &&
     job_succeeds $id
 '
+test_expect_success 'what a site accepts at submission is its own to say, up to that' '
+    large="$DW$(printf %9000s "")" &&
+    test_must_fail flux submit --setattr=system.dw="$large" true 2>err &&
+    grep "attributes.system.dw has 90[0-9]* bytes, at most 8192 are accepted" err &&
+    echo "directives_limit = 65536" >>conf/rabbit.toml &&
+    flux config reload &&
+    id=$(flux submit --setattr=system.dw="$large" true) &&
+    sed -i s/65536/65537/ conf/rabbit.toml &&
+    test_must_fail flux config reload 2>err &&
+    grep "rabbit.directives_limit: is 65537, expected an integer from 1 to" err &&
+    sed -i /directives_limit/d conf/rabbit.toml &&
+    flux config reload &&
+    job_end $id && job_succeeds $id
+'
 test_done

@@ -109,8 +109,8 @@ test_expect_success 'watchdog=0 waits for ever' '
 '
 test_expect_success 'requests beyond its queue are refused, and their jobs say so' '
     process_stop $service &&
-    long=$(printf "%s%20000s" "$DW" "") &&
-    flux submit --cc=1-30 --setattr=system.dw="$long" true >ids &&
+    long=$(printf "%s%8000s" "$DW" "") &&
+    flux submit --cc=1-64 --setattr=system.dw="$long" true >ids &&
     last=$(tail -n 1 ids) &&
     wait_event $last memo &&
     has_memo $last dws "the dws service does not take the requests that wait for it" &&

@@ -29,10 +29,18 @@ static int conf_update_cb (flux_plugin_t *p,
                            void *data)
 {
     struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
+    json_t *limit = NULL;
     char error[128];
 
     if (dws_conf_parse (dws, error, sizeof (error)) < 0)
         return flux_jobtap_error (p, args, "%s", error);
+    (void)flux_plugin_arg_unpack (args,
+                                  FLUX_PLUGIN_ARG_IN,
+                                  "{s:{s?{s?o}}}",
+                                  "conf",
+                                    "rabbit",
+                                      "directives_limit", &limit);
+    dws_conf_limit_directives (dws, limit);
     return 0;
 }
 
@@ -41,6 +49,7 @@ static int validate_cb (flux_plugin_t *p,
                         flux_plugin_arg_t *args,
                         void *data)
 {
+    struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
     json_t *dw = NULL;
     json_t *tolerance = NULL;
     json_t *release = NULL;
@@ -87,8 +96,12 @@ static int validate_cb (flux_plugin_t *p,
                            error,
                            sizeof (error)) < 0)
         return flux_jobtap_reject_job (p, args, "%s", error);
+    n = dws_jobspec_check_bytes (directives,
+                                 dws->directives_limit,
+                                 error,
+                                 sizeof (error));
     json_decref (directives);
-    return 0;
+    return n < 0 ? flux_jobtap_reject_job (p, args, "%s", error) : 0;
 }
 
 static int new_cb (flux_plugin_t *p,

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* conf.c: the arguments of the plugin */
+/* conf.c: the arguments of the plugin, and its key of the configuration */
 
 #include <stdio.h>
 #include <string.h>
@@ -54,6 +54,15 @@ int dws_conf_parse (struct dws *dws, char *error, size_t size)
     }
     json_decref (conf);
     return rc;
+}
+
+void dws_conf_limit_directives (struct dws *dws, json_t *limit)
+{
+    json_int_t n = json_integer_value (limit);
+
+    dws->directives_limit = DWS_DIRECTIVES_LIMIT;
+    if (json_is_integer (limit) && n > 0 && n <= DWS_DIRECTIVES_BYTES)
+        dws->directives_limit = n;
 }
 
 // vi:ts=4 sw=4 expandtab

@@ -11,7 +11,8 @@
  * each outstanding while the dws module works on its Workflow.
  * attributes.system.dw_failure_tolerance (an integer >= 0, by default 0) is
  * passed on: without the storage of how many nodes the job may run. What is
- * malformed is refused at submission.
+ * malformed is refused at submission, and so are directives of more bytes than
+ * rabbit.directives_limit of the configuration has.
  *
  *   dws-create   dws.create is sent, job-manager.dws.resource-update ends it
  *   dws-setup    dws.setup is sent, job-manager.dws.prolog-remove ends it
@@ -136,6 +137,7 @@ int flux_plugin_init (flux_plugin_t *p)
         || !(dws = calloc (1, sizeof (*dws))))
         return -1;
     dws->p = p;
+    dws_conf_limit_directives (dws, NULL);
     TAILQ_INIT (&dws->jobs);
     LIST_INIT (&dws->aborts);
     dws_requests_init (dws, dws_send_request);

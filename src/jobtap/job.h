@@ -31,6 +31,10 @@
 #define DWS_DIRECTIVES_BYTES 65536
 #define DWS_DIRECTIVES 64
 
+// rabbit.directives_limit, of a job that is submitted: that of a site without
+// one, as in flux_k8s/config/table.py.
+#define DWS_DIRECTIVES_LIMIT 8192
+
 // The most bytes of each other part of a jobspec that dws.create has. In it are
 // 4096 values of resources (limits.py), or the names of some thousand nodes.
 #define DWS_REQUEST_BYTES 65536
@@ -62,6 +66,7 @@ struct dws {
     flux_t *h;
     json_int_t owner;            // the instance owner's user ID
     double epilog_timeout;       // seconds; 0: none
+    int directives_limit;        // bytes, at submission
     bool module_away;            // the module is known to be away
     int recovering;              // how many jobs are in DWS_RECOVER
     int lookups;                 // for how many of them one is in flight
@@ -228,6 +233,14 @@ int dws_jobspec_parse (json_t *dw,
                        const char **stagep,
                        char *error,
                        size_t size);
+
+/* Check the size of the directives of a job that is submitted. Return 0, or -1
+ * with a sentence in 'error'.
+ */
+int dws_jobspec_check_bytes (json_t *directives,
+                             size_t most,
+                             char *error,
+                             size_t size);
 
 /* Check the size of a part of a jobspec that dws.create has. It may be NULL.
  * Return 0, or -1 with a sentence in 'error'.

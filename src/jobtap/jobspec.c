@@ -70,26 +70,40 @@ static size_t count_prefixes (const char *s)
     return count;
 }
 
-/* A guest wrote the directives, and rank 0 reads them.
- */
-static int check_size (json_t *directives, char *error, size_t size)
+int dws_jobspec_check_bytes (json_t *directives,
+                             size_t most,
+                             char *error,
+                             size_t size)
 {
     size_t bytes = 0;
-    size_t count = 0;
     size_t index;
     json_t *entry;
 
     json_array_foreach (directives, index, entry)
         bytes += json_string_length (entry);
-    if (bytes > DWS_DIRECTIVES_BYTES) {
-        snprintf (error,
-                  size,
-                  "attributes.system.dw has %zu bytes,"
-                  " at most %d are accepted",
-                  bytes,
-                  DWS_DIRECTIVES_BYTES);
+    if (bytes <= most)
+        return 0;
+    snprintf (error,
+              size,
+              "attributes.system.dw has %zu bytes, at most %zu are accepted",
+              bytes,
+              most);
+    return -1;
+}
+
+/* A guest wrote the directives, and rank 0 reads them.
+ */
+static int check_size (json_t *directives, char *error, size_t size)
+{
+    size_t count = 0;
+    size_t index;
+    json_t *entry;
+
+    if (dws_jobspec_check_bytes (directives,
+                                 DWS_DIRECTIVES_BYTES,
+                                 error,
+                                 size) < 0)
         return -1;
-    }
     json_array_foreach (directives, index, entry)
         count += count_prefixes (json_string_value (entry));
     if (json_array_size (directives) > DWS_DIRECTIVES

@@ -17,6 +17,11 @@
 /* Set dws->epilog_timeout. On failure return -1 with a sentence in 'error'. */
 int dws_conf_parse (struct dws *dws, char *error, size_t size);
 
+/* Set dws->directives_limit by rabbit.directives_limit, NULL if there is none.
+ * The module refuses a wrong value, which counts as none here.
+ */
+void dws_conf_limit_directives (struct dws *dws, json_t *limit);
+
 /* dependency.c: the dependencies that users ask for. */
 int dws_rabbit_storage_cb (flux_plugin_t *p,
                            const char *topic,

@@ -42,6 +42,7 @@ def test_all_keys_of_the_design_are_read() -> None:
             "soft_drain": False,
             "save_datamovements": 5,
             "user_workflows": 0,
+            "directives_limit": 65536,
             "user_directives_limit": 4096,
             "restrict_persistent_creation": False,
             "policy": {"maximums": {"xfs": 100, "lustre": 1024}},
@@ -56,6 +57,7 @@ def test_all_keys_of_the_design_are_read() -> None:
     assert config.prerun_timeout == 61.5
     assert config.stall_timeout == 64
     assert config.keep_failed == 7200
+    assert (config.directives_limit, Config().directives_limit) == (65536, 8192)
     assert (config.user_workflows, config.user_directives_limit) == (0, 4096)
     assert Config.parse({"keep_failed": 0}).keep_failed is None
     assert config.keeps_mounted and not Config().keeps_mounted
@@ -102,6 +104,12 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"soft_drain": "no"}, 'rabbit.soft_drain: is "no", expected true or false'),
         ({"save_datamovements": 1.5}, "rabbit.save_datamovements: is 1.5, expected an"),
         ({"user_workflows": -1}, "rabbit.user_workflows: is -1, expected an integer"),
+        (
+            {"directives_limit": 0},
+            "is 0, expected an integer from 1 to 65536, in bytes",
+        ),
+        ({"directives_limit": 65537}, "rabbit.directives_limit: is 65537, expected an"),
+        ({"directives_limit": 1.5}, "rabbit.directives_limit: is 1.5, expected an"),
         ({"user_directives_limit": "1M"}, 'limit: is "1M", expected an integer, 0'),
         ({"policy": {"maximum": {}}}, "rabbit.policy.maximum: unknown key, did you"),
         ({"policy": {"maximums": {"zfs": 1}}}, "rabbit.policy.maximums.zfs: unknown"),

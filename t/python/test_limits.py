@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -16,6 +16,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.jobs.requests import read_create
+from flux_k8s.ports import Json
 from support.jobtap import JobManager
 
 HEADER = Path(__file__).parents[2] / "src/jobtap/job.h"
@@ -42,10 +43,67 @@ def test_the_plugin_has_the_same_bounds() -> None:
         assert int(value) == getattr(limits, name)
 
 
+def configure(manager: JobManager, **rabbit: Any) -> None:
+    """``flux config load``, as the plugin sees it."""
+    assert manager.plugin is not None
+    rc, _ = manager.plugin.call("conf.update", {"conf": {"rabbit": rabbit}})
+    assert rc > 0
+
+
+def test_the_plugin_has_the_same_limit_for_submissions_by_default() -> None:
+    text = HEADER.read_text()
+    (value,) = re.findall(r"^#define DWS_DIRECTIVES_LIMIT (\d+)$", text, re.MULTILINE)
+    assert int(value) == Config().directives_limit
+
+
+@pytest.mark.parametrize("limit", [None, 300, 65536])
+def test_plugin_and_validator_refuse_more_bytes_than_the_site_has_for_submissions(
+    manager: JobManager, limit: Optional[int]
+) -> None:
+    table: Json = {} if limit is None else {"directives_limit": limit}
+    configure(manager, **table)
+    most = limit or 8192
+    right = [XFS + "aa", padded(most - len(XFS) - 2)]
+    check_submission({"dw": right}, [], Site(table))
+    assert manager.submit(1, {"dw": padded(most)}) is None
+    expected = f"has {most + 1} bytes, at most {most} are accepted"
+    with pytest.raises(DirectiveError) as caught:
+        check_submission({"dw": padded(most + 1)}, [], Site(table))
+    assert caught.value.problem == expected
+    reason = manager.submit(2, {"dw": padded(most + 1)})
+    assert reason == f"attributes.system.dw {expected}"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 65537, "1000", True, None, 1e3])
+def test_a_limit_that_the_module_refuses_is_none_for_the_plugin(
+    manager: JobManager, wrong: Any
+) -> None:
+    configure(manager, directives_limit=300)
+    configure(manager, directives_limit=wrong)
+    assert manager.submit(1, {"dw": padded(8192)}) is None
+    assert manager.submit(2, {"dw": padded(8193)}) is not None
+
+
+def test_directives_of_a_job_that_was_submitted_before_are_within_any_limit(
+    manager: JobManager,
+) -> None:
+    configure(manager, directives_limit=limits.DIRECTIVES_BYTES)
+    large = padded(limits.DIRECTIVES_BYTES)
+    assert manager.submit(1, {"dw": large}) is None
+    manager.unload()
+    manager.load()
+    assert manager.submit(2, {"dw": large}) is not None
+    assert "exception" not in [event["name"] for event in manager.jobs[1].eventlog]
+    payload = {**request([]), "dw_directives": [large]}
+    _, found, _ = read_create(payload, Config(directives_limit=10))
+    assert [len(directive.text) for directive in found.directives] == [len(large)]
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 def test_plugin_and_module_take_directives_of_the_most_bytes(
     manager: JobManager, parts: int
 ) -> None:
+    configure(manager, directives_limit=limits.DIRECTIVES_BYTES)
     size, rest = divmod(limits.DIRECTIVES_BYTES, parts)
     dw = [padded(size)] * (parts - 1) + [padded(size + rest)]
     assert len(parse_attribute(dw)) == parts
@@ -128,15 +186,19 @@ def submit(resources: list[Any]) -> None:
     check_submission({"dw": XFS + "p1"}, resources, Site({}))
 
 
-def create(resources: list[Any]) -> Any:
-    payload = {
+def request(resources: list[Any]) -> Json:
+    """The payload of ``dws.create``."""
+    return {
         "jobid": 1,
         "userid": 1,
         "dw_directives": [NAMELESS],
         "resources": resources,
         "failure_tolerance": 0,
     }
-    return read_create(payload, Config())
+
+
+def create(resources: list[Any]) -> Any:
+    return read_create(request(resources), Config())
 
 
 def nested(levels: int) -> list[Any]:

@@ -24,7 +24,7 @@ from flux_k8s.config.policy import (
 from flux_k8s.config.stagepolicy import check_fits_ahead
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directiverules import BUILT_IN, RuleSet
-from flux_k8s.dws.directives import is_empty, parse_attribute
+from flux_k8s.dws.directives import check_submitted_size, is_empty, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.references import check_references
 from flux_k8s.dws.storagerequest import AHEAD, StorageRequest
@@ -86,6 +86,7 @@ def check_submission(
         config = Config.parse(site.table)
     except ConfigError:
         return
+    check_submitted_size(dw, config.directives_limit)
     directives = parse_attribute(dw, config.presets)
     site.rules.check(directives)
     check_references(directives)

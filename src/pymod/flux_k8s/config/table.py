@@ -19,7 +19,8 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.dws.storagerequest import PROLOG, RELEASES, STAGES, TEARDOWN
 from flux_k8s.errors import ConfigError, DirectiveError, show
-from flux_k8s.json_reader import is_number
+from flux_k8s.json_reader import is_integer, is_number
+from flux_k8s.limits import DIRECTIVES_BYTES
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 
@@ -104,6 +105,8 @@ class Config:
     user_workflows: int = 200
     """The most Workflows of one user that DWS has to plan, or to tear down for jobs
     that never had nodes; 0 for no limit."""
+    directives_limit: int = 8192
+    """The most bytes of the directives of a job, as it is submitted."""
     user_directives_limit: int = 2**20
     """The most bytes of the directives of all active jobs of one user; 0 for no
     limit."""
@@ -287,6 +290,13 @@ def _count(key: str, value: Any) -> int:
     return int(number)
 
 
+def _directives_limit(key: str, value: Any) -> int:
+    expected = f"expected an integer from 1 to {DIRECTIVES_BYTES}, in bytes"
+    if not is_integer(value) or not 1 <= value <= DIRECTIVES_BYTES:
+        raise ConfigError(key, f"is {show(value)}, {expected}")
+    return int(value)
+
+
 def _policy(value: Any) -> Mapping[str, float]:
     policy = _table("rabbit.policy", value)
     for key in policy:
@@ -369,6 +379,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "stage_user_limit": _per_cent,
         "stage_timeout": _duration,
         "user_workflows": _count,
+        "directives_limit": _directives_limit,
         "user_directives_limit": _count,
         "presets": _presets,
         "dws_api_version": _version,

@@ -325,13 +325,24 @@ def _check_size(strings: Sequence[str], whole: str) -> None:
     """Refuse an attribute that is too large, before its directives are parsed."""
     if len(strings) > DIRECTIVES:
         raise _too_many(whole)
-    size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
-    if size > DIRECTIVES_BYTES:
-        raise _wrong_whole(
-            whole, f"has {size} bytes, at most {DIRECTIVES_BYTES} are accepted"
-        )
+    _check_bytes(strings, whole, DIRECTIVES_BYTES)
     if sum(len(string.split()) for string in strings) > WORDS:
         raise _wrong_whole(whole, f"has more than {WORDS} words")
+
+
+def _check_bytes(strings: Sequence[str], whole: str, most: int) -> None:
+    size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
+    if size > most:
+        raise _wrong_whole(whole, f"has {size} bytes, at most {most} are accepted")
+
+
+def check_submitted_size(value: Any, most: int) -> None:
+    """Refuse ``attributes.system.dw`` that a job is submitted with and that has more
+    than ``most`` bytes, with a DirectiveError. Other errors are for
+    :func:`parse_attribute`."""
+    strings = [value] if isinstance(value, str) else value
+    if isinstance(strings, list) and all(isinstance(s, str) for s in strings):
+        _check_bytes(strings, f"dw={show(value)}", most)
 
 
 def _too_many(whole: str) -> DirectiveError:
