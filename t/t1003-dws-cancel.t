@@ -36,6 +36,16 @@ test_expect_success 'a job cancelled in DEPEND without the module has no Workflo
     ! has_event $id epilog-start &&
     ! has_memo $id rabbit_workflow
 '
+test_expect_success 'nor has one that waits for another job as well' '
+    first=$(flux submit --urgency=hold true) &&
+    id=$(job_submit --dependency=afterany:$first true) &&
+    wait_event $id dependency-add &&
+    job_cancel $id &&
+    wait_event $id clean &&
+    ! has_event $id epilog-start &&
+    flux cancel $first &&
+    wait_event $first clean
+'
 test_expect_success 'load the module' '
     module_load
 '

@@ -142,6 +142,11 @@ struct dws_job {
  */
 void dws_job_queue_request (struct dws_job *job);
 
+/* Return true if dws.create is in flight, and not the look-up that comes before
+ * the first one of a job that is 'uncounted'.
+ */
+bool dws_job_is_creating (struct dws_job *job);
+
 /* Neither is a request in flight, nor does one wait. */
 void dws_job_drop_request (struct dws_job *job);
 

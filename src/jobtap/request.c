@@ -143,8 +143,10 @@ static void send_count (struct dws_job *job)
 {
     flux_future_t *f = dws_eventlog_lookup (job->dws, job->id);
 
-    if (!(job->f = dws_then (f, count_cb, job)))
+    if (!(job->f = dws_then (f, count_cb, job))) {
+        job->uncounted = false; // or dws.create would pass for the look-up
         send_create (job);
+    }
 }
 
 static void R_failed (struct dws_job **jobp, flux_future_t *f)
@@ -314,7 +316,7 @@ void dws_job_send_request (struct dws_job *job)
  */
 void dws_job_note_change (struct dws_job *job)
 {
-    if (job->f && !job->uncounted)
+    if (dws_job_is_creating (job))
         job->changed = true;
     else if (!job->queue) // then it is not made yet
         dws_job_send_request (job);

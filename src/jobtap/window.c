@@ -93,9 +93,14 @@ void dws_job_queue_request (struct dws_job *job)
     send_later (dws);
 }
 
+bool dws_job_is_creating (struct dws_job *job)
+{
+    return job->phase == DWS_DEPEND && job->f && !job->uncounted;
+}
+
 void dws_job_drop_request (struct dws_job *job)
 {
-    if (job->phase == DWS_DEPEND && job->f)
+    if (dws_job_is_creating (job))
         job->delivered = true; // it may be
     flux_future_destroy (job->f);
     job->f = NULL;

@@ -310,6 +310,43 @@ def test_a_job_whose_request_never_got_out_needs_no_epilog(manager: JobManager) 
     assert job.state == INACTIVE and not job.has("epilog-start")
 
 
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("failure", ["", "unanswered", "refused", "not sent"])
+def test_a_look_up_of_its_dependencies_is_no_request_of_a_job(
+    manager: JobManager, changes: bool, failure: str
+) -> None:
+    """The job had another dependency first, and no module is loaded."""
+    if failure == "not sent":
+        manager.unsendable["job-manager.getattr"] = 1
+    assert manager.submit(1, {"dw": "#DW jobdw name=a"}, after=True) is None
+    job = manager.jobs[1]
+    if changes:
+        manager.post(job, "dependency-remove", {"description": "after"})
+        manager.post(job, "dependency-add", {"description": "another"})
+    if failure == "refused":
+        while "job-manager.getattr" in manager.topics():
+            manager.take("job-manager.getattr")[1](errno.ENOMEM, "", None)
+    elif failure == "":
+        manager.answer_eventlogs()
+    while "dws.create" in manager.topics():
+        manager.take("dws.create")[1](errno.ENOSYS, "", None)
+    manager.raise_exception(1, "cancel", 0, "")
+    assert job.state == INACTIVE and not job.has("epilog-start")
+
+
+@pytest.mark.parametrize("looked_up", [False, True])
+def test_a_request_that_follows_a_look_up_may_have_got_out(
+    manager: JobManager, looked_up: bool
+) -> None:
+    if not looked_up:
+        manager.unsendable["job-manager.getattr"] = 1
+    assert manager.submit(1, {"dw": "#DW jobdw name=a"}, after=True) is None
+    manager.answer_eventlogs()
+    assert "dws.create" in manager.topics()
+    manager.raise_exception(1, "cancel", 0, "")
+    assert manager.jobs[1].open["dws-epilog"] == 1
+
+
 def test_a_job_whose_request_may_have_got_out_gets_its_epilog(
     manager: JobManager,
 ) -> None:

@@ -194,6 +194,8 @@ class PluginMachine(RuleBasedStateMachine):
             payload["data"] = "moving"
         elif method == "data-out" and failed:
             payload["errstr"] = "no space"
+        if method == "resource-update" and jobid in self.manager.jobs:
+            self.manager.jobs[jobid].creates += 1  # this module knows it
         try:
             self.manager.request(method, payload)
         except OSError as error:
@@ -291,6 +293,7 @@ class PluginMachine(RuleBasedStateMachine):
             assert not +job.open
             assert job.unprotected or not job.memo.get("dws")
             assert job.unprotected or job.creates == 0 or job.has("epilog-start")
+            assert job.unprotected or job.creates > 0 or not job.has("epilog-start")
         self.manager.unload()
 
 
