@@ -41,7 +41,7 @@ from flux_k8s.broker.channel import METHODS
 from flux_k8s.broker.files import check_files, check_program
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
-from flux_k8s.config.arguments import Arguments, queue_properties
+from flux_k8s.config.arguments import Arguments, graph_file, queue_properties
 from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.text import printable
@@ -104,6 +104,7 @@ class DwsModule(BrokerModule):
             )
         check_program(Config.parse(tables["rabbit"]))
         queue_properties(tables["queues"], self._arguments.queues)
+        tables["graph"] = graph_file(config.get("resource"))
         return tables
 
     def _relay(self, handle: Any, watcher: Any, msg: Any, args: Any) -> None:

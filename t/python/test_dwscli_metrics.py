@@ -194,6 +194,14 @@ def test_a_rabbit_that_is_not_known_is_neither_up_nor_down() -> None:
     assert "flux_dws_rabbit_up" not in {name for name, _, _ in samples}
 
 
+def test_a_rabbit_about_which_mapping_and_graph_disagree_is_counted() -> None:
+    wrong = {**RABBITS[0], "disagreement": "graph.json lacks it"}
+    _, samples = read(dws(instance(rabbits=[wrong, RABBITS[1]]), "metrics").out)
+    name = "flux_dws_rabbit_disagreement"
+    assert value_of(samples, name, rabbit=wrong["name"]) == 1
+    assert value_of(samples, name, rabbit=RABBITS[1]["name"]) == 0
+
+
 @given(
     st.text(max_size=20),
     st.dictionaries(
@@ -386,7 +394,8 @@ def test_promtool_finds_nothing_wrong_with_the_metrics() -> None:
 
 
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
-    assert "12 rules found" in promtool("check", "rules", str(ALERTS))
+    count = len(re.findall(r"- alert: ", ALERTS.read_text()))
+    assert f"{count} rules found" in promtool("check", "rules", str(ALERTS))
 
 
 def test_each_alert_is_raised_when_it_should_be(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, Timer
 from flux_k8s.rabbits.fluxion import MODULE, Fluxion
 from flux_k8s.rabbits.fluxiongraph import Chassis, read_parent, read_rabbits
-from flux_k8s.rfc import hostlist
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
 from rabbitsim.loop import VirtualLoop
@@ -87,13 +86,13 @@ def test_a_rabbit_with_few_ssd_goes_down_by_their_status() -> None:
 def haunted(excluded: str = "") -> VirtualSystem:
     """A system whose mapping has two nodes, ranks 8 and 9, that its graph lacks."""
     system = VirtualSystem(topology=Topology.regular(8, 2))
-    hosts = "compute-[01-02],ghost[1-2],compute-[03-04]"
-    system.mapping = rabbitmapping.parse(
-        {
-            "computes": dict.fromkeys(hostlist.decode(hosts), "rabbit-01"),
-            "rabbits": {"rabbit-01": {"capacity": GIB, "hostlist": hosts}},
-        }
-    )
+    hosts_of = {
+        name: rabbit.computes for name, rabbit in system.topology.rabbits.items()
+    }
+    first, *others = hosts_of["rabbit-01"]
+    hosts_of["rabbit-01"] = (first, "ghost1", "ghost2", *others)
+    capacity = dict.fromkeys(hosts_of, system.mapping.capacity("rabbit-01"))
+    system.mapping = rabbitmapping.assemble(hosts_of, capacity, sort=False)
     execution = {
         "R_lite": [{"rank": "0-9", "children": {"core": "0"}}],
         "nodelist": ["compute-[01-08],ghost[1-2]"],
@@ -154,8 +153,11 @@ def test_a_rabbit_that_fluxion_lacks_is_logged_once() -> None:
     )
     system.start()
     wait(system)
-    (line,) = lacking(system)
-    assert "Fluxion: ghost of the rabbit mapping not found" in line
+    assert lacking(system) == []
+    (line,) = [
+        line for _, _, line in system.log if "rabbit-99" in line and "lack" in line
+    ]
+    assert "the graph of Fluxion lacks rabbit-99, which rabbit.mapping has" in line
 
 
 @pytest.mark.parametrize("method", ["find", "set_property", "remove_property"])

@@ -44,6 +44,7 @@ OTHERS = {
     "dws: …: …",
     "dws.…: no such method",
     "status=down and sched-now=allocated",
+    "property=rabbit or names=ssd0",
     "struct flux_match *",
     "… is not carried out",
     "… … …",
@@ -95,7 +96,13 @@ def messages(strings: Iterator[str]) -> set[str]:
 def sources() -> Iterator[Path]:
     for folder in ("broker", "jobs", "rabbits"):
         yield from sorted((PACKAGE / folder).glob("*.py"))
-    for name in ("nodefailure", "directives", "directiverules", "references"):
+    for name in (
+        "agreement",
+        "nodefailure",
+        "directives",
+        "directiverules",
+        "references",
+    ):
         yield PACKAGE / f"dws/{name}.py"
     yield from sorted((PACKAGE / "dws/directivebreakdown").glob("*.py"))
     yield PACKAGE / "config/policy.py"

@@ -335,6 +335,13 @@ RABBIT = (
         lambda rabbit: float(bool(part(rabbit, "disabled"))),
     ),
     Single(
+        "rabbit_disagreement",
+        GAUGE,
+        "Whether rabbit.mapping, the scheduler's graph and Kubernetes disagree about a"
+        " Rabbit (flux dws rabbits has the reason).",
+        lambda rabbit: float(bool(text(rabbit, "disagreement"))),
+    ),
+    Single(
         "rabbit_capacity_bytes",
         GAUGE,
         "The bytes of a Rabbit that are for jobs.",

@@ -58,11 +58,13 @@ def _disabled(key: str) -> Callable[[Json], Any]:
 
 
 def reason(rabbit: Json) -> str:
-    """Why the Rabbit, or a part of it, is out of service."""
+    """Why the Rabbit, or a part of it, is out of service, or what does not agree about
+    it."""
     broken = text(rabbit, "broken")
     return (
         text(rabbit, "reason")
         or text(part(rabbit, "disabled"), "reason")
+        or text(rabbit, "disagreement")
         or (f"broken links: {broken}" if broken else "")
     )
 
@@ -157,4 +159,4 @@ def color(rabbit: Json) -> str:
     """The colour of a Rabbit."""
     if rabbit.get("disabled") or text(rabbit, "state") not in SERVING:
         return RED
-    return YELLOW if text(rabbit, "broken") or text(rabbit, "reason") else ""
+    return YELLOW if reason(rabbit) else ""

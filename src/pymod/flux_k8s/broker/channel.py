@@ -48,7 +48,8 @@ METHODS = MappingProxyType(
 or FLUX_ROLE_ALL for a topic whose handler checks the user of the message itself."""
 
 CONFIG = "service.config"
-"""The payload is ``{"rabbit": TABLE or null, "queues": TABLE or null}``. That of the
+"""The payload is ``{"rabbit": TABLE or null, "queues": TABLE or null, "graph": FILE}``,
+with the file of the resource graph, or "". That of the
 first request also has ``"barred"``, a list of ``[JOBID, RELEASING]``: the
 :class:`flux_k8s.jobs.work.Work` that the service must not do."""
 PING = "service.ping"

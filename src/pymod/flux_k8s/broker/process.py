@@ -114,6 +114,7 @@ class Process:
             owner=os.getuid(),
             queues=queue_properties(tables["queues"], self._arguments.queues),
             identity=identify(handle, config.instance),
+            graph_file=tables["graph"],
         )
         self._reader = ReaderProcess(self._callbacks.put, self._flux.log)
         self._service = make_service(

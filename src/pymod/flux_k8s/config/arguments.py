@@ -98,6 +98,16 @@ def queue_properties(
     return tuple(required) if required and all(required) else None
 
 
+def graph_file(resource: Any) -> str:
+    """The file of the scheduler's resource graph; empty if none is configured.
+
+    Args:
+        resource: the ``[resource]`` table of Flux's configuration.
+    """
+    table = resource if isinstance(resource, dict) else {}
+    return str(table.get("scheduling") or table.get("path") or "")
+
+
 def api_versions(config: Config) -> dict[str, str]:
     """The API versions that the configuration sets, by API group."""
     forced = {DWS_GROUP: config.dws_api_version, NNF_GROUP: config.nnf_api_version}

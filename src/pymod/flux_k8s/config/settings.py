@@ -60,6 +60,7 @@ class Settings:
             by one. A Rabbit with more is taken out by a property of its nodes
             (:mod:`flux_k8s.rabbits.fluxionstate`).
         identity: of the Flux instance.
+        graph_file: of Fluxion's resource graph, for messages; empty if it is not known.
     """
 
     config: Config
@@ -70,3 +71,4 @@ class Settings:
     queues: Queues = None
     ssds_by_status: int = 64
     identity: Identity = Identity()
+    graph_file: str = ""

@@ -13,6 +13,10 @@ from flux_k8s.rfc import jgf
 from flux_k8s.rfc.rset import Allocated
 
 
+class OtherMapping(BadObject):
+    """The graph of R is not that of the rabbit mapping: either may be too old."""
+
+
 def ssd_per_rabbit(
     rset: Allocated, mapping: RabbitMapping, name: str = "R"
 ) -> dict[str, Optional[int]]:
@@ -24,10 +28,10 @@ def ssd_per_rabbit(
     leaves out what is in it.
 
     Raises:
-        BadObject: the graph and the mapping, or the graph and ``nodelist``,
-            do not agree: a Rabbit that the mapping lacks, a node below another
-            Rabbit than the mapping says, a node that R does not have. The error calls
-            R ``name``.
+        OtherMapping: the graph and the mapping do not agree: a Rabbit that the mapping
+            lacks, a node below another Rabbit than the mapping says. The error calls R
+            ``name``.
+        BadObject: the graph and ``nodelist`` do not agree: a node that R does not have.
         UnreadableR: the process that read R found the graph malformed.
     """
     graph = rset.graph(name)
@@ -57,7 +61,7 @@ def _check_graph(
     place = "scheduling.graph.nodes"
     for rabbit in graph.ssd:
         if not mapping.has(rabbit):
-            raise BadObject(name, place, rabbit, "a Rabbit of the rabbit mapping")
+            raise OtherMapping(name, place, rabbit, "a Rabbit of the rabbit mapping")
     if graph.rabbit_of == rabbit_of:
         return  # without a loop over ten thousand hosts
     for host in (*graph.rabbit_of, *rabbit_of):
@@ -69,7 +73,7 @@ def _check_graph(
             raise BadObject(name, "execution.nodelist", host, f"a node of {place}")
         found, expected = graph.rabbit_of[host], rabbit_of[host]
         if found != expected:
-            raise BadObject(
+            raise OtherMapping(
                 name,
                 place,
                 f"{host} below {found or 'no Rabbit'}",

@@ -18,7 +18,7 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.dws.allocatedssd import OtherMapping, ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Reference,
@@ -146,7 +146,12 @@ class Planner:
         assert info.allocation is not None
         R, mapping = info.allocation, self._settings.mapping
         name = f"R of job {f58(info.jobid)}"
-        self._note_shares(info.jobid, ssd_per_rabbit(R, mapping, name))
+        try:
+            shares = ssd_per_rabbit(R, mapping, name)
+        except OtherMapping as error:  # a module with another mapping may come
+            wait = StorageUnavailable(str(error))
+            raise (self.waits_too_long(info, wait) or wait) from None
+        self._note_shares(info.jobid, shares)
         await self._next_turn(R.hosts)
         allocation = job_allocation(R, mapping, name=name)
         if not allocation.hosts:

@@ -53,18 +53,21 @@ class RabbitQueries:
             BadObject, QueryError: the query is refused.
         """
         after = Reader("dws.rabbit-list", payload).optional_string("after")
-        if after is not None:
-            self._check_known(after)
         now = self._flux.now()
         if not self._valid_from <= self._made <= now < self._made + FRESH:
             yield from self._make_once(now)
-        first = 0 if after is None else self._places[after] + 1
+        first = 0 if after is None else self._place_after(after)
         rows = self._rows[first : first + self._portion(first)]
         more = first + len(rows) < len(self._rows)
         if not sender.owner:
             own = frozenset(self._index.of_user(sender.userid))
             rows = [_restricted(row, own) for row in rows]
         return {"rabbits": rows, "next": rows[-1]["name"] if more else None}
+
+    def _place_after(self, name: str) -> int:
+        if name not in self._places:
+            raise _unknown(name)
+        return self._places[name] + 1
 
     def _portion(self, first: int) -> int:
         """How many rows fit into an answer."""
@@ -178,8 +181,12 @@ class RabbitQueries:
 
     def _check_known(self, name: str) -> None:
         if not self._machine.is_rabbit(name):
-            text = f"{quoted(name)} is no Rabbit of rabbit.mapping"
-            raise QueryError(errno.ENOENT, text)
+            raise _unknown(name)
+
+
+def _unknown(name: str) -> QueryError:
+    text = f"{quoted(name)} is no Rabbit of rabbit.mapping"
+    return QueryError(errno.ENOENT, text)
 
 
 def _restricted(row: Json, own: AbstractSet[int]) -> Json:

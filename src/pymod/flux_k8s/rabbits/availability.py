@@ -37,6 +37,7 @@ from flux_k8s.dws.room import Room
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
+from flux_k8s.rabbits.disagreements import Disagreements
 from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxiongraph import Ssds
@@ -120,8 +121,13 @@ class Availability:
         self.free_storage = self.rabbits.free_storage
         self._taken = TakenSsds(self.free_storage, self.ssds_of_job)
         self._fluxion = Fluxion(
-            flux, settings.mapping, settings.ssds_by_status, settings.scheduler
+            flux,
+            settings.mapping,
+            settings.ssds_by_status,
+            settings.scheduler,
+            self._changed,
         )
+        self._disagreements = Disagreements(flux, settings, self.rabbits, self._fluxion)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
         self.system_status = SystemStatus(
@@ -139,7 +145,6 @@ class Availability:
         self._link_hold_down = HoldDown()
         self._down: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
-        self._unmapped: frozenset[str] = frozenset()
         self.avoided: frozenset[str] = frozenset()
         self._rabbit_nodes: frozenset[str] = frozenset()
         self._offline_links: frozenset[str] = frozenset()
@@ -206,7 +211,7 @@ class Availability:
         return {
             name: max(0, ssds.count - taken.get(name, 0)) * ssds.size * GIB + own[name]
             for name, ssds in found.items()
-            if ssds is not None and name not in self._down
+            if ssds is not None and name not in self._out_of_service
         }
 
     @property
@@ -300,7 +305,9 @@ class Availability:
     def rabbit_rows(self) -> Iterator[Json]:
         """The rows of all Rabbits, without their jobs."""
         mapping = self._settings.mapping
-        return rabbit_rows(mapping, self.rabbits, self._down, self._ssds_of)
+        return rabbit_rows(
+            mapping, self.rabbits, self._down, self._ssds_of, self._disagreements
+        )
 
     def ssds_of_job(self, jobid: int) -> Mapping[str, int]:
         """How many ``ssd`` of a Rabbit a job keeps from others, by Rabbit."""
@@ -403,10 +410,10 @@ class Availability:
         health = self._health(now)
         self._note_down(health)
         self._note_links(health)
-        self._log_unmapped()
+        self._disagreements.update()
         verdict = decide(health, self._settings)
         self.avoided = verdict.avoided
-        self._update_fluxion(health.down, verdict.marked)
+        self._update_fluxion(self._out_of_service, verdict.marked)
         self._update_drains(verdict)
         hold_downs = self._rabbit_hold_down, self._link_hold_down
         ends = [hold_down.next_end(now) for hold_down in hold_downs]
@@ -423,6 +430,11 @@ class Availability:
             lost[host] = drain_reason(str(rabbit), "back only just now")
         disabled = frozenset(self.system_status.disabled_by_others)
         return Health(unwell, broken, down, lost, disabled, self.nodes.states)
+
+    @property
+    def _out_of_service(self) -> frozenset[str]:
+        """The Rabbits on which no job gets storage."""
+        return self._down | self._disagreements.avoided
 
     def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
         self._fluxion.want_out_of_service(down)
@@ -494,14 +506,3 @@ class Availability:
         if links != self._offline_links:
             self._offline_links = links
             self.system_status.links_changed()
-
-    def _log_unmapped(self) -> None:
-        unmapped = frozenset(self.rabbits.unmapped)
-        if unmapped - self._unmapped:
-            names = hostlist.encode(sorted(unmapped, key=hostlist.natural_key))
-            self._flux.log(
-                syslog.LOG_WARNING,
-                f"rabbit.mapping lacks {names}: no job gets storage there; "
-                "flux rabbitmapping writes a new one",
-            )
-        self._unmapped = unmapped

@@ -29,10 +29,13 @@ from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import call
+from flux_k8s.dws.agreement import GraphRabbit
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, RpcError, Watch
 from flux_k8s.rabbits.fluxiongraph import (
+    NODES,
+    RABBITS,
     SSD_DOWN,
     Chassis,
     Paths,
@@ -54,7 +57,7 @@ from flux_k8s.rabbits.fluxionstate import (
     SsdChange,
 )
 from flux_k8s.rfc import hostlist, idset, resourcestatus
-from flux_k8s.rfc.jgf import RABBIT_PROPERTY, SSD
+from flux_k8s.rfc.jgf import SSD
 
 MODULE = "sched-fluxion-resource"
 RABBIT_MODULE = "sched-rabbit"
@@ -101,6 +104,8 @@ class Fluxion:
         ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
             by its nodes.
         schedules: it is to schedule storage.
+        graph_read: is called when the Rabbits of its graph are known, or when it is not
+            the scheduler.
 
     Attributes:
         present: Fluxion is the scheduler, as far as is known.
@@ -112,8 +117,10 @@ class Fluxion:
         mapping: RabbitMapping,
         ssds_by_status: int = 64,
         schedules: bool = True,
+        graph_read: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
+        self._graph_read = graph_read
         self._mapping = mapping
         self._ssds_by_status = ssds_by_status
         self._schedules = schedules
@@ -165,6 +172,24 @@ class Fluxion:
         """The ``ssd`` that jobs may have on a Rabbit in service; None if Fluxion is
         not the scheduler, or has not answered yet."""
         return self._state.ssds_of(rabbit) if self.present else None
+
+    @property
+    def graph(self) -> Optional[dict[str, GraphRabbit]]:
+        """The Rabbits of Fluxion's graph; none if it is not to schedule storage. None
+        as long as they are not known."""
+        if not (self.present and self._schedules):
+            return {}
+        paths = self._state.paths
+        return None if paths is None else paths.rabbits
+
+    def graph_name(self, file: str) -> str:
+        """What messages call the graph.
+
+        Args:
+            file: the one from which Fluxion has it, if that is known.
+        """
+        name = f"the graph of {NAMES[self._module]}"
+        return f"{name} ({file})" if file and self._module == MODULE else name
 
     @property
     def has_chassis(self) -> bool:
@@ -252,6 +277,7 @@ class Fluxion:
                 return 0.0
             self.present = False
             self._check_withheld()
+            self._graph_read()
             text = (
                 "neither Fluxion nor sched-rabbit is loaded (yet): none is told about"
                 " Rabbits"
@@ -266,6 +292,7 @@ class Fluxion:
         state = self._state
         if state.paths is None:
             state.see_paths(await self._find_rabbits())
+            self._graph_read()
             return 0.0
         now = self._flux.now()
         due = self._check_due
@@ -291,7 +318,9 @@ class Fluxion:
 
     async def _find_rabbits(self) -> Paths:
         with _to("cannot find the Rabbits in its graph"):
-            paths = read_rabbits(await self._find(f"property={RABBIT_PROPERTY}"))
+            paths = read_rabbits(await self._find(RABBITS))
+            if paths.chassis and self._schedules:
+                paths = paths.with_nodes(await self._find(NODES))
         mapping = self._mapping
         hosts = (host for name in mapping.rabbits for host in mapping.hosts_of(name))
         sample = next(hosts, None)
@@ -348,13 +377,19 @@ class Fluxion:
 
     async def _report_unknown(self, request: ReportUnknown) -> None:
         """Log nodes that are not where they should be in Fluxion's graph. One that
-        Flux excludes from scheduling is rightly missing."""
+        Flux excludes from scheduling is rightly missing, and those of a Rabbit that the
+        graph lacks are missing with it."""
         try:
             answer = await call(self._flux.rpc, "resource.status", {})
             excluded = resourcestatus.parse(answer).excluded
         except (RpcError, BadObject):
             excluded = frozenset()
-        missing = [host for host in request.hosts if host not in excluded]
+        graph, rabbit_of = self.graph or {}, self._mapping.rabbit_of
+        missing = [
+            host
+            for host in request.hosts
+            if host not in excluded and (not graph or rabbit_of(host) in graph)
+        ]
         if missing:
             name, hosts = NAMES[self._module], hostlist.encode(missing)
             text = (

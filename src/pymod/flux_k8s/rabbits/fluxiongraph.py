@@ -4,13 +4,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Iterable, Mapping, Optional
 
+from flux_k8s.dws.agreement import GraphRabbit
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal
 from flux_k8s.rfc import idset
 from flux_k8s.rfc.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
+
+RABBITS = "property=rabbit or names=ssd0"
+"""The vertices of Rabbits, and of each one's ``ssd`` the first: all have one size."""
+
+NODES = "agfilter=true"
+"""The vertices with pruning filters: those of compute nodes, and all above them. There
+is no criterion for a type, and all vertices would be a hundred times as many."""
 
 SSD_COUNT = "ssdcount"
 SSD_DOWN = "ssddown"
@@ -42,12 +51,16 @@ class Chassis:
         ssds: how many ``ssd`` it has; 0 when the graph does not say.
         down: the numbers of those that an earlier module may have set down.
         is_chassis: the vertex is of this type: a request can name it.
+        ssd_size: GiB of each ``ssd``; None if that is not known.
+        nodes: the compute nodes below it; None if they are not known.
     """
 
     path: str
     ssds: int = 0
     down: frozenset[int] = frozenset()
     is_chassis: bool = False
+    ssd_size: Optional[int] = None
+    nodes: Optional[frozenset[str]] = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +70,12 @@ class Paths:
     Attributes:
         chassis: by the name of the Rabbit.
         nodes: the path above the nodes, in a graph without Rabbits.
+        rabbit_of: the Rabbit above each node, where nodes were asked for.
     """
 
     chassis: Mapping[str, Chassis]
     nodes: Optional[str] = None
+    rabbit_of: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
@@ -69,20 +84,63 @@ class Paths:
         return "/" + (paths or [self.nodes or "/"])[0].split("/")[1]
 
     def of_node(self, host: str, rabbit: str) -> Optional[str]:
-        """The path of a node, as it follows from the form of the graph."""
-        chassis = self.chassis.get(rabbit)
+        """The path of a node, as it follows from the form of the graph.
+
+        Args:
+            rabbit: the one of the node, if the graph does not show another one.
+        """
+        chassis = self.chassis.get(self.rabbit_of.get(host, rabbit))
         parent = self.nodes if chassis is None else chassis.path
         return None if parent is None else f"{parent}/{host}"
 
+    @cached_property
+    def rabbits(self) -> dict[str, GraphRabbit]:
+        """The Rabbits of the graph."""
+        return {
+            rabbit: GraphRabbit(chassis.ssds, chassis.ssd_size, chassis.nodes)
+            for rabbit, chassis in self.chassis.items()
+        }
+
+    def with_nodes(self, result: Any) -> Paths:
+        """These paths with the nodes below each Rabbit, from Fluxion's answer to
+        ``find`` with :data:`NODES`.
+
+        Raises:
+            BadObject: it is something else.
+        """
+        at = {chassis.path: rabbit for rabbit, chassis in self.chassis.items()}
+        rabbit_of: dict[str, str] = {}
+        below: dict[str, set[str]] = {rabbit: set() for rabbit in self.chassis}
+        nodes = [v for v in _vertices(result) if v.value.get("type") == NODE]
+        for node in nodes:
+            above, _, name = node.string("paths.containment").rpartition("/")
+            while above and above not in at:
+                above = above.rpartition("/")[0]
+            if above:
+                host = node.optional_string("name") or name
+                rabbit_of[host] = at[above]
+                below[at[above]].add(host)
+        if not nodes:
+            return self
+        chassis = {
+            rabbit: replace(each, nodes=frozenset(below[rabbit]))
+            for rabbit, each in self.chassis.items()
+        }
+        return Paths(chassis, self.nodes, rabbit_of)
+
 
 def read_rabbits(result: Any) -> Paths:
-    """The Rabbits in Fluxion's answer to ``find property=rabbit``.
+    """The Rabbits in Fluxion's answer to ``find`` with :data:`RABBITS`.
 
     Raises:
         BadObject: it is something else.
     """
     chassis: dict[str, Chassis] = {}
+    sizes: dict[str, int] = {}
     for metadata in _vertices(result):
+        if metadata.optional_string("type") == SSD and metadata.has("size"):
+            parent = metadata.string("paths.containment").rpartition("/")[0]
+            sizes[parent] = metadata.integer("size", minimum=0)
         if metadata.optional_string("type") == NODE or not metadata.has("properties"):
             continue
         properties = metadata.object("properties").value
@@ -94,7 +152,12 @@ def read_rabbits(result: Any) -> Paths:
                 _numbers(properties.get(SSD_DOWN)),
                 metadata.optional_string("type") == CHASSIS,
             )
-    return Paths(chassis)
+    return Paths(
+        {
+            rabbit: replace(each, ssd_size=sizes.get(each.path))
+            for rabbit, each in chassis.items()
+        }
+    )
 
 
 def read_ssds(result: Any) -> dict[str, set[int]]:

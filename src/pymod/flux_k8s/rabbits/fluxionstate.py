@@ -469,8 +469,10 @@ class FluxionState:
         assert self.paths is not None
         hosts = set(self._desired.properties.get(BAD_RABBIT, ()))
         for rabbit in self._desired.out_of_service:
-            if not self._by_status(self.paths.chassis.get(rabbit)):
+            chassis = self.paths.chassis.get(rabbit)
+            if not self._by_status(chassis):
                 hosts.update(self._mapping.hosts_of(rabbit))
+                hosts.update(chassis.nodes or () if chassis else ())
         return frozenset(hosts)
 
     def _by_status(self, chassis: Optional[Chassis]) -> bool:

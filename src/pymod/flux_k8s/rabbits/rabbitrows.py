@@ -8,6 +8,7 @@ from typing import AbstractSet, Callable, Iterator
 
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import Json
+from flux_k8s.rabbits.disagreements import Disagreements
 from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rfc import hostlist
@@ -24,25 +25,31 @@ def rabbit_rows(
     rabbits: RabbitManager,
     down: AbstractSet[str],
     ssds_of: Callable[[str], Ssds],
+    disagreements: Disagreements,
 ) -> Iterator[Json]:
-    """The row of each Rabbit of the mapping, without its jobs.
+    """The row of each Rabbit of the mapping, and of those of the resource graph that
+    the mapping lacks, without its jobs.
 
     Args:
         down: the Rabbits that are out of service.
         ssds_of: the ``ssd`` of a Rabbit that jobs may have.
     """
     free, unscheduled = rabbits.free_storage.left(()), rabbits.free_storage.unscheduled
-    for name in mapping.rabbits:
+    for name in (*mapping.rabbits, *disagreements.unmapped):
         state = rabbits.state(name) or UNKNOWN
         disabled = state.disabled
         reason = "" if state.serving else state.status
         if name in down and state.serving:
             reason = HELD_DOWN
+        sentence = disagreements.sentence(name) or ""
+        if not reason and name in disagreements.avoided:
+            reason = sentence
         ssds = ssds_of(name)
         yield {
             "name": name,
             "state": printable(state.reported or state.status, SHOWN),
             "reason": printable(reason, SHOWN),
+            **({"disagreement": printable(sentence, SHOWN)} if sentence else {}),
             "capacity": mapping.capacity(name),
             "free": free.get(name, 0),
             "withheld": unscheduled.get(name, 0),

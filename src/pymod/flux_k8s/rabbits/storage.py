@@ -11,9 +11,10 @@ loaded again. :mod:`flux_k8s.rabbits.freestorage` follows the storage of jobs.
 from __future__ import annotations
 
 import syslog
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, Mapping, Optional
 
+from flux_k8s.dws.agreement import Sizes
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
@@ -44,6 +45,7 @@ class RabbitState:
         labels: of its Storage.
         reported: the status as DWS has it, where ``status`` is another.
         disabled: who took it out of service for jobs, if anybody did.
+        sizes: what its Storage says about its size.
     """
 
     status: str
@@ -52,6 +54,7 @@ class RabbitState:
     labels: Mapping[str, str] = field(default_factory=dict)
     reported: str = ""
     disabled: Optional[Disabled] = None
+    sizes: Sizes = Sizes()
 
     @property
     def well(self) -> bool:
@@ -84,7 +87,26 @@ def parse_storage(storage: Any, name: str) -> RabbitState:
         {} if labels is None else {k: str(v) for k, v in labels.value.items()},
         status,
         disabled,
+        _sizes(reader),
     )
+
+
+def _sizes(storage: Reader) -> Sizes:
+    """The sizes, if they are well-formed: the Rabbit serves without them."""
+    try:
+        return _read_sizes(storage)
+    except BadObject:
+        return Sizes()
+
+
+def _read_sizes(storage: Reader) -> Sizes:
+    free = storage.optional_integer("status.capacity", minimum=0) or 0
+    drives = [
+        drive.optional_integer("capacity", minimum=0) or 0
+        for drive in storage.optional_objects("status.devices")
+    ]
+    # NNF writes 0 for a drive that is away.
+    return Sizes(free, sum(drives) if drives and all(drives) else None)
 
 
 class RabbitManager:
@@ -100,6 +122,7 @@ class RabbitManager:
 
     Attributes:
         complete: all Storages have been seen once.
+        resizes: how often :attr:`sizes` has changed in a way that counts.
         free_storage: the storage on the Rabbits that is free, and that is in use.
     """
 
@@ -124,6 +147,7 @@ class RabbitManager:
         self._unseen = dict.fromkeys(mapping.rabbits, RabbitState(ABSENT, False))
         self._watch: Optional[Watch] = None
         self.complete = False
+        self.resizes = 0
         self.free_storage = FreeStorage(
             mapping, log, lambda: watched(SERVERS, None), changed
         )
@@ -181,9 +205,9 @@ class RabbitManager:
         return self._states.get(rabbit, unseen)
 
     @property
-    def unmapped(self) -> Iterator[str]:
-        """The Rabbits that Kubernetes has and the mapping does not."""
-        return (name for name in self._states if not self._mapping.has(name))
+    def sizes(self) -> Mapping[str, Sizes]:
+        """What the Storages say about the size of each Rabbit."""
+        return {name: state.sizes for name, state in self._states.items()}
 
     # What Kubernetes shows: the WatchHandler
 
@@ -207,8 +231,25 @@ class RabbitManager:
                 self._labels[name] = state.labels
             if not state.well:
                 self._unwell[name] = state
-        if before is None or not before.well or state is None or not state.well:
+        resized = self._resizes(name, before) != self._resizes(name, state)
+        if resized:
+            self.resizes += 1
+        if (
+            before is None
+            or not before.well
+            or state is None
+            or not state.well
+            or resized
+        ):
             self._changed()
+
+    def _resizes(self, name: str, state: Optional[RabbitState]) -> Optional[Sizes]:
+        """The sizes that count: fewer bytes are free than the mapping has on each
+        Rabbit with storage, and other ones at each job."""
+        if state is None:
+            return None
+        free = max(state.sizes.free, self._mapping.size(name))
+        return replace(state.sizes, free=free)
 
     def synced(self) -> None:
         self.complete = True

@@ -20,6 +20,8 @@ from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.pool import Pool
 from flux_k8s.scheduler.rwriter import CLUSTER, path_of_chassis
 
+RABBITS = "property=rabbit or names=ssd0"
+NODES = "agfilter=true"
 DOWN = "status=down"
 ALLOCATED = "status=down and sched-now=allocated"
 
@@ -76,22 +78,27 @@ class ResourceGraph:
         key, _, value = criteria.partition("=")
         if criteria in (DOWN, ALLOCATED):
             found = list(self._down_ssds(criteria == ALLOCATED))
+        elif criteria == RABBITS:
+            found = list(self._rabbits())
+        elif criteria == NODES:
+            found = list(self._vertices())
         elif key == "property" and value:
             found = [v for v in self._vertices() if value in v["properties"]]
         elif key == "names" and value:
             found = [v for v in self._vertices() if v.get("name") == value]
         else:
-            text = f"expected property=NAME, names=HOST, {DOWN} or {ALLOCATED}"
+            text = (
+                f"expected property=NAME, names=HOST, {RABBITS}, {NODES}, {DOWN} or"
+                f" {ALLOCATED}"
+            )
             raise RequestError(errno.EINVAL, text)
         nodes = [{"metadata": metadata} for metadata in found]
         return {"R": {"graph": {"nodes": nodes, "edges": []}} if nodes else None}
 
     def _vertices(self) -> Iterator[Json]:
         pool = self._pool
-        for path, number in self._chassis.items():
-            chassis = pool.chassis[number]
-            own = {RABBIT_PROPERTY: chassis.rabbit, "ssdcount": str(chassis.ssds)}
-            yield self._vertex(CHASSIS, path, own)
+        for path in self._chassis:
+            yield self._chassis_vertex(path)
         having: dict[int, dict[str, str]] = {}
         for name, nodes in pool.properties.items():
             for number in bits.numbers(nodes):
@@ -100,6 +107,18 @@ class ResourceGraph:
             host = pool.nodes[number].host
             path = f"{self._above(number)}/{host}"
             yield {**self._vertex(NODE, path, having.get(number, {})), "name": host}
+
+    def _rabbits(self) -> Iterator[Json]:
+        """The chassis, and the first ``ssd`` of each."""
+        for path, number in self._chassis.items():
+            yield self._chassis_vertex(path)
+            size = self._pool.chassis[number].ssd_size
+            yield {**self._vertex(SSD, f"{path}/{SSD}0", {}), "size": size}
+
+    def _chassis_vertex(self, path: str) -> Json:
+        chassis = self._pool.chassis[self._chassis[path]]
+        own = {RABBIT_PROPERTY: chassis.rabbit, "ssdcount": str(chassis.ssds)}
+        return self._vertex(CHASSIS, path, own)
 
     def _above(self, number: int) -> str:
         """The path above a node."""

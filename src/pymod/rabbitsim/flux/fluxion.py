@@ -59,6 +59,10 @@ class Fluxion:
         self.requests["find"] += 1
         if payload["criteria"] == "status=down and sched-now=allocated":
             nodes = [{"metadata": metadata} for metadata in self._ssds_down_and_taken()]
+        elif payload["criteria"] == "property=rabbit or names=ssd0":
+            nodes = [{"metadata": metadata} for metadata in self._rabbits()]
+        elif payload["criteria"] == "agfilter=true":
+            nodes = [{"metadata": metadata} for metadata in self._vertices()]
         else:
             key, _, value = str(payload["criteria"]).partition("=")
             nodes = [
@@ -78,6 +82,13 @@ class Fluxion:
         for node in pool.nodes:
             own = dict.fromkeys((*node.properties, *node.dynamic), "")
             yield {**self._vertex(node.type, self._path(node), own), "name": node.host}
+
+    def _rabbits(self) -> Iterator[Json]:
+        """The chassis, and the first ``ssd`` of each."""
+        for path, chassis in self._chassis.items():
+            own = {"rabbit": chassis.rabbit, "ssdcount": str(chassis.ssds)}
+            yield self._vertex("chassis", path, own)
+            yield {**self._vertex("ssd", f"{path}/ssd0", {}), "size": chassis.ssd_size}
 
     def _ssds_down_and_taken(self) -> Iterator[Json]:
         pool = self._scheduler.pool

@@ -1,0 +1,360 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The rabbit mapping, the scheduler's graph and the cluster do not agree."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import pytest
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.dws.agreement import (
+    Files,
+    GraphRabbit,
+    Kind,
+    Sizes,
+    compare,
+    lines,
+)
+from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.ports import STORAGE, Json
+from flux_k8s.rabbits.storage import parse_storage
+from rabbitsim.dws.topology import Topology
+from rabbitsim.flux.events import JobState
+from rabbitsim.system import VirtualSystem, mapping_of
+from support.queries import query
+from support.rabbits import PERSISTENT, hosts, marked, small, ssds_free, submit, wait
+from support.service import (
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    memos,
+    names,
+    settle,
+)
+from support.service import (
+    lines as lines_with,
+)
+
+FILES = Files("map.json", "graph.json")
+
+
+def mapping(capacity: int = 64 * GIB, **hosts_of: str) -> RabbitMapping:
+    """A mapping of Rabbits with these nodes."""
+    known = {name: tuple(text.split()) for name, text in hosts_of.items()}
+    return rabbitmapping.assemble(known, dict.fromkeys(known, capacity))
+
+
+def vertex(nodes: Optional[str] = None, ssds: int = 8, size: int = 8) -> GraphRabbit:
+    return GraphRabbit(ssds, size, None if nodes is None else frozenset(nodes.split()))
+
+
+def sizes(free: int = 64, drives: Optional[int] = 64) -> Sizes:
+    return Sizes(free * GIB, None if drives is None else drives * GIB)
+
+
+def found(
+    known: RabbitMapping,
+    graph: Mapping[str, GraphRabbit],
+    cluster: Mapping[str, Sizes],
+) -> dict[tuple[Kind, str], str]:
+    """The sentences."""
+    disagreements = compare(known, graph, cluster, FILES)
+    return {(each.kind, each.rabbit): each.sentence for each in disagreements}
+
+
+def test_nothing_is_found_where_all_agree() -> None:
+    known = mapping(r1="n1 n2", r2="n3")
+    graph = {"r1": vertex("n1 n2"), "r2": vertex("n3")}
+    cluster = {"r1": sizes(), "r2": sizes(free=10)}
+    assert compare(known, graph, cluster) == ()
+
+
+@pytest.mark.parametrize(
+    ("graph", "cluster", "kind", "text"),
+    [
+        (
+            {"r1": vertex("n1"), "r2": vertex("n2")},
+            {"r1": sizes(), "r2": sizes()},
+            Kind.UNMAPPED,
+            "map.json lacks r2, which graph.json has: no job gets storage there until"
+            " both agree (flux rabbitmapping, flux dws2jgf)",
+        ),
+        (
+            {"r1": vertex("n1")},
+            {"r1": sizes(), "r2": sizes()},
+            Kind.UNUSED,
+            "rabbit.mapping lacks r2: no job gets storage there; flux rabbitmapping"
+            " writes a new one",
+        ),
+        (
+            {"r3": vertex("n3")},
+            {"r1": sizes()},
+            Kind.NOT_IN_GRAPH,
+            "graph.json lacks r1, which map.json has: no job gets storage there; flux"
+            " dws2jgf writes a new one",
+        ),
+        (
+            {"r1": vertex("n1")},
+            {},
+            Kind.NOT_IN_CLUSTER,
+            "the cluster lacks r1, which map.json has",
+        ),
+        (
+            {"r1": vertex("n1 n2 n3")},
+            {"r1": sizes()},
+            Kind.OTHER_NODES,
+            "graph.json has n[2-3] below r1, and map.json does not: no job gets storage"
+            " there until both agree (flux rabbitmapping, flux dws2jgf)",
+        ),
+        (
+            {"r1": vertex("n1", size=16)},
+            {"r1": sizes()},
+            Kind.OTHER_SSDS,
+            "graph.json has 8 ssd of 16 GiB on r1, by map.json they have 8 GiB: jobs"
+            " get too much or too little there; flux dws2jgf writes a new one",
+        ),
+        (
+            {"r1": vertex("n1")},
+            {"r1": sizes(30, 32)},
+            Kind.TOO_LARGE,
+            "map.json has 64 GiB on r1, whose drives have 32 GiB: jobs get nodes, and"
+            " then not their storage; flux rabbitmapping writes a new one",
+        ),
+        (
+            {"r1": vertex("n1")},
+            {"r1": sizes(100, 128)},
+            Kind.TOO_SMALL,
+            "map.json has 64 GiB on r1, where 100 GiB are free: jobs that would fit are"
+            " refused; flux rabbitmapping writes a new one",
+        ),
+    ],
+)
+def test_each_disagreement_is_a_sentence_that_names_the_files(
+    graph: dict[str, GraphRabbit], cluster: dict[str, Sizes], kind: Kind, text: str
+) -> None:
+    assert text in found(mapping(r1="n1"), graph, cluster).values()
+    (rabbit,) = {
+        name for each, name in found(mapping(r1="n1"), graph, cluster) if each is kind
+    }
+    assert rabbit in text
+
+
+def test_nodes_of_the_mapping_that_the_graph_leaves_out_contradict_nothing() -> None:
+    known = mapping(r1="n1 n2")
+    for nodes in ("n1", "", None):
+        assert compare(known, {"r1": vertex(nodes)}, {"r1": sizes()}) == ()
+
+
+@pytest.mark.parametrize("free", [0, 1, 63, 64])
+def test_jobs_that_have_storage_make_no_rabbit_look_too_small(free: int) -> None:
+    # NNF tells what was free at some time, and not how much there is.
+    known = mapping(r1="n1")
+    assert compare(known, {}, {"r1": sizes(free)}) == ()
+    assert compare(known, {}, {"r1": sizes(free, drives=None)}) == ()
+
+
+def test_a_graph_without_rabbits_lacks_none() -> None:
+    known = mapping(r1="n1")
+    assert compare(known, {}, {"r1": sizes()}) == ()
+
+
+def test_rabbits_with_the_same_sentence_share_a_line() -> None:
+    known = mapping(r1="n1", r2="n2", r3="n3")
+    cluster = dict.fromkeys(["r1", "r2", "r3"], sizes())
+    assert list(lines(compare(known, {"r1": vertex()}, cluster, FILES))) == [
+        "graph.json lacks r[2-3], which map.json has: no job gets storage there; flux"
+        " dws2jgf writes a new one"
+    ]
+
+
+# A whole system
+
+SMALL = Topology.regular(4, 2, capacity=32 * GIB)
+
+
+def system_with(known: RabbitMapping, **options: Any) -> VirtualSystem:
+    """A system with another mapping than that of its graph."""
+    config = Config(mapping="/etc/flux/mapping.json")
+    system = VirtualSystem(topology=SMALL, config=config, **options)
+    system.mapping = known
+    system.start()
+    wait(system)
+    return system
+
+
+def without_second(**options: Any) -> VirtualSystem:
+    """A mapping from which somebody has taken rabbit-02."""
+    known = mapping(32 * GIB, **{"rabbit-01": "compute-01 compute-02"})
+    return system_with(known, **options)
+
+
+def rows(system: VirtualSystem) -> dict[str, Json]:
+    return {row["name"]: row for row in query(system, "rabbit-list", {})["rabbits"]}
+
+
+def test_a_rabbit_that_only_the_graph_has_is_avoided_and_jobs_wait() -> None:
+    system = without_second()
+    assert ssds_free(system) == [32, 0]
+    first = submit(system, nodes=2)
+    second = submit(system, nodes=1)
+    wait(system)
+    assert hosts(system, first) == "compute-[01-02]"
+    assert hosts(system, second) is None
+    settle(system)
+    for jobid in (first, second):
+        assert exceptions(system, jobid) == [] and names(system, jobid) == LIFE
+
+
+def test_nodes_of_a_rabbit_that_only_the_graph_has_run_jobs_without_storage() -> None:
+    system = without_second()
+    spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})
+    del spec["attributes"]["system"]["dw"]
+    jobid = system.instance.submit(spec)
+    settle(system)
+    assert exceptions(system, jobid) == []
+
+
+def test_one_line_names_the_rabbit_and_both_files() -> None:
+    system = without_second()
+    told = lines_with(system, "rabbit-02")
+    assert len(told) == 1
+    assert told[0].startswith(
+        "dws: /etc/flux/mapping.json lacks rabbit-02, which the graph of Fluxion"
+    )
+
+
+def test_the_rabbits_list_has_the_reason() -> None:
+    row = rows(without_second())["rabbit-02"]
+    assert "lacks rabbit-02, which the graph of Fluxion" in row["reason"]
+    assert row["reason"] == row["disagreement"]
+    assert (row["capacity"], row["nodes"], row["state"]) == (0, "", "Ready")
+
+
+def test_a_rabbit_with_many_ssd_that_only_the_graph_has_is_avoided_as_well() -> None:
+    system = VirtualSystem(topology=Topology.regular(4, 2))
+    hosts_of = {"rabbit-01": "compute-01 compute-02"}
+    system.mapping = mapping(system.mapping.capacity("rabbit-01"), **hosts_of)
+    system.start()
+    wait(system)
+    assert marked(system) == "compute-[03-04]"
+
+
+def test_a_node_below_another_rabbit_than_in_the_mapping_takes_that_out() -> None:
+    hosts_of = {"rabbit-01": "compute-01 compute-02 compute-03", "rabbit-02": ""}
+    hosts_of["rabbit-02"] = "compute-04"
+    system = system_with(mapping(32 * GIB, **hosts_of))
+    assert ssds_free(system) == [32, 0]
+    (line,) = lines_with(system, "compute-03")
+    assert "has compute-03 below rabbit-02, and /etc/flux/mapping.json does" in line
+    jobid = system.instance.submit(jobspec(nodes=1))
+    settle(system)
+    assert exceptions(system, jobid) == []
+
+
+def test_a_job_that_has_such_a_rabbit_already_waits_for_another_mapping() -> None:
+    system = without_second()
+    whole = mapping_of(SMALL)
+    system.kill_module()
+    system.instance.reload_fluxion()  # all is up again
+    system.mapping = whole
+    system.load_module()
+    wait(system)
+    # A module with the old mapping comes, and the job has nodes before it looks.
+    spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})
+    jobid = system.instance.submit(spec)
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.was_posted("alloc"), timeout=60.0)
+    system.kill_module()
+    system.mapping = mapping(32 * GIB, **{"rabbit-01": "compute-01 compute-02"})
+    system.load_module()
+    wait(system)
+    assert job.state is JobState.RUN and exceptions(system, jobid) == []
+    assert "expected a Rabbit of the rabbit mapping" in str(memos(system, jobid))
+    system.kill_module()
+    system.mapping = whole
+    system.load_module()
+    settle(system)
+    assert exceptions(system, jobid) == []
+
+
+def test_a_new_graph_with_the_old_mapping_is_found_when_the_scheduler_is_loaded() -> (
+    None
+):
+    system = without_second()
+    system.instance.reload_fluxion()
+    assert ssds_free(system) == [32, 32]
+    wait(system)
+    assert ssds_free(system) == [32, 0]
+    assert len(lines_with(system, "lacks rabbit-02")) == 1
+
+
+def test_a_rabbit_that_the_graph_lacks_is_named_once_with_both_files() -> None:
+    whole = mapping_of(SMALL)
+    third = dict.fromkeys(["rabbit-03"], ("compute-05",))
+    hosts_of = {name: whole.hosts_of(name) for name in whole.rabbits}
+    capacity = dict.fromkeys([*hosts_of, *third], 32 * GIB)
+    system = system_with(rabbitmapping.assemble({**hosts_of, **third}, capacity))
+    (line,) = lines_with(system, "which /etc/flux/mapping.json has")
+    assert "the graph of Fluxion lacks rabbit-03" in line
+    assert rows(system)["rabbit-03"]["reason"] == "not there"
+    assert "lacks rabbit-03" in rows(system)["rabbit-03"]["disagreement"]
+    assert lines_with(system, "not found below") == []
+
+
+def resize(system: VirtualSystem, rabbit: str, free: int, drives: int) -> None:
+    """Another Rabbit has its place."""
+    storage = system.store.get(STORAGE, "default", rabbit)
+    devices = [{**d, "capacity": drives // 16} for d in storage["status"]["devices"]]
+    status = {"capacity": free, "devices": devices}
+    patch = {"status": status}
+    system.store.merge_patch(STORAGE, "default", rabbit, patch, subresource="status")
+
+
+def test_a_mapping_with_other_sizes_than_the_drives_is_named_and_used() -> None:
+    system = small()
+    resize(system, "rabbit-01", 16 * GIB, 16 * GIB)
+    resize(system, "rabbit-02", 128 * GIB, 128 * GIB)
+    wait(system)
+    assert len(lines_with(system, "rabbit.mapping has 64 GiB on rabbit-01, whose")) == 1
+    assert len(lines_with(system, "rabbit.mapping has 64 GiB on rabbit-02, where")) == 1
+    assert ssds_free(system) == [64, 64]
+    row = rows(system)["rabbit-01"]
+    assert row["reason"] == "" and "whose drives have 16 GiB" in row["disagreement"]
+    resize(system, "rabbit-01", 32 * GIB, 64 * GIB)
+    wait(system)
+    assert "disagreement" not in rows(system)["rabbit-01"]
+
+
+def test_no_line_is_written_while_jobs_come_and_go() -> None:
+    system = small()
+    for dw in (XFS, PERSISTENT, XFS.replace("10GiB", "40GiB")):
+        system.instance.submit(jobspec(dw, nodes=1))
+        settle(system)
+    for text in ("rabbitmapping", "dws2jgf"):
+        assert lines_with(system, text) == []
+
+
+def test_a_storage_with_malformed_sizes_serves() -> None:
+    status: Json = {
+        "status": "Ready",
+        "capacity": "much",
+        "devices": [{"capacity": []}],
+    }
+    state = parse_storage({"status": status}, "rabbit-01")
+    assert state.serving and state.sizes == Sizes()
+    status = {"status": "Ready", "capacity": 5, "devices": None}
+    assert parse_storage({"status": status}, "rabbit-01").sizes == Sizes(5)
+
+
+def test_a_drive_that_is_away_leaves_the_size_of_the_rabbit_open() -> None:
+    drives = [{"capacity": 7}, {"capacity": 0}]
+    status: Json = {"status": "Degraded", "capacity": 5, "devices": drives}
+    assert parse_storage({"status": status}, "rabbit-01").sizes == Sizes(5)
+    drives = [{"capacity": 7}, {"capacity": 8}]
+    status["devices"] = drives
+    assert parse_storage({"status": status}, "rabbit-01").sizes == Sizes(5, 15)
