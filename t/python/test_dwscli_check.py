@@ -46,7 +46,8 @@ def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
         "withheld": 0,
         "ssd_size": 1,
         "ssds": 200,
-        "ssds_free": 160,
+        "ssds_withheld": 0,
+        "ssds_free": 176,
         "nodes": "tuo[1001-1016]",
         "broken": "",
         "njobs": 0,
@@ -259,9 +260,10 @@ def test_a_job_that_copies_data_out_has_no_known_end() -> None:
 
 
 def test_persistent_storage_does_not_go_with_the_jobs() -> None:
-    full = rabbit(ssds=8, ssds_free=5, njobs=1)
+    full = rabbit(ssds=8, ssds_withheld=192, ssds_free=5, njobs=1)
     done = dws(instance(full, jobs=[running()]), "check", XFS)
-    assert "never, the Rabbits that serve jobs have room for 0 nodes" in done.out
+    assert done.status == 0
+    assert "Fits by:    not before storage that no job has is gone, the" in done.out
 
 
 def test_an_ssd_goes_to_one_node_as_a_whole() -> None:
@@ -317,17 +319,59 @@ def test_nodes_that_are_down_do_not_count_and_are_named() -> None:
     assert json.loads(dws(found, "check", "--json", XFS).out)["free_nodes"] == 13
 
 
-def test_more_nodes_than_flux_has_below_rabbits_never_fit() -> None:
-    never = "Fits by:    never, Flux has 16 nodes below Rabbits: it denies the job\n"
+def test_more_nodes_than_flux_has_never_fit() -> None:
     out = rabbit("tuo202", nodes="gone[1-16]", reason="Offline")
     found = instance(rabbit(broken="tuo1001"), out)
     found.down = frozenset({"tuo1002", "other1"})
     found.free -= found.down
-    for words in ([XFS], ["#DW persistentdw name=keep"]):
-        assert never in dws(found, "check", "-N17", *words).out
-        assert "never" not in dws(found, "check", "-N16", *words).out
-    done = dws(found, "check", "-N17", "--json", "#DW persistentdw name=keep")
-    assert json.loads(done.out)["most_nodes"] == 16
+    done = dws(found, "check", "-N17", XFS)
+    never = "Never:      the job asks for 17 nodes, and 16 are below Rabbits\n"
+    assert done.status == 1 and done.out.startswith(never) and "Fits" not in done.out
+    use = "#DW persistentdw name=keep"  # perhaps over the network
+    done = dws(found, "check", "-N18", "--json", use)
+    assert json.loads(done.out)["never"] == "the job asks for 18 nodes, and Flux has 17"
+    assert done.status == 1
+    for nodes, dw in (("-N16", XFS), ("-N17", use)):
+        done = dws(found, "check", nodes, dw)
+        assert done.status == 0 and "never" not in done.out.lower()
+
+
+def test_what_no_rabbits_have_room_for_never_fits() -> None:
+    """As the module refuses it in Proposal, where it knows what is added."""
+    found = instance(rabbit(ssd_size=60, ssds=36, ssds_free=36))
+    done = dws(found, "check", "-N16", XFS.replace("10GiB", "120GiB"))
+    assert done.status == 1
+    assert done.out.startswith(
+        "Never:      the job asks for 16 nodes with 121 GiB each, in whole ssd of 60"
+        " GiB,\n            and the Rabbits have room for 12\n"
+    )
+
+
+def test_lustre_may_be_on_other_rabbits_where_the_scheduler_does_not_give_it() -> None:
+    answer = {**FRESH, "rabbits": [rabbit()], "gives_ssd": False}
+    found = instance(**{"dws.rabbit-list": answer})
+    lustre = XFS.replace("xfs", "lustre").replace("10GiB", "300GiB")
+    assert dws(found, "check", lustre).status == 0
+    answer["gives_ssd"] = True
+    assert "Never:" in dws(found, "check", lustre).out
+
+
+def test_check_says_why_the_scheduler_gives_no_storage_to_any_job() -> None:
+    text = "Fluxion: no Rabbit found in its graph: jobs with storage wait"
+    answer = {**FRESH, "rabbits": [rabbit()], "why_none": text}
+    done = dws(instance(**{"dws.rabbit-list": answer}), "check", XFS)
+    assert done.status == 0 and f"Fits now:   no: {text}\n" in done.out
+
+
+def test_nodes_are_divided_evenly_among_as_many_rabbits_as_a_script_says() -> None:
+    small = rabbit("tuo202", nodes="tuo[1017-1032]", ssds_free=20)
+    found = instance(rabbit(), small)
+    spec = jobspec([XFS])
+    below = [{"type": "node", "count": 2}]
+    spec["resources"] = [{"type": "chassis", "count": 2, "with": below}]
+    found.jobspecs = {"job.sh": spec}
+    done = dws(found, "check", "job.sh")
+    assert "Fits now:   no: 16 nodes on tuo201, 1 node on tuo202\n" in done.out
 
 
 def test_a_node_that_no_job_has_may_be_allocated() -> None:
@@ -347,7 +391,7 @@ def test_a_job_that_makes_no_storage_gets_none() -> None:
 def test_the_capacity_of_lustre_is_shared_by_the_nodes() -> None:
     lustre = XFS.replace("xfs", "lustre")
     done = dws(instance(), "check", "-N4", lustre)
-    assert "10GiB lustre, 3 ssd of 1 GiB for each node" in done.out
+    assert "10GiB lustre, 3 GiB for each node" in done.out
 
 
 def test_a_job_that_only_uses_storage_needs_no_room() -> None:
@@ -418,9 +462,9 @@ def test_the_time_is_the_first_at_which_all_nodes_have_room(
     found: list[Rabbit], nodes: int, gib: int
 ) -> None:
     def room(moment: float) -> int:
-        return sum(each.nodes_at(moment, gib) for each in found)
+        return sum(each.nodes_at(moment, gib * GIB) for each in found)
 
-    place = fit(found, nodes, gib)
+    place = fit(found, nodes, gib * GIB)
     assert sum(place.now.values()) == room(-math.inf)
     expected = next((t for t in range(10) if room(t) >= nodes), None)
     if room(-math.inf) >= nodes:
@@ -439,8 +483,9 @@ def test_a_word_is_underlined_on_a_narrow_terminal() -> None:
 
 @given(ANY_RABBITS, st.integers(20, 100))
 def test_any_answer_is_shown_within_the_width(found: list[Any], width: int) -> None:
-    done = dws(instance(*found), "check", "-N4", XFS, columns=width)
-    assert done.status == 0
+    words = ["check", "--color=never", "-N4", XFS]
+    done = dws(instance(*found), *words, columns=width)
+    assert done.status == done.out.startswith("Never:")
     lines = done.out.split("\n")[:-1]
     assert all(line.isprintable() and columns(line) <= width for line in lines)
 

@@ -314,8 +314,8 @@ def test_a_graph_without_rabbits_is_logged_where_fluxion_schedules_storage(
     Fluxion(cast(Flux, flux), mapping, schedules=schedules).start()
     flux.loop.run(timeout=20.0)
     assert [line for line in flux.lines if "no Rabbit" in line] == schedules * [
-        "Fluxion: no Rabbit of the rabbit mapping found in its graph (flux dws2jgf): it"
-        " denies jobs with storage"
+        "Fluxion: no Rabbit of the rabbit mapping found in its graph (flux dws2jgf):"
+        " jobs with storage wait"
     ]
 
 

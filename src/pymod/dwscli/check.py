@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
@@ -23,10 +23,11 @@ from dwscli.fit import (
     Rabbit,
     fit,
     nodes_below,
+    rooms,
     serving_rabbits,
     why_out,
 )
-from dwscli.instance import Instance, all_rabbits
+from dwscli.instance import Instance, Nodes, all_rabbits
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
 from dwscli.terminal import RED, add_color, screen, write
@@ -34,7 +35,7 @@ from dwscli.units import duration, f58, size, timestamp
 from flux_k8s.command import STDIN, CommandError
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import requested_nodes
+from flux_k8s.dws.directivebreakdown import requested_chassis, requested_nodes
 from flux_k8s.dws.directives import (
     GIB,
     PREFIX,
@@ -42,20 +43,21 @@ from flux_k8s.dws.directives import (
     Directive,
     parse_attribute,
 )
+from flux_k8s.dws.room import why_never
 from flux_k8s.dws.underline import message
 from flux_k8s.dws.workflowdirectives import CREATING
 from flux_k8s.errors import DirectiveError
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
-from flux_k8s.text import printable_lines, quoted
+from flux_k8s.text import printable, printable_lines, quoted
 
 DESCRIPTION = """
 Show what would become of a job's #DW directives. If the job would be refused, the word
-that is wrong is underlined, and the exit status is 1. Otherwise show the storage that
-the job's nodes get, the Rabbits that have room for it and free nodes now, and when
-others will have, by the time limits of the jobs that run. Neither jobs that wait nor
-what the storage profile adds are counted.
+that is wrong is underlined, and the exit status is 1, as it is for a job that would
+never fit. Otherwise show the storage that the job's nodes get, the Rabbits that have
+room for it and free nodes now, and when others will have, by the time limits of the
+jobs that run. Neither jobs that wait nor what the storage profile adds are counted.
 """
 NOTES = """
 SCRIPT is a batch script, - for standard input: it is checked with its #flux: lines, as
@@ -71,14 +73,23 @@ class Wanted:
 
     Attributes:
         nodes: the number of nodes.
-        ssd: the GiB of ``ssd`` for each node.
+        share: the bytes for each node, where a scheduler gives them.
+        own: those of them that each node has for itself.
         size: the bytes on all nodes together.
+        chassis: the number of Rabbits among which the nodes are divided evenly, or 0.
     """
 
     directives: Sequence[Directive]
     nodes: int
-    ssd: int
+    share: int
+    own: int
     size: int
+    chassis: int = 0
+
+    @property
+    def ssd(self) -> int:
+        """GiB for each node."""
+        return -(-self.share // GIB)
 
 
 def add_arguments(args: argparse.ArgumentParser) -> None:
@@ -143,8 +154,7 @@ def check(args: argparse.Namespace, instance: Instance) -> int:
         return refuse(args, message(error, columns), error)
     except ValueError as error:
         return refuse(args, printable_lines(str(error)), None)
-    accept(args, instance, found)
-    return 0
+    return accept(args, instance, found)
 
 
 def request(args: argparse.Namespace, instance: Instance) -> tuple[Json, list[Any]]:
@@ -205,14 +215,16 @@ def wanted(dw: Any, resources: list[Any], site: Site) -> Wanted:
     """The requests of a job that is acceptable."""
     directives = parse_attribute(dw, Config.parse(site.table).presets)
     nodes = max(requested_nodes(resources), 1)
-    share = size = 0
+    share = own = size = 0
     for directive in directives:
         if directive.command in CREATING:
             shared = directive.arguments.get("type") in SHARED_TYPES
             capacity = directive.capacity
             share += -(-capacity // nodes) if shared else capacity
+            own += 0 if shared else capacity
             size += capacity if shared else capacity * nodes
-    return Wanted(directives, nodes, -(-share // GIB), size)
+    chassis = requested_chassis(resources) or 0
+    return Wanted(directives, nodes, share, own, size, chassis)
 
 
 def refuse(
@@ -229,31 +241,58 @@ def refuse(
     return 1
 
 
-def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
-    """Show what a job would get."""
+def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> int:
+    """Show what a job would get; the exit status."""
     answer = all_rabbits(instance)
     table.warn_of_age(answer)
     rows = objects(answer, "rabbits")
     nodes = instance.nodes()
     rabbits = serving_rabbits(rows, instance.running_jobs(), nodes)
-    below = nodes_below(rows, nodes)
+    never = why_not(found, answer, nodes)
     hosts = [host for rabbit in rabbits for host in rabbit.hosts]
     constraint = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
     free = sum(rabbit.hosts_at(-math.inf) for rabbit in rabbits)
-    place = fit(rabbits, found.nodes, found.ssd) if found.ssd else None
+    place = None
+    if found.share:
+        place = fit(rabbits, found.nodes, found.share, found.chassis)
+        if text(answer, "why_none"):
+            place = replace(place, fits=False, now={}, later={}, at=None)
     if args.json:
-        write([json.dumps(to_json(found, constraint, free, place, below))])
-        return
+        below = nodes_below(rows, nodes)
+        described = to_json(found, constraint, free, place, below)
+        write([json.dumps({**described, "never": never or None})])
+        return int(bool(never))
     now = number(answer, "now") or 0.0
     out = list(out_lines(rows))
     facts = [
+        ("Never", never),
         ("Accepted", _count(len(found.directives), "directive")),
         ("Nodes", nodes_line(found.nodes, constraint, free)),
         ("Storage", storage_line(found, sorted({rabbit.size for rabbit in rabbits}))),
-        *fit_facts(found.nodes, place, now, below, others=bool(out)),
+        *(() if never or place is None else fit_facts(place, answer, now, bool(out))),
         *(("Avoids", line) for line in (*out, *down_lines(rabbits))),
     ]
-    write(fact_lines(facts, screen(args.color)))
+    write(fact_lines(facts, screen(args.color), {"Never": RED}))
+    return int(bool(never))
+
+
+def why_not(found: Wanted, answer: Json, nodes: Nodes) -> str:
+    """Why a job would never fit, whichever jobs end; empty if it may."""
+    rows = objects(answer, "rabbits")
+    gives_ssd = answer.get("gives_ssd") is not False
+    share = found.share if gives_ssd else found.own
+    if share:
+        share += 1  # storage profiles add something
+        room = rooms(rows, nodes, gives_ssd)
+        problem = why_never(found.nodes, share, room, found.chassis)
+        if problem:
+            return problem
+    known = (nodes.free | nodes.allocated | nodes.down) - {
+        text(row, "name") for row in rows
+    }
+    if found.nodes > len(known):
+        return f"the job asks for {found.nodes} nodes, and Flux has {len(known)}"
+    return ""
 
 
 def to_json(
@@ -301,11 +340,9 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
     words = []
     if found.ssd:
         each = f"{found.ssd} GiB for each node"
-        if sizes and sizes[-1] > 1:
+        if sizes:
             whole = " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))
             each += f", in whole ssd of {whole} GiB"
-        elif sizes:
-            each = f"{found.ssd} ssd of 1 GiB for each node"
         words.append(f"{size(found.size)} {', '.join(dict.fromkeys(kinds))}, {each}")
     return "; ".join([*words, *used]) or (
         "as much as the storage profile says" if kinds else "none"
@@ -313,32 +350,34 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
 
 
 def fit_facts(
-    nodes: int, place: Optional[Fit], now: float, below: int, others: bool
+    place: Fit, answer: Json, now: float, others: bool
 ) -> Iterator[tuple[str, str]]:
     """Which Rabbits have room now, and when others will have.
 
     Args:
-        below: the nodes below all Rabbits.
         others: whether there are Rabbits that serve no jobs.
     """
-    if place is not None:
-        yield "Fits now", now_line(nodes, place)
-    if nodes > below:
-        count = _count(below, "node")
-        yield "Fits by", f"never, Flux has {count} below Rabbits: it denies the job"
-    if nodes > below or place is None:
-        return
-    if sum(place.now.values()) >= nodes:
+    why_none = text(answer, "why_none")
+    yield "Fits now", f"no: {printable(why_none)}" if why_none else now_line(place)
+    if place.fits or why_none:
         return
     if place.at is not None:
         left = duration(max(0.0, place.at - now))
         when = f"{timestamp(place.at)} (in {left})"
         yield "Fits by", f"{when}: {_rooms(place.later)}"
         yield "Waits for", f"the time limit of {_jobs(place.waits_for)}"
-    elif place.most < nodes:
-        when = "not before others are back" if others else "never"
+    elif not place.possible:
+        withheld = any(
+            number(row, "ssds_withheld") for row in objects(answer, "rabbits")
+        )
+        when = "all nodes are connected"
+        if others or withheld:
+            when = "others are back" if others else "storage that no job has is gone"
         count = _count(place.most, "node")
-        yield "Fits by", f"{when}, the Rabbits that serve jobs have room for {count}"
+        yield (
+            "Fits by",
+            f"not before {when}, the Rabbits that serve jobs have room for {count}",
+        )
     else:
         yield "Fits by", "not known"
         if place.endless:
@@ -346,9 +385,9 @@ def fit_facts(
             yield "Waits for", f"{jobs}: without a time limit that runs"
 
 
-def now_line(nodes: int, place: Fit) -> str:
+def now_line(place: Fit) -> str:
     """Whether a job's storage fits now, and where."""
-    if sum(place.now.values()) >= nodes:
+    if place.fits:
         return f"yes: {_rooms(place.now)}"
     return f"no: {_rooms(place.now)}" if place.now else "no"
 

@@ -15,6 +15,8 @@ from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli.instance import Nodes
 from dwscli.reading import hosts, number, part, text
+from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.room import Room
 from flux_k8s.ports import Json
 
 RUN = 16
@@ -70,25 +72,25 @@ class Rabbit:
         """Its nodes that are down, drained or unknown to Flux."""
         return tuple(host for host in self.taken if self.taken[host].jobid == NO_JOB)
 
-    def nodes_at(self, moment: float, gib: int) -> int:
-        """The number of nodes that are free, and for which the Rabbit has so many GiB
+    def nodes_at(self, moment: float, share: int) -> int:
+        """The number of nodes that are free, and for which the Rabbit has so many bytes
         each, when the jobs that end until then have ended."""
         over = [release for release in self.releases if release.at <= moment]
         free = self.free + sum(release.ssds or 0 for release in over)
         if len(over) == len(self.releases) > 0:
             free = self.most
         free = max(self.free, min(free, self.most))
-        return min(self.hosts_at(moment), int(free) // self.ssds_for(gib))
+        return min(self.hosts_at(moment), int(free) // self.ssds_for(share))
 
     def hosts_at(self, moment: float) -> int:
         """The number of its nodes that are free then."""
         kept = sum(release.at > moment for release in self.taken.values())
         return len(self.hosts) - kept
 
-    def ssds_for(self, gib: int) -> int:
-        """The number of ``ssd`` that a node with so many GiB takes. Storage profiles
+    def ssds_for(self, share: int) -> int:
+        """The number of ``ssd`` that a node with so many bytes takes. Storage profiles
         add some bytes to a capacity, so whole ``ssd`` never just suffice."""
-        return gib if self.size == 1 else gib // self.size + 1
+        return share // (self.size * GIB) + 1
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Fit:
     """Where the nodes of a job fit, with their storage.
 
     Attributes:
+        fits: all nodes of the job are free now, with room for their storage.
         now: for each Rabbit with room, the number of free nodes that it has room for.
         later: the same at the time ``at``.
         at: when all nodes of the job have room, at the latest; None where that is not
@@ -104,25 +107,36 @@ class Fit:
         endless: the jobs whose end is not known.
         most: the number of nodes for which there is room without any job, those that
             are down, drained or unknown to Flux among them.
+        possible: the job would fit then.
     """
 
+    fits: bool
     now: Mapping[str, int]
     later: Mapping[str, int]
     at: Optional[float]
     waits_for: tuple[int, ...]
     endless: tuple[int, ...]
     most: int
+    possible: bool
 
 
-def fit(rabbits: Sequence[Rabbit], nodes: int, gib: int) -> Fit:
-    """Where and when so many nodes are free, and have so many GiB each."""
+def fit(rabbits: Sequence[Rabbit], nodes: int, share: int, chassis: int = 0) -> Fit:
+    """Where and when so many nodes are free, and have so many bytes each.
+
+    Args:
+        chassis: the number of Rabbits among which the nodes are divided evenly; 0 if
+            they may be anywhere.
+    """
+    least = nodes // chassis if chassis else 1
 
     def room(moment: float) -> dict[str, int]:
-        counts = {each.name: each.nodes_at(moment, gib) for each in rabbits}
+        counts = {each.name: each.nodes_at(moment, share) for each in rabbits}
         return {name: count for name, count in counts.items() if count}
 
     def fits(moment: float) -> bool:
-        return sum(room(moment).values()) >= nodes
+        counts = room(moment).values()
+        able = sum(count >= least for count in counts)
+        return able >= chassis if chassis else sum(counts) >= nodes
 
     releases = [
         release
@@ -131,14 +145,17 @@ def fit(rabbits: Sequence[Rabbit], nodes: int, gib: int) -> Fit:
         if release.jobid != NO_JOB
     ]
     ends = {release.at for release in releases if release.at < math.inf}
-    at = None if fits(-math.inf) else _first(sorted(ends), fits)
+    fits_now = fits(-math.inf)
+    at = None if fits_now else _first(sorted(ends), fits)
     return Fit(
+        fits=fits_now,
         now=room(-math.inf),
         later={} if at is None else room(at),
         at=at,
         waits_for=() if at is None else _jobs(releases, at),
         endless=_jobs(releases, math.inf),
         most=sum(room(math.inf).values()),
+        possible=fits(math.inf),
     )
 
 
@@ -192,6 +209,26 @@ def nodes_below(rows: Iterable[Json], nodes: Nodes) -> int:
     Rabbit: no job with storage gets more."""
     known = nodes.free | nodes.allocated | nodes.down
     return len(known & {host for row in rows for host in hosts(row, "nodes") or ()})
+
+
+def rooms(rows: Iterable[Json], nodes: Nodes, gives_ssd: bool = True) -> list[Room]:
+    """What each Rabbit could give to a job if no other ran, whatever the state of the
+    Rabbit and of its nodes is.
+
+    Args:
+        gives_ssd: the scheduler gives storage, in whole ``ssd``.
+    """
+    known = nodes.free | nodes.allocated | nodes.down
+    found = []
+    for row in rows:
+        ssds = (number(row, "ssds") or 0) + (number(row, "ssds_withheld") or 0)
+        size = max(1, int(number(row, "ssd_size") or 1))
+        below = len(known & {*(hosts(row, "nodes") or ())})
+        if gives_ssd:
+            found.append(Room(below, int(ssds), size * GIB))
+        else:
+            found.append(Room(below, int(number(row, "capacity") or 0)))
+    return found
 
 
 def why_out(row: Json) -> Optional[str]:

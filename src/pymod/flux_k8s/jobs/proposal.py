@@ -138,6 +138,7 @@ def _check_fits(
 
     Raises:
         AllocationError: has the reason.
+        StorageUnavailable: the scheduler would deny any job.
     """
     nodes = requested_nodes(resources)
     share = share_of_node(breakdowns, nodes, settings.scheduler)
@@ -147,6 +148,8 @@ def _check_fits(
         problem = f"the job asks for {nodes} nodes, and Flux has {machine.most_nodes}"
     if problem:
         raise AllocationError(problem)
+    if share and machine.why_none:
+        raise StorageUnavailable(machine.why_none)
 
 
 def _both(near: frozenset[str], labelled: Hosts, nodes: int) -> frozenset[str]:

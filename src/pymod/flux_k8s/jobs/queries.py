@@ -92,7 +92,7 @@ class Queries:
         self._job_queries = JobQueries(
             flux, settings, jobs, machine, self._index, self._facts, read_details
         )
-        self._rabbits = RabbitQueries(flux, self._index, machine)
+        self._rabbits = RabbitQueries(flux, settings, self._index, machine)
         self._rescue = Rescue(flux, kube, workflows, jobs)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)

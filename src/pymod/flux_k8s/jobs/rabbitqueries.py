@@ -9,6 +9,7 @@ import math
 from itertools import islice
 from typing import AbstractSet, Any, Coroutine, Optional
 
+from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.turns import Parts, Shared
 from flux_k8s.jobs.jobindex import JobIndex
@@ -36,8 +37,11 @@ FRESH = 1.0
 class RabbitQueries:
     """Answers ``dws.rabbit-list``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``."""
 
-    def __init__(self, flux: Flux, index: JobIndex, machine: Machine) -> None:
+    def __init__(
+        self, flux: Flux, settings: Settings, index: JobIndex, machine: Machine
+    ) -> None:
         self._flux = flux
+        self._settings = settings
         self._index = index
         self._machine = machine
         self._rows: list[Json] = []
@@ -62,7 +66,12 @@ class RabbitQueries:
         if not sender.owner:
             own = frozenset(self._index.of_user(sender.userid))
             rows = [_restricted(row, own) for row in rows]
-        return {"rabbits": rows, "next": rows[-1]["name"] if more else None}
+        return {
+            "rabbits": rows,
+            "next": rows[-1]["name"] if more else None,
+            "gives_ssd": self._settings.scheduler,
+            "why_none": self._machine.why_none,
+        }
 
     def _place_after(self, name: str) -> int:
         if name not in self._places:

@@ -239,6 +239,11 @@ class Availability:
         properties = exclude_properties(names)
         return conjunction(properties, exclude_hosts(hosts)) if hosts else properties
 
+    @property
+    def why_none(self) -> str:
+        """Why the scheduler gives no storage to any job; empty if it does."""
+        return self._fluxion.why_none
+
     def rooms(self, allowed: Optional[AbstractSet[str]] = None) -> Iterator[Room]:
         """What each Rabbit could give to a job; nothing if the mapping lacks the size
         of one.

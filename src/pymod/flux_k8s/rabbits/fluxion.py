@@ -192,6 +192,21 @@ class Fluxion:
         return f"{name} ({file})" if file and self._module == MODULE else name
 
     @property
+    def why_none(self) -> str:
+        """Why it gives no storage to any job; empty if it does, as far as is known."""
+        paths, hosts = self._state.paths, self._mapping.hosts
+        known = self.present and self._schedules and paths is not None and hosts
+        lacks = known and paths is not None and not paths.chassis
+        return self._without_rabbits if lacks else ""
+
+    @property
+    def _without_rabbits(self) -> str:
+        return (
+            f"{NAMES[self._module]}: no Rabbit of the rabbit mapping found in its graph"
+            " (flux dws2jgf): jobs with storage wait"
+        )
+
+    @property
     def has_chassis(self) -> bool:
         """Whether each Rabbit is a chassis in Fluxion's graph, as far as is known."""
         paths = self._state.paths
@@ -327,11 +342,7 @@ class Fluxion:
         if paths.chassis or sample is None:
             return paths
         if self._schedules:
-            text = (
-                f"{NAMES[self._module]}: no Rabbit of the rabbit mapping found in its"
-                " graph (flux dws2jgf): it denies jobs with storage"
-            )
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, self._without_rabbits)
         with _to(f"cannot find {sample} in its graph"):
             return Paths({}, read_parent(await self._find(f"names={sample}"), sample))
 

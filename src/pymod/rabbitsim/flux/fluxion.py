@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from typing import Iterator, Optional, Union
+from typing import Callable, Iterator, Optional, Union
 
 from flux_k8s.ports import Json
 from rabbitsim.flux.pool import Chassis, Node
@@ -26,6 +26,7 @@ class Fluxion:
 
     Attributes:
         requests: how often each method was called.
+        methods: the requests. A test may have one answered otherwise.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -36,7 +37,7 @@ class Fluxion:
             for chassis in scheduler.pool.chassis
         }
         self.requests: Counter[str] = Counter()
-        self.methods = {
+        self.methods: dict[str, Callable[[Json, int], Optional[Json]]] = {
             "find": self._find,
             "set_property": self._set_property,
             "remove_property": self._remove_property,

@@ -63,7 +63,7 @@ def register(
         "resource": {"status": nodes.status, "sched-status": nodes.sched_status},
     }
     if fluxion is not None:
-        services[MODULE] = dict(fluxion.methods)
+        services[MODULE] = fluxion.methods
     for name, methods in services.items():
         broker.register(name, _handler(methods))
 
