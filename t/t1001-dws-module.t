@@ -85,8 +85,8 @@ test_expect_success 'a value of the wrong type is refused' '
     refuses "rabbit.soft_drain: is \"maybe\", expected true or false"
 '
 test_expect_success 'a preset that is no directive is refused' '
-    rabbit_table "presets.scratch = \"#DW jobbdw\"" &&
-    refuses "rabbit.presets.scratch: #DW jobbdw: unknown command"
+    rabbit_table "presets.scratch = \"#DW\"" &&
+    refuses "rabbit.presets.scratch: #DW: missing command"
 '
 test_expect_success 'a [rabbit] that is no table is refused' '
     echo "rabbit = 1" >conf/rabbit.toml &&

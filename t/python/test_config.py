@@ -114,7 +114,7 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"policy": {"maximum": {}}}, "rabbit.policy.maximum: unknown key, did you"),
         ({"policy": {"maximums": {"zfs": 1}}}, "rabbit.policy.maximums.zfs: unknown"),
         ({"policy": 3}, "rabbit.policy: is 3, expected a table"),
-        ({"presets": {"x": "#DW jobdw"}}, "rabbit.presets.x: #DW jobdw: missing argum"),
+        ({"presets": {"x": "#DW"}}, "rabbit.presets.x: #DW: missing command"),
         ({"presets": {"x": 5}}, "rabbit.presets.x: 5: expected a string or a list of"),
         ({"presets": {"x": []}}, "rabbit.presets.x: []: has no #DW directive"),
         ({"presets": {"x": ["#"] * 65}}, 'rabbit.presets.x: ["#", "#", '),

@@ -99,8 +99,8 @@ def test_the_word_that_is_wrong_is_underlined() -> None:
 
 
 def test_a_refusal_needs_no_module() -> None:
-    done = dws(FixedInstance(), "check", XFS.replace("xfs", "zfs"))
-    assert done.status == 1 and "did you mean xfs?" in done.out
+    done = dws(FixedInstance(), "check", XFS.replace("10GiB", "10Gib"))
+    assert done.status == 1 and "did you mean 10GiB?" in done.out
     assert dws(FixedInstance(), "check", XFS) == (1, "", NOT_LOADED)
 
 
@@ -146,7 +146,7 @@ def test_a_refusal_in_json_has_the_place_of_the_word() -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    done = dws(instance(), "check", XFS.replace("xfs", "\x1b[31m"))
+    done = dws(instance(), "check", XFS.replace("xfs", "\x1b[31m") + " =\x1b[31m")
     assert done.status == 1 and "\x1b" not in done.out + done.err
 
 
@@ -195,8 +195,8 @@ def test_a_script_is_checked_as_flux_batch_reads_it() -> None:
     found.jobspecs = {"job.sh": jobspec([XFS])}
     done = dws(found, "check", "job.sh")
     assert done.status == 0 and "20GiB xfs" in done.out
-    found.jobspecs = {"job.sh": jobspec(XFS.replace("xfs", "zfs"))}
-    assert "did you mean xfs?" in dws(found, "check", "job.sh").out
+    found.jobspecs = {"job.sh": jobspec(XFS.replace("GiB", "Gib"))}
+    assert "did you mean 10GiB?" in dws(found, "check", "job.sh").out
 
 
 def test_check_refuses_scripts_that_flux_batch_refuses_in_its_words() -> None:

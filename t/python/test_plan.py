@@ -250,7 +250,7 @@ XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
         (["--nodes=", XFS], "--nodes: expected at least one node"),
         (["--nodes=h9", XFS], "node h9 has no Rabbit"),
         (["--nodes=h1", "jobdw"], "unknown preset and no '#DW' directive"),
-        (["--nodes=h1", "#DW jobdw type=xfs"], "missing argument 'capacity='"),
+        (["--nodes=h1", "#DW jobdw type=xfs"], "missing required argument"),
         (
             ["--nodes=h1", XFS.replace("1GiB", "1XB")],
             "capacity=1XB is not a size: expected an integer and one of KiB, KB",

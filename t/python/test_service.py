@@ -129,7 +129,7 @@ def test_all_ways_to_ask_for_storage_lead_through_the_same_life(dw: Any) -> None
         ("#DW jobdw type=xfs name=p1", "missing argument 'capacity='"),
         (XFS + " name=p2", "argument 'name=' is repeated"),
         ("nosuch", "unknown preset"),
-        ("#DW jobdw type=foo capacity=1GiB name=p1", "invalid string 'foo'"),
+        ("#DW jobdw type=foo capacity=1GiB name=p1", "type=foo is not one of raw, xfs"),
     ],
 )
 def test_a_bad_directive_gets_one_fatal_exception_that_names_it(

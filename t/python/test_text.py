@@ -84,7 +84,7 @@ def test_the_messages_of_errors_are_printable(text: str) -> None:
 
 def test_a_directive_is_repeated_up_to_a_bound() -> None:
     with pytest.raises(DirectiveError) as caught:
-        parse_attribute("#DW jobdw x=" + "y" * 50_000)
+        parse_attribute("#DW jobdw x=" + "y" * 50_000 + " =")
     assert len(str(caught.value)) < SHOWN + 200
 
 

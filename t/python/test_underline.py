@@ -53,10 +53,10 @@ def test_the_marks_are_below_the_word_and_the_sentence_is_below_the_marks() -> N
 
 
 def test_a_message_has_the_sentence_first() -> None:
-    assert message(wrong(XFS.replace("jobdw", "jobwd"))).split("\n") == [
-        "unknown command 'jobwd': did you mean jobdw?",
-        "  #DW jobwd type=xfs capacity=10GiB name=p1",
-        "      ^~~~~",
+    assert message(wrong(XFS.replace("#DW", "#dw"))).split("\n") == [
+        "missing '#DW' prefix: did you mean #DW?",
+        "  #dw jobdw type=xfs capacity=10GiB name=p1",
+        "  ^~~",
     ]
 
 
@@ -73,13 +73,13 @@ def test_the_line_is_as_the_user_wrote_it_and_an_error_is_one_line() -> None:
 
 
 def test_a_wide_character_takes_two_columns_and_an_accent_none() -> None:
-    line, marks = marked(wrong("#DW 漢e\u0301 x"))
-    assert line == "#DW 漢e\u0301 x"
-    assert marks == "    ^~~"
+    line, marks = marked(wrong("#DW 漢 漢e\u0301= x"))
+    assert line == "#DW 漢 漢e\u0301= x"
+    assert marks == "       ^~~~"
 
 
 def test_a_control_character_is_shown_as_it_is_escaped() -> None:
-    assert marked(wrong("#DW \x1b[2J x")) == ["#DW \\x1b[2J x", "    ^~~~~~~"]
+    assert marked(wrong("#DW x \x1b[2J=")) == ["#DW x \\x1b[2J=", "      ^~~~~~~~"]
 
 
 @given(LINES, st.integers(10, 100))

@@ -328,12 +328,12 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
             Rabbit serves jobs.
     """
     kinds = [
-        directive.arguments["type"]
+        directive.arguments.get("type", "storage")
         for directive in found.directives
         if directive.command in CREATING
     ]
     used = [
-        f"persistent {directive.arguments['name']}"
+        f"persistent {directive.arguments.get('name', 'storage')}"
         for directive in found.directives
         if directive.command == "persistentdw"
     ]

@@ -183,7 +183,8 @@ def losses(answer: Json) -> Iterator[str]:
         except DirectiveError:
             continue
         if found.command == "copy_out":
-            source, target = (found.arguments[key] for key in ("source", "destination"))
+            paths = ("source", "destination")
+            source, target = (found.arguments.get(key, "its data") for key in paths)
             yield f"{source}, which is not copied to {target}, or not completely"
 
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional, Protocol
 
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.directiverules import BUILT_IN, RuleSet, read_rules
+from flux_k8s.dws.directiverules import NO_RULES, RuleSet, read_rules
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.underline import message
 from flux_k8s.errors import BadObject, DirectiveError, DWSError
@@ -50,7 +50,7 @@ class Ingest:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._rules = BUILT_IN
+        self._rules = NO_RULES
         self._rules_until: Optional[float] = None
         self._mapping: Optional[RabbitMapping] = None
         self._mapping_from: Any = None
@@ -138,5 +138,5 @@ def _ask_for_rules(handle: Handle) -> RuleSet:
         future.wait_for(RULES_TIMEOUT)
         answer = future.get()
     except (OSError, ValueError):
-        return BUILT_IN
+        return NO_RULES
     return read_rules(answer.get("rules") if isinstance(answer, dict) else None)

@@ -138,7 +138,7 @@ def storage_of(directives: Iterable[Directive]) -> list[tuple[str, float]]:
     """The new storage that directives ask for: file system type and GB, in their
     order."""
     return [
-        (directive.arguments["type"], directive.capacity / UNITS[STORAGE_UNIT])
+        (directive.arguments.get("type", ""), directive.capacity / UNITS[STORAGE_UNIT])
         for directive in directives
         if directive.command in ("jobdw", "create_persistent") and directive.capacity
     ]

@@ -23,7 +23,7 @@ from flux_k8s.config.policy import (
 )
 from flux_k8s.config.stagepolicy import check_fits_ahead
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directiverules import BUILT_IN, RuleSet
+from flux_k8s.dws.directiverules import NO_RULES, RuleSet
 from flux_k8s.dws.directives import check_submitted_size, is_empty, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.references import check_references
@@ -58,7 +58,7 @@ class Site:
     """
 
     table: Any
-    rules: RuleSet = BUILT_IN
+    rules: RuleSet = NO_RULES
     mapping: Optional[RabbitMapping] = None
     owner: int = _ANY_USER
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Iterable, Optional, Sequence
 
 from flux_k8s.dws.closest import closest
-from flux_k8s.dws.directives import REQUIRED, Directive
+from flux_k8s.dws.directives import Directive
 from flux_k8s.dws.pattern import Pattern, Unsupported
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.json_reader import Reader
@@ -28,13 +27,6 @@ beyond them are left to DWS."""
 
 _NAME = "^[a-z][a-z0-9-]+$"
 _NAME_WORDS = "a name (a lower-case letter, then one or more of a-z, 0-9 and -)"
-_BUILT_IN = MappingProxyType(
-    {
-        "type": {"pattern": "^(raw|xfs|gfs2|lustre)$"},
-        "name": {"pattern": _NAME},
-        "profile": {"pattern": _NAME},
-    }
-)
 _SHOWN = 80
 """Characters of a value in a message."""
 
@@ -82,11 +74,16 @@ class CommandRule:
 
 
 class RuleSet:
-    """The rules of a site."""
+    """The rules of a site.
 
-    def __init__(self, rules: Iterable[CommandRule]) -> None:
+    Args:
+        rules: None if they are not known: they refuse nothing then.
+    """
+
+    def __init__(self, rules: Optional[Iterable[CommandRule]] = None) -> None:
+        self._known = rules is not None
         self._rules: dict[str, list[CommandRule]] = {}
-        for rule in rules:
+        for rule in rules or ():
             self._rules.setdefault(rule.command, []).append(rule)
 
     @classmethod
@@ -105,6 +102,8 @@ class RuleSet:
         Raises:
             DirectiveError: names the first word that is wrong.
         """
+        if not self._known:
+            return
         check = _Check()
         try:
             for directive in directives:
@@ -116,10 +115,11 @@ class RuleSet:
     def _rules_of(self, directive: Directive) -> list[CommandRule]:
         rules = self._rules.get(directive.command)
         if rules is None:
-            raise directive.wrong_command(
-                f"command '{directive.command}' is unknown to this system,"
-                f" expected one of {', '.join(self._rules)}"
-            )
+            problem = f"unknown command '{_cut(directive.command)}'"
+            meant = closest(directive.command, self._rules)
+            if meant is None:
+                problem += f", expected one of {', '.join(self._rules)}"
+            raise directive.wrong_command(problem, meant)
         return rules
 
 
@@ -230,6 +230,9 @@ def _wrong_word(
 def _check_unknown(directive: Directive, rule: CommandRule, key: str) -> None:
     if not rule.closed:
         return
+    if directive.is_bare(key):
+        problem = f"argument '{_cut(key)}' is not of the form key=value"
+        raise directive.wrong_key(key, problem)
     problem = f"unknown argument '{_cut(key)}='"
     meant = closest(key, set(rule.keys) - set(directive.arguments))
     if meant is not None:
@@ -298,29 +301,16 @@ def _patterns(texts: Iterable[str]) -> tuple[Pattern, ...]:
         return ()
 
 
-def _built_in(command: str, keys: Iterable[str]) -> CommandRule:
-    rules = [
-        _argument_rule(Reader(key, {"key": f"^{key}$", "type": "string", **rule}))
-        for key, rule in _BUILT_IN.items()
-        if key in keys
-    ]
-    return CommandRule(command, tuple(rules), closed=False)
-
-
-BUILT_IN = RuleSet(
-    _built_in(command, (*keys, "profile")) for command, keys in REQUIRED.items()
-)
-"""The rules of NNF for the values that no site has other rules for. They hold as long
-as the rules of the site are not known, and take any argument that a site may have
-added."""
+NO_RULES = RuleSet()
+"""As long as the rules of the site are not known."""
 
 
 def read_rules(specs: Any) -> RuleSet:
     """The rules in the ``spec`` of the live DWDirectiveRules, as ``dws.rules`` answers;
-    those built in for None, and for rules that are malformed."""
+    none for None, and for rules that are malformed."""
     if not specs:
-        return BUILT_IN
+        return NO_RULES
     try:
         return RuleSet.parse(specs)
     except BadObject:
-        return BUILT_IN
+        return NO_RULES

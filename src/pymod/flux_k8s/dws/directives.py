@@ -2,13 +2,10 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """``#DW`` directives: from the job attribute to validated directives.
 
-This module checks the rules that all sites share: the prefix, the command, the
-arguments that a command must have, repetitions, and the bounds of
-:mod:`flux_k8s.limits`. So a mistake gets a clear answer at once, before anything is
-created in Kubernetes, with the word that is wrong and the word that was meant.
-A site's DWDirectiveRule says which values are allowed
-(:mod:`flux_k8s.dws.directiverules`); DWS applies it when the Workflow is created. The
-cost of the checks grows linearly with the text.
+This module checks the syntax that DWS has at all sites, that a capacity is a size, and
+the bounds of :mod:`flux_k8s.limits`. Which commands, arguments and values there are, a
+site's DWDirectiveRule says (:mod:`flux_k8s.dws.directiverules`); DWS applies it when
+the Workflow is created. The cost of the checks grows linearly with the text.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from flux_k8s.dws.closest import closest
 from flux_k8s.errors import DirectiveError, show
@@ -24,24 +21,20 @@ from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME_LENGTH, W
 
 PREFIX = "#DW"
 
-REQUIRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "jobdw": ("type", "capacity", "name"),
-        "create_persistent": ("type", "name"),
-        "destroy_persistent": ("name",),
-        "persistentdw": ("name",),
-        "copy_in": ("source", "destination"),
-        "copy_out": ("source", "destination"),
-        "container": ("name", "profile"),
-    }
+COMMANDS = (
+    "jobdw",
+    "create_persistent",
+    "destroy_persistent",
+    "persistentdw",
+    "copy_in",
+    "copy_out",
+    "container",
 )
-"""The commands of NNF's rule set, and the arguments that each must have."""
+"""Commands of NNF, of one of which a user may have forgotten the prefix. A site may
+have others."""
 
 BOUNDED = ("name", "profile")
 """Arguments that name objects of Kubernetes."""
-
-NAMING = frozenset(REQUIRED) - {"copy_in", "copy_out"}
-"""Commands whose ``name`` must be unique among those of the same command."""
 
 GIB = 2**30
 """Bytes of a GiB."""
@@ -72,9 +65,6 @@ _WORD = re.compile(r"(\S+)\s*")
 for a word at each of them takes four times as long as to match them."""
 _PREFIX_WORD = re.compile(rf"{PREFIX}(?!\S)(?<!\S{PREFIX})")
 """The prefix as a word. ``re`` is fast where a pattern begins with known letters."""
-_GUESSES = 16
-"""Unknown arguments that are compared with one that is missing."""
-
 Span = tuple[int, int]
 """The start and the end of a part of a text."""
 
@@ -107,7 +97,12 @@ class Directive:
     def value_span(self, key: str = "capacity") -> Span:
         """The place of an argument's value."""
         start, end = self.words[key]
-        return start + len(key) + 1, end
+        return min(start + len(key) + 1, end), end
+
+    def is_bare(self, key: str) -> bool:
+        """Whether an argument is its key alone, which DWS takes for ``key=true``."""
+        start, end = self.words[key]
+        return end - start == len(key)
 
     def wrong_command(
         self, problem: str, meant: Optional[str] = None
@@ -175,24 +170,20 @@ def parse(line: str) -> Directive:
     """Parse and check one directive.
 
     Raises:
-        DirectiveError: no ``#DW`` prefix, an unknown command, an argument that
-            is malformed, repeated or missing.
+        DirectiveError: no ``#DW`` prefix, no command, an argument that is malformed,
+            repeated or too long.
     """
     line = line.strip()
     words = list(_WORD.finditer(line))
     if not words or words[0][1] != PREFIX:
         raise _missing_prefix(line, words[0][1] if words else "")
     if len(words) == 1:
-        known = ", ".join(REQUIRED)
-        problem = f"missing command, expected one of {known}, in quotes with {PREFIX}"
+        problem = f"missing command, such as {COMMANDS[0]}, in quotes with {PREFIX}"
         raise DirectiveError(line, *words[0].span(1), problem)
-    command = words[1][1]
-    if command not in REQUIRED:
-        raise _unknown_command(line, words[1])
     arguments, places = _parse_arguments(line, words[2:])
     directive = Directive(
         " ".join(word[1] for word in words),
-        command,
+        words[1][1],
         MappingProxyType(arguments),
         line,
         MappingProxyType({"": words[1].span(1), **places}),
@@ -204,17 +195,9 @@ def parse(line: str) -> Directive:
 def _missing_prefix(line: str, word: str) -> DirectiveError:
     meant = closest(word, [PREFIX])
     command = word[len(PREFIX) :] if word.startswith(PREFIX) else word
-    if command in REQUIRED:
+    if command in COMMANDS:
         meant = f"{PREFIX} {command}"
     return DirectiveError(line, 0, len(word), f"missing '{PREFIX}' prefix", meant)
-
-
-def _unknown_command(line: str, word: re.Match[str]) -> DirectiveError:
-    problem = f"unknown command '{word[1]}'"
-    meant = closest(word[1], REQUIRED)
-    if meant is None:
-        problem += ", expected one of " + ", ".join(REQUIRED)
-    return DirectiveError(line, *word.span(1), problem, meant)
 
 
 def _parse_arguments(
@@ -223,16 +206,17 @@ def _parse_arguments(
     arguments: dict[str, str] = {}
     places: dict[str, Span] = {}
     for index, word in enumerate(words):
-        key, _, value = word[1].partition("=")
-        if not key or not value:
+        key, equals, value = word[1].partition("=")
+        if not value:
             if index and _NUMBER.fullmatch(words[index - 1][1]):
                 _check_blank_in_capacity(line, words[index - 1], word)
+        if not key or (equals and not value):
             problem = f"argument '{word[1]}' is not of the form key=value"
             raise DirectiveError(line, *word.span(1), problem)
         if key in arguments:
             problem = f"argument '{key}=' is repeated"
             raise DirectiveError(line, *word.span(1), problem)
-        arguments[key] = value
+        arguments[key] = value if equals else "true"
         places[key] = word.span(1)
     return arguments, places
 
@@ -248,26 +232,11 @@ def _check_blank_in_capacity(
 
 
 def _check_arguments(directive: Directive) -> None:
-    arguments = directive.arguments
-    required = REQUIRED[directive.command]
-    for key in required:
-        if key not in arguments:
-            raise _missing(directive, key, required)
     for key in BOUNDED:
-        if len(arguments.get(key, "")) > NAME_LENGTH:
+        if len(directive.arguments.get(key, "")) > NAME_LENGTH:
             problem = f"{key}= has more than {NAME_LENGTH} characters"
             raise directive.wrong_value(key, problem)
     directive.capacity  # noqa: B018 (raises when it is no size)
-
-
-def _missing(directive: Directive, key: str, required: Sequence[str]) -> DirectiveError:
-    """The error that an argument is missing, or has a key that is misspelt."""
-    others = [other for other in directive.arguments if other not in required]
-    written = closest(key, others[:_GUESSES])
-    if written is not None:
-        problem = f"unknown argument '{written}='"
-        return directive.wrong_key(written, problem, f"{key}=")
-    return directive.wrong_command(f"missing argument '{key}='")
 
 
 def is_empty(value: Any) -> bool:
@@ -294,7 +263,7 @@ def parse_attribute(
     Raises:
         DirectiveError: as :func:`parse`; ``value`` is of another type or has no
             directive; it is larger than :mod:`flux_k8s.limits` allows; a preset is
-            not known; a name is used twice.
+            not known.
     """
     whole = called + show(value)
     strings = [value] if isinstance(value, str) else value
@@ -313,7 +282,6 @@ def parse_attribute(
         )
     if not directives:
         raise _wrong_whole(whole, "has no #DW directive")
-    _check_names(directives)
     return tuple(directives)
 
 
@@ -374,17 +342,3 @@ def _split_directives(string: str) -> Iterator[str]:
             yield line[start : word.start()].strip()
             start = word.start()
         yield line[start:]
-
-
-def _check_names(directives: Iterable[Directive]) -> None:
-    """Refuse a name that two directives with the same command have."""
-    seen: set[tuple[str, str]] = set()
-    for directive in directives:
-        if directive.command not in NAMING:
-            continue
-        key = (directive.command, directive.arguments["name"])
-        if key in seen:
-            raise directive.wrong_value(
-                "name", f"name={key[1]} is used by another {key[0]} of this job"
-            )
-        seen.add(key)

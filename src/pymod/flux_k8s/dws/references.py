@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Collection, Mapping, Optional, Sequence
 
 from flux_k8s.dws.closest import closest
-from flux_k8s.dws.directives import Directive
+from flux_k8s.dws.directives import COMMANDS, Directive
 from flux_k8s.errors import DirectiveError
 from flux_k8s.text import printable
 
@@ -34,16 +34,18 @@ Names = Mapping[str, Mapping[str, str]]
 
 def check_references(directives: Sequence[Directive]) -> None:
     """Refuse names of storage that no directive makes, and copies of a job without
-    storage.
+    storage. A site's own command may make storage of any name.
 
     Raises:
         DirectiveError: names the first.
     """
+    if any(directive.command not in COMMANDS for directive in directives):
+        return
     names: Names = {
         start: {
             _variable(directive.arguments["name"]): directive.arguments["name"]
             for directive in directives
-            if directive.command == command
+            if directive.command == command and "name" in directive.arguments
         }
         for start, command in _MAKERS.items()
     }
@@ -56,7 +58,7 @@ def check_references(directives: Sequence[Directive]) -> None:
 
 def _check_copy(directive: Directive, names: Names) -> None:
     for key in PATHS:
-        value = directive.arguments[key]
+        value = directive.arguments.get(key, "")
         if value.startswith("$"):
             _check_path(directive, key, value[1:].partition("/")[0], names)
     if not any(names.values()):

@@ -6,16 +6,20 @@ upgraded."""
 from __future__ import annotations
 
 import syslog
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.dws.datamovement import key_of
+from flux_k8s.dws.directiverules import read_rules
+from flux_k8s.dws.directives import Directive
+from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import DWDIRECTIVERULE, Flux, Json, Kind, Kube, KubeError, Watch
 
 
 class DirectiveRules:
-    """A watch of the rules (a ``WatchHandler``). No job needs it."""
+    """A watch of the rules (a ``WatchHandler``). No job needs it: DWS applies them, and
+    here they explain what it has refused."""
 
     def __init__(self, flux: Flux, kube: Kube) -> None:
         self._flux = flux
@@ -46,6 +50,15 @@ class DirectiveRules:
         if not (self._synced and self._specs):
             return None
         return [rule for _, specs in sorted(self._specs.items()) for rule in specs]
+
+    def explain(self, directives: Sequence[Directive]) -> str:
+        """The word that is wrong in directives that DWS has refused, as far as its
+        rules say so; "" if they do not."""
+        try:
+            read_rules(self.rules).check(directives)
+        except DirectiveError as error:
+            return str(error)
+        return ""
 
     # What Kubernetes shows: the WatchHandler
 

@@ -87,6 +87,7 @@ class Queries:
         self._memos = ProgressMemos(flux, partial(self._safely, self._facts.memo))
         self._measures = Metrics(flux, jobs, self._index, kube_metrics)
         self._rules = DirectiveRules(flux, kube)
+        workflows.explain = self._rules.explain
         self._held = HeldQueries(flux, self._details_of)
         self._turns = Turns[Json](flux)
         self._job_queries = JobQueries(

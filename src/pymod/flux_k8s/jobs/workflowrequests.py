@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import syslog
-from typing import Awaitable, Mapping, Optional, Sequence, Union
+from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.policy import releases_unmounted
 from flux_k8s.config.settings import Settings
@@ -17,6 +17,7 @@ from flux_k8s.config.stagepolicy import stages_ahead
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
+from flux_k8s.dws.directives import Directive
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowmarks import (
     FAILED_UNTIL,
@@ -67,7 +68,12 @@ FAILURES = (KubeError, RpcError, StorageUnavailable, NoEffect, DWSError)
 
 class WorkflowRequests:
     """Creates, reads, moves and deletes Workflows. The answers of Kubernetes update the
-    :class:`~flux_k8s.jobs.workflowinfo.WorkflowInfo`."""
+    :class:`~flux_k8s.jobs.workflowinfo.WorkflowInfo`.
+
+    Attributes:
+        explain: what is wrong in directives that DWS has refused, "" if that is not
+            known.
+    """
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class WorkflowRequests:
         self._settings = settings
         self._records = records
         self._tokens = tokens
+        self.explain: Callable[[Sequence[Directive]], str] = lambda directives: ""
 
     async def request_state(
         self, info: WorkflowInfo, state: State, carried_out: Awaitable[None]
@@ -208,8 +215,9 @@ class WorkflowRequests:
             if error.status == 409:
                 await self.lookup(info)
             elif refused(error):
-                texts = "; ".join(d.text for d in request.directives)
-                info.failure = f"{printable(texts, SHOWN)}: {refusal(error)}"
+                info.failure = self.explain(request.directives) or _refused(
+                    request.directives, error
+                )
             else:
                 info.uncertain = error.status == 0 or error.status >= 500
                 raise
@@ -344,6 +352,11 @@ class WorkflowRequests:
                 return
         if known is not None:
             info.see_gone(known.uid)
+
+
+def _refused(directives: Sequence[Directive], error: KubeError) -> str:
+    texts = "; ".join(directive.text for directive in directives)
+    return f"{printable(texts, SHOWN)}: {refusal(error)}"
 
 
 def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
