@@ -485,12 +485,21 @@ def test_directives_that_cannot_be_staged_ahead_are_refused(
 
 def test_more_than_jobs_without_nodes_may_have_is_refused() -> None:
     error = ahead(XFS.replace("10GiB", "300GiB"))
-    assert "it needs 1200 GiB; jobs without nodes may have 1024 GiB" in str(error)
+    assert "it needs 1204 GiB; jobs without nodes may have 1024 GiB" in str(error)
     assert "(rabbit.stage_limit)" in str(error) and word(error) == "dw_stage=ahead"
     error = ahead(XFS.replace("10GiB", "200GiB"), {})
     assert "may have 512 GiB (rabbit.stage_user_limit)" in str(error)
     error = ahead(XFS.replace("xfs capacity=10GiB", "lustre capacity=1200GiB"))
-    assert "it needs 1200 GiB" in str(error)
+    assert "it needs 1204 GiB" in str(error)
+
+
+def test_what_the_storage_profile_adds_counts_for_storage_without_nodes() -> None:
+    """As it does when the storage is made: four allocations of 10 GiB are 44 GiB."""
+    limits = {"stage_limit": 2, "stage_user_limit": 100}  # 40.96 GiB
+    error = ahead(XFS, limits)
+    assert "it needs 44 GiB; jobs without nodes may have 40 GiB" in str(error)
+    dw = f"{XFS.replace('10GiB', '9GiB')}\n{COPY_IN}"
+    check(dw, limits, mapping=MACHINE, dw_stage="ahead")
 
 
 def test_a_shape_that_no_rabbits_fit_is_refused() -> None:
@@ -498,7 +507,7 @@ def test_a_shape_that_no_rabbits_fit_is_refused() -> None:
     uneven = assemble(HOSTS, {"r0": 2**40, "r1": 2**38})
     dw = [XFS.replace("xfs capacity=10GiB", "lustre capacity=1200GiB"), COPY_IN]
     error = refusal(dw, all_of_it, mapping=uneven, dw_stage="ahead")
-    assert "no Rabbits have room for 4 nodes of 300 GiB each" in str(error)
+    assert "no Rabbits have room for 4 nodes of 301 GiB each" in str(error)
 
 
 def test_a_wrong_stage_is_refused() -> None:

@@ -69,6 +69,9 @@ def check_fits_ahead(
     """Refuse a request that :func:`check_stages_ahead` accepts, and that no Rabbits
     fit. No job is refused where the mapping lacks the capacity of a Rabbit.
 
+    Each node gets whole GiB, and storage profiles add some bytes to a capacity: so
+    whole GiB never just suffice.
+
     Raises:
         DirectiveError: has the reason.
         BadObject: the job's ``resources`` are not as RFC 14 says.
@@ -83,6 +86,7 @@ def check_fits_ahead(
         else directive.capacity
         for directive in request.directives
     )
+    share = (share // GIB + 1) * GIB
     check_limits(share * nodes, sum(sizes.values()), config)
     below = {rabbit: mapping.hosts_of(rabbit) for rabbit in sizes}
     chassis = requested_chassis(request.resources) or 0
