@@ -224,11 +224,12 @@ void dws_job_epilog_timer (struct dws_job *job, double epilog_start)
 {
     flux_reactor_t *r = flux_get_reactor (job->dws->h);
     double after = job->dws->epilog_timeout;
+    double elapsed = flux_reactor_now (r) - epilog_start;
 
     if (after == 0.)
         return;
-    if (epilog_start > 0.)
-        after -= flux_reactor_now (r) - epilog_start;
+    if (epilog_start > 0. && elapsed > 0.) // or else the clock was set back
+        after -= elapsed;
     timer_start (job, after, timer_cb);
 }
 

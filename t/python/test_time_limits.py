@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
+from flux_k8s.jobs.jobtable import QUIET
 from flux_k8s.ports import KubeError
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws.directive import STATES
@@ -38,8 +39,21 @@ LIMITS = ("setup_timeout", "prerun_timeout", "postrun_timeout", "teardown_after"
 ALL = Config.parse(dict.fromkeys(LIMITS, 5))
 
 
-def reload_every(system: VirtualSystem, seconds: float) -> Callable[[], None]:
-    """Have the module die and come back all the time; the end of that."""
+def long_started(**options: Any) -> VirtualSystem:
+    """A system whose service was not just started: time limits may be over."""
+    system = started(**options)
+    system.loop.run(timeout=QUIET)
+    return system
+
+
+def reload_every(
+    system: VirtualSystem, seconds: float, first: Optional[float] = None
+) -> Callable[[], None]:
+    """Have the module die and come back all the time; the end of that.
+
+    Args:
+        first: the seconds until it dies for the first time.
+    """
     going = [True]
 
     def reload() -> None:
@@ -48,7 +62,7 @@ def reload_every(system: VirtualSystem, seconds: float) -> Callable[[], None]:
             system.load_module()
             system.loop.call_later(seconds, reload)
 
-    system.loop.call_later(seconds, reload)
+    system.loop.call_later(seconds if first is None else first, reload)
     return going.clear
 
 
@@ -79,7 +93,7 @@ def test_a_state_that_dws_does_not_take_up_counts_from_when_it_was_requested(
     state: str, key: str, reloaded: bool
 ) -> None:
     latency = table(dict.fromkeys(STATES, 0.5))
-    system = started(config=ALL, options=Options(latency=latency))
+    system = long_started(config=ALL, options=Options(latency=latency))
     before = STATES[max(STATES.index(state) - 1, 0)]
     if state == "Proposal":
         system.controllers.pause()
@@ -87,8 +101,9 @@ def test_a_state_that_dws_does_not_take_up_counts_from_when_it_was_requested(
     wait_for(system, in_state(system, before), HOUR)
     wait_for(system, in_state(system, state), HOUR)
     system.controllers.pause()
-    stop = reload_every(system, 2.0) if reloaded else lambda: None
-    wait_for(system, lambda: bool(fatal(system, jobid)), 8.0)
+    stop = reload_every(system, QUIET + 2.0, 2.0) if reloaded else lambda: None
+    seconds = 2.0 + QUIET if reloaded else 8.0
+    wait_for(system, lambda: bool(fatal(system, jobid)), seconds)
     wait_for(system, lambda: desired(system) == ["Teardown"], 8.0)
     (note,) = fatal(system, jobid)
     problem = f"{state} took more than {key}=5s; DWS has not begun with it"
@@ -103,7 +118,7 @@ def test_a_state_after_the_job_that_dws_does_not_take_up_counts_from_its_request
     state: str,
 ) -> None:
     latency = table(dict.fromkeys(STATES, 0.5))
-    system = started(config=ALL, options=Options(latency=latency))
+    system = long_started(config=ALL, options=Options(latency=latency))
     system.instance.submit(jobspec([XFS, COPY_OUT]))
     wait_for(system, in_state(system, state), HOUR)
     system.controllers.pause()
@@ -141,7 +156,7 @@ def test_a_transient_condition_has_one_limit_across_reloads_of_the_module() -> N
     fault = DwsFault("Setup", "transient", message="busy")
     system = started(options=Options(faults=(fault,)))
     jobid = system.instance.submit(jobspec())
-    stop = reload_every(system, 8.0)
+    stop = reload_every(system, QUIET + 2.0, 8.0)
     wait_for(system, lambda: bool(fatal(system, jobid)), 30.0)
     (note,) = fatal(system, jobid)
     assert "TransientCondition in Setup for more than tc_timeout=10s" in note

@@ -260,7 +260,8 @@ class Clock(Protocol):
     """Time, and timers."""
 
     def now(self) -> float:
-        """The UNIX time, in seconds."""
+        """The UNIX time, in seconds. It goes on evenly, whatever the system's clock is
+        set to while the service runs."""
 
     def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
         """Call ``function`` after ``delay`` seconds."""

@@ -15,9 +15,9 @@ import os
 import queue
 import signal
 import threading
-import time
 from typing import Callable, Optional
 
+from flux_k8s.eventloop.clock import SteadyClock
 from flux_k8s.eventloop.loop import Readers
 
 
@@ -112,14 +112,13 @@ class RealLoop(Loop):
         self.add_reader = self._readers.add
         self.remove_reader = self._readers.remove
         self.add_reader(self._wake_read, self._woken)
-        self._epoch = time.time() - time.monotonic()
+        self._clock = SteadyClock()
         # A signal's handler may call where it interrupts a call.
         self._open = threading.RLock()
         self._closed = False
 
     def now(self) -> float:
-        """UNIX time that never goes back, whatever the system's clock does."""
-        return self._epoch + time.monotonic()
+        return self._clock.now()
 
     def call_soon_threadsafe(self, function: Callable[[], None]) -> None:
         """Run ``function`` on the loop's thread, from any thread."""

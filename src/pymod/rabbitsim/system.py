@@ -99,6 +99,8 @@ class VirtualSystem:
         log: all log lines.
         note_work: is called by the next services with their work.
         barred: the work that the next services are not to do.
+        clock_ahead: the seconds by which the clock of the service's machine is ahead,
+            as the next services find it.
     """
 
     def __init__(
@@ -167,6 +169,7 @@ class VirtualSystem:
         self.service_kube: Optional[DirectKube] = None
         self.note_work: NoteWork = lambda work: None
         self.barred: set[Work] = set()
+        self.clock_ahead = 0.0
 
     def start(self) -> None:
         """Load the plugin and the module."""
@@ -188,6 +191,7 @@ class VirtualSystem:
         """Load a module with a new connection to Kubernetes."""
 
         def make(port: FluxPort) -> Receiver:
+            port.ahead = self.clock_ahead
             kube = DirectKube(self.store, port, self._kube_latency, self._faults)
             settings = Settings(
                 self.config,

@@ -10,7 +10,6 @@ import os
 import queue
 import syslog
 import threading
-import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
@@ -18,6 +17,7 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREA
 from flux_k8s.broker.writer import Puts, Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.clock import SteadyClock
 from flux_k8s.eventloop.timers import OneShotTimer, Timers
 from flux_k8s.ports import (
     CommitDone,
@@ -139,6 +139,7 @@ class BrokerFlux:
 
     def __init__(self, handle: Any, callbacks: CallbackQueue, name: str) -> None:
         self._handle = handle
+        self._clock = SteadyClock()
         self._writer = Writer(name)
         self._callbacks = callbacks
         self._programs = Programs()
@@ -149,7 +150,7 @@ class BrokerFlux:
         self._timer = handle.timer_watcher_create(0.0, lambda *_: self._timers.run())
 
     def now(self) -> float:
-        return time.time()
+        return self._clock.now()
 
     def _arm(self, seconds: float) -> None:
         # A watcher that runs is not armed anew by its reset (flux-core 0.88).

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s.dws.goduration import parse_go_duration
 from flux_k8s.dws.workflowdirectives import (
@@ -93,6 +93,7 @@ class WorkflowView:
             (UNIX times), or None.
         failure: the annotation :data:`FAILURE`, or "".
         remade: the annotation :data:`REMADE`, or 0.
+        misdated: whether a time that the service has written is yet to come.
     """
 
     uid: str
@@ -148,6 +149,7 @@ class WorkflowView:
     rescued: Optional[float] = None
     failure: str = ""
     remade: int = 0
+    misdated: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -218,6 +220,34 @@ class WorkflowView:
         if self.state is None or self.state is not self.desired:
             return None
         return (self.state, self.status) if self.status in TROUBLES else None
+
+    @property
+    def latest(self) -> float:
+        """The latest of the times at which something was, or has begun (UNIX time)."""
+        times = (self.changed, self.rescued, *self.begun, *self.ended)
+        return max((time for time in times if time is not None), default=0.0)
+
+    def redated(self, past: Callable[[float], float]) -> WorkflowView:
+        """The view with other times.
+
+        Args:
+            past: returns the time (UNIX) that counts for one in the view.
+        """
+
+        def counts(time: Optional[float]) -> Optional[float]:
+            return None if time is None else past(time)
+
+        begun, rescued = tuple(map(counts, self.begun)), counts(self.rescued)
+        return replace(
+            self,
+            begun=begun,
+            requested=counts(self.requested),
+            unmounting=counts(self.unmounting),
+            changed=counts(self.changed),
+            ended=tuple(map(counts, self.ended)),
+            rescued=rescued,
+            misdated=self.misdated or (begun, rescued) != (self.begun, self.rescued),
+        )
 
     def shows(self, workflow: Json) -> bool:
         """Whether this is the view of this version of a Workflow."""

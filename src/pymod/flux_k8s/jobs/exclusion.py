@@ -9,6 +9,7 @@ The steps may be repeated without harm, as all of :mod:`flux_k8s.jobs.steps`.
 from __future__ import annotations
 
 import syslog
+from dataclasses import replace
 from typing import Callable, Sequence
 
 from flux_k8s.config.settings import Settings
@@ -157,7 +158,11 @@ class Exclusion:
             ]
         )
         try:
-            info.survey = survey(requested_at, computes, others)
+            found = survey(requested_at, computes, others)
+            if found.excluded is not None:
+                past = info.past(found.excluded, requested_at)
+                found = replace(found, excluded=past)
+            info.survey = found
         except BadObject as error:
             info.failure = str(error)
         if workflow:

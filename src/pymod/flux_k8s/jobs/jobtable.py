@@ -41,6 +41,11 @@ for them before: more follow, and most are of a state that is complete by then."
 DETAILS_OF_COPIES = 1.0
 """The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
 
+QUIET = 10.0
+"""Seconds from the start of a service in which no time limit is over, but that of a job
+that waits for storage in its prolog: clocks may have been set meanwhile, and the nodes
+and DWS may have been away with the service."""
+
 VISITED_AT_ONCE = 100
 """The most jobs that are visited in one turn of the reactor, in about 1 ms."""
 
@@ -135,6 +140,7 @@ class JobTable:
         self.note_left: Callable[[int], None] = lambda jobid: None
         self.note_nodes_released: Callable[[int], None] = lambda jobid: None
         self._clock = clock
+        self._started = clock.now()
         self._queue = queue
         self._outage = outage
         self._records = records
@@ -167,6 +173,7 @@ class JobTable:
                 jobid,
                 goal,
                 learned=now,
+                quiet_until=self._started + QUIET,
                 out_since=out_since,
                 uncertain=goal is not Goal.PLANNED,
                 identity=self._identity,

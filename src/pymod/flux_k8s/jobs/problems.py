@@ -49,6 +49,7 @@ def dws_problem(
             return Problem(note), None
         # Nodes that are only slower than the one that failed have their time.
         deadline = (info.troubled_since or now) + config.tc_timeout
+        deadline = max(deadline, info.quiet_until)
         problem = Problem(note, deadline, config.tc_timeout)
         return (problem if now >= deadline else None), deadline
     return overdue(info, view, state, now, config)

@@ -117,6 +117,12 @@ class NoteTrouble:
 
 
 @dataclass(frozen=True)
+class NoteTimes:
+    """Write down on the Workflow again from when on time limits count, since the times
+    there are yet to come."""
+
+
+@dataclass(frozen=True)
 class NoteOutage:
     """Write down on the Workflow how long Kubernetes was out of reach, for which the
     time limits of the epilog stood still."""
@@ -221,6 +227,7 @@ Step = Union[
     FindWriters,
     CutOff,
     NoteTrouble,
+    NoteTimes,
     NoteOutage,
     NoteGivenUp,
     NoteCopies,

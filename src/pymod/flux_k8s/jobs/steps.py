@@ -1,3 +1,4 @@
+        self._planner.waits_no_more(info)
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Carries out the steps of :mod:`flux_k8s.jobs.workflow` (DESIGN section 4).
@@ -65,6 +66,7 @@ from flux_k8s.jobs.step import (
     NoteCopies,
     NoteGivenUp,
     NoteOutage,
+    NoteTimes,
     NoteTrouble,
     Plan,
     Record,
@@ -200,6 +202,8 @@ class Steps:
             await self._release_epilog(info)
         elif isinstance(step, NoteTrouble):
             await workflows.annotate(info, {TROUBLE: info.trouble_note or None})
+        elif isinstance(step, NoteTimes):
+            await workflows.note_times(info)
         elif isinstance(step, NoteOutage):
             seconds = f"{info.out_of_reach:.3f}"
             await workflows.annotate(info, {OUT_OF_REACH: seconds})
@@ -278,7 +282,6 @@ class Steps:
                 raise
             info.failure = str(too_long)
             return False
-        self._planner.waits_no_more(info)
         return True
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:

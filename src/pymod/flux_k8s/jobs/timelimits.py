@@ -12,6 +12,9 @@ has no limit in PostRun, and that of DataOut counts from DataOut.
 
 The limits of a copy that is made again (``flux dws rescue``) count from then.
 
+For a while after the start of the service none is over. A time that is yet to come
+counts as that at which it was seen first, and is written again.
+
 ``stall_timeout`` counts from the last progress of the data, and stands still likewise.
 """
 
@@ -100,7 +103,8 @@ def running_limits(
         rejected = _state_limits(info, awaited, info.rejected.since, config)
         # The next try, for which there is a pause, may be taken.
         limits += [limit for limit in rejected if limit[0] <= info.rejected.tried]
-    return limits + _stage_limit(info, view, config)
+    limits += _stage_limit(info, view, config)
+    return [(max(deadline, info.quiet_until), limit) for deadline, limit in limits]
 
 
 def _state_limits(
@@ -187,7 +191,7 @@ def unmade(
     limit = config.setup_timeout
     if info.rejected is None or limit is None:
         return None, None
-    deadline = info.rejected.since + limit
+    deadline = max(info.rejected.since + limit, info.quiet_until)
     if info.rejected.tried < deadline:
         return None, None
     note = f"Proposal took more than setup_timeout={limit:g}s; {info.rejected.reason}"
@@ -206,7 +210,8 @@ def unmounts_late(
         return None, None
     if view.ended[State.PostRun] is not None:
         return None, None
-    deadline, problem = view.since + limit, _late(info, view, "postrun_timeout", limit)
+    problem = _late(info, view, "postrun_timeout", limit)
+    deadline = max(view.since + limit, info.quiet_until)
     return (problem if now >= deadline else None), deadline
 
 

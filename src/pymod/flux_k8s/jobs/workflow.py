@@ -53,6 +53,7 @@ from flux_k8s.jobs.step import (
     Lookup,
     NoteGivenUp,
     NoteOutage,
+    NoteTimes,
     NoteTrouble,
     Plan,
     Record,
@@ -109,6 +110,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
         return _tolerate(info, info.view, problem, now)
     if info.view.trouble_note != info.trouble_note:
         return NoteTrouble()
+    if info.view.misdated:
+        return NoteTimes()
     return _prepare(info, info.view, deadline)
 
 
@@ -248,6 +251,8 @@ def _release(
         return _give_up(info, view, problem)
     if view.trouble_note != info.trouble_note:
         return NoteTrouble()
+    if view.misdated:
+        return NoteTimes()
     if view.out_of_reach != info.out_of_reach and info.rejected is None:
         return NoteOutage()
     release = _release_nodes(info, view)

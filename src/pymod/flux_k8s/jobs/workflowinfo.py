@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Iterable, Optional
 
 from flux_k8s.config.settings import Identity
@@ -53,6 +54,9 @@ DELETED, MOVED = "deleted", "moved to Teardown"
 REMAKE_PAUSES = (1.0, 10.0, 60.0)
 """Seconds before a Workflow is made again that was lost while nothing was at stake, by
 how often it was already. It is not made again more often."""
+
+CLOCKS_DIFFER = 1.0
+"""Seconds by which the clocks of two machines may differ, unless one is wrong."""
 
 RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
@@ -103,6 +107,10 @@ class WorkflowInfo:
         unread: the Workflow as the watch showed it last, where that differs from
             ``view`` in details, which are read later (:class:`JobTable`).
         begun: the UNIX time of each request for a state, as far as this service knows.
+        quiet_until: the UNIX time before which no time limit is over: the service has
+            just been started.
+        seen_early: for each time that was yet to come when it was seen first, when that
+            was (UNIX times): a clock was set back, or goes wrong.
         existed: there has been a Workflow.
         watched: what the watch has shown.
         doubtful: the Workflow is to be looked up before anything else is done. The
@@ -188,6 +196,8 @@ class WorkflowInfo:
     view: Optional[WorkflowView] = None
     unread: Optional[Json] = None
     begun: dict[State, float] = field(default_factory=dict)
+    quiet_until: float = 0.0
+    seen_early: dict[float, float] = field(default_factory=dict)
     existed: bool = False
     watched: Watched = field(default_factory=Watched)
     doubtful: bool = False
@@ -391,6 +401,13 @@ class WorkflowInfo:
             return known
         return WorkflowView.parse(workflow)
 
+    def past(self, time: float, now: float) -> float:
+        """The time from which limits count, for one that was noted: one that is yet to
+        come counts as that at which it was seen first (UNIX times)."""
+        if time > now + CLOCKS_DIFFER:
+            return self.seen_early.setdefault(time, now)
+        return self.seen_early.get(time, time)
+
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown. One that goes back counts, whatever
         was known, and so does one of a Workflow after its end. Since the server may
@@ -412,6 +429,8 @@ class WorkflowInfo:
         goes back to an earlier state, so a view of an earlier state is old. So is a
         view of a Workflow that is gone.
         """
+        if self.seen_early or view.latest > now + CLOCKS_DIFFER:
+            view = view.redated(partial(self.past, now=now))
         if view.deleting and not view.finalizers:
             self.see_gone(view.uid)
         elif view.uid != self.deleted_uid and not self._is_late(view):

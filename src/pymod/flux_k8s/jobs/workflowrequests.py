@@ -279,14 +279,25 @@ class WorkflowRequests:
     def _request_time(self, info: WorkflowInfo, state: State) -> Json:
         """The annotation that goes with a request for a state. It also has the request
         before, of which the answer may be lost, and which no event may show yet."""
-        times: dict[State, float] = {}
-        if info.view is not None:
-            shown = zip(State, info.view.begun)
-            times.update(info.begun)
-            times.update((each, time) for each, time in shown if time is not None)
+        times = self._times(info)
         times[state] = self._flux.now()
         info.begun = times
         return {REQUESTED: requested_note(times)}
+
+    def _times(self, info: WorkflowInfo) -> dict[State, float]:
+        """The UNIX time of each request for a state."""
+        if info.view is None:
+            return {}
+        shown = zip(State, info.view.begun)
+        times = {each: time for each, time in shown if time is not None}
+        return {**info.begun, **times}
+
+    async def note_times(self, info: WorkflowInfo) -> None:
+        """Write down the times from which limits count as they are now."""
+        annotations = {REQUESTED: requested_note(self._times(info))}
+        if info.view is not None and info.view.rescued is not None:
+            annotations[RESCUED] = format_timestamp(info.view.rescued)
+        await self.annotate(info, annotations)
 
     async def annotate(
         self, info: WorkflowInfo, annotations: Mapping[str, Optional[str]]

@@ -195,6 +195,10 @@ class FluxPort:
     """Flux as one loaded module sees it (:class:`flux_k8s.ports.Flux`).
 
     Once the module is gone nothing reaches it any more.
+
+    Attributes:
+        ahead: the seconds by which the clock of the machine was ahead when the module
+            was loaded.
     """
 
     def __init__(self, host: PortHost, clock: Clock) -> None:
@@ -202,13 +206,14 @@ class FluxPort:
         self._clock = clock
         self._puts: list[Callable[[], None]] = []
         self.alive = True
+        self.ahead = 0.0
 
     def close(self) -> None:
         """Write what waits: the module is about to be unloaded."""
         self._commit()
 
     def now(self) -> float:
-        return self._clock.now()
+        return self._clock.now() + self.ahead
 
     def call_later(self, delay: float, function: Callable[[], None]) -> _PortTimer:
         timer = _PortTimer(self, function)

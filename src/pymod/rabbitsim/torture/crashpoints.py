@@ -14,13 +14,15 @@ from __future__ import annotations
 import enum
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Collection, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call
+from flux_k8s.dws.workflowmarks import REQUESTED, requested_note
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.datareports import NODES_RELEASED
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.step import Advance, Step
@@ -356,7 +358,10 @@ def live(
     attributes["dw_stage"] = scenario.stage
     jobid = system.instance.submit(jobspec_of(scenario.nodes, attributes))
 
-    awaited = scenario.cancelled_in, scenario.outage_in, scenario.stripped_in
+    awaited = (
+        *(scenario.cancelled_in, scenario.outage_in),
+        *(scenario.stripped_in, scenario.postdated_in),
+    )
 
     def there() -> bool:
         return any(w["spec"]["desiredState"] in awaited for w in system.workflows())
@@ -376,6 +381,14 @@ def live(
         for workflow in system.workflows():
             name, none = workflow["metadata"]["name"], {"annotations": None}
             system.store.merge_patch(WORKFLOW, "default", name, {"metadata": none})
+
+    if scenario.postdated_in:
+        system.loop.run(there, PATIENCE)
+        late = dict.fromkeys(State, system.loop.now() + 3600.0)
+        metadata = {"annotations": {REQUESTED: requested_note(late)}}
+        for workflow in system.workflows():
+            name = workflow["metadata"]["name"]
+            system.store.merge_patch(WORKFLOW, "default", name, {"metadata": metadata})
 
     def over() -> bool:
         return system.instance.idle() and not system.workflows()
@@ -463,10 +476,26 @@ def check(
         elif interruption is Interruption.CANCEL:
             wrong = ""
         else:
-            lost = UNDATED if scenario.stripped_in else LOST.get(point.step, ())
-            wrong = _difference(whole, life, lost)
+            undated = scenario.stripped_in or scenario.postdated_in
+            lost = UNDATED if undated else LOST.get(point.step, ())
+            wrong = _difference(_without(whole, life, scenario.spared), life, lost)
         results.append((point, wrong))
     return results
+
+
+def _without(whole: Life, life: Life, spared: str) -> Life:
+    """The life that the other one is to be like: ``whole``, without the exception that
+    the job was spared."""
+
+    def kept(exception: tuple[str, str]) -> bool:
+        return not (spared and exception[1].startswith(spared))
+
+    exceptions = tuple(filter(kept, whole.exceptions))
+    if exceptions == whole.exceptions or not all(map(kept, life.exceptions)):
+        return whole
+    events = list(whole.events)
+    events.remove("exception")
+    return replace(whole, events=tuple(events), exceptions=exceptions)
 
 
 def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:

@@ -29,7 +29,11 @@ class Scenario:
         cancelled_after: seconds after that state was requested.
         outage_in: the one in which Kubernetes is out of reach for a moment, or "".
         stripped_in: the one in which another program removes the annotations, or "".
+        postdated_in: the one in which the times on its Workflow come to be in the
+            future, as after a clock was set back, or "".
         errors: how its fatal exceptions begin.
+        spared: such a one that it may be spared: right after the start of a service no
+            time limit is over.
         release, stage: its ``dw_release`` and ``dw_stage``.
         rescue: its data is copied again as often as that has failed.
         nodes: how many it has; it may lose ``tolerance`` of them.
@@ -44,7 +48,9 @@ class Scenario:
     cancelled_after: float = 0.0
     outage_in: str = ""
     stripped_in: str = ""
+    postdated_in: str = ""
     errors: tuple[str, ...] = ()
+    spared: str = ""
     nodes: int = 2
     tolerance: int = 0
     release: str = "teardown"
@@ -146,6 +152,11 @@ SCENARIOS = (
     ),
     Scenario("a job whose Workflow loses its annotations", stripped_in="DataOut"),
     Scenario(
+        "a job in whose prolog a clock is set back",
+        faults=(DwsFault("PreRun", "slow", duration=5.0),),
+        postdated_in="PreRun",
+    ),
+    Scenario(
         "a job that is cancelled in its epilog",
         faults=(DwsFault("DataOut", "slow", duration=5.0),),
         cancelled_in="DataOut",
@@ -156,6 +167,7 @@ SCENARIOS = (
         faults=(DwsFault("PostRun", "mount", node="compute-02"),),
         config=Config(postrun_timeout=30.0),
         errors=("PostRun took more than postrun_timeout=30s",),
+        spared="PostRun took more than",
     ),
     Scenario(
         "a job whose storage is kept for a node that unmounts late",
