@@ -224,6 +224,7 @@ int dws_job_prolog_start (struct dws_job **jobp)
     struct post post = post_begin (*jobp);
 
     (*jobp)->prologs++;
+    (*jobp)->prolog_start = flux_reactor_now (flux_get_reactor (post.dws->h));
     if (post_end (&post,
                   jobp,
                   flux_jobtap_prolog_start (post.dws->p, DWS_PROLOG)) == 0)

@@ -86,6 +86,7 @@
  *                              "prolog" (dws-setup is), "running", or "epilog"
  *                              (dws-epilog is, and no task runs any more)
  *       "t_submit":f           when it was submitted (UNIX time)
+ *       "t_prolog":f           when dws-setup was started; 0 if it was not
  *       "failure_tolerance":i  as in dws.create
  *       "run_started":b        its tasks were started
  *       "teardown":b           an exception in the epilog asks for Teardown

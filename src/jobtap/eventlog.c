@@ -51,6 +51,7 @@ static void replay_action (struct dws_job *job,
     else if (strcmp (description, DWS_PROLOG) == 0) {
         if (strcmp (name, "prolog-start") == 0) {
             hist->prolog_seen = true;
+            job->prolog_start = timestamp;
             job->prologs++;
         }
         else if (strcmp (name, "prolog-finish") == 0) {

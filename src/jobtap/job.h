@@ -122,6 +122,7 @@ struct dws_job {
                                  // epilog is released
     bool away_memo;              // a memo says that the module is away
     json_t *module_memo;         // the reason to wait, by a memo of the module
+    double prolog_start;         // UNIX time; 0: not yet
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     int early_epilogs;           // of others, not counted by the job manager

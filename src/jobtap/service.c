@@ -353,11 +353,12 @@ static const char *phase_name (struct dws_job *job)
 
 static json_t *hello_job (struct dws_job *job, const char *phase)
 {
-    return json_pack ("{s:I s:I s:s s:f s:i s:b s:b s:b s:O?}",
+    return json_pack ("{s:I s:I s:s s:f s:f s:i s:b s:b s:b s:O?}",
                       "id", (json_int_t)job->id,
                       "userid", (json_int_t)job->userid,
                       "phase", phase,
                       "t_submit", job->t_submit,
+                      "t_prolog", job->prolog_start,
                       "failure_tolerance", job->failure_tolerance,
                       "run_started", job->started,
                       "teardown", job->teardown,

@@ -40,6 +40,7 @@ from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.breakdowns import colocated
 from support.effort import seeds
+from support.outages import OUTAGES, inject
 from support.service import (
     DAY,
     HOUR,
@@ -55,6 +56,7 @@ from support.service import (
     memos,
     names,
     placed,
+    run_until,
     running,
     settle_jobs,
     started,
@@ -763,3 +765,46 @@ def test_a_rabbit_that_the_mapping_lacks_is_named_in_the_job_s_exception() -> No
         in exception["note"]
     )
     assert system.instance.job(jobid).state is JobState.INACTIVE
+
+
+@pytest.mark.parametrize("plugin_too", [False, True])
+def test_a_job_gives_up_before_its_prolog_would_however_often_the_service_is_restarted(
+    plugin_too: bool,
+) -> None:
+    """The prolog script, which counts for itself, knows nothing of the restarts."""
+    system = started(nodes=8, rabbits=2, config=Config.parse({"prolog_timeout": "20m"}))
+    day = int(DAY / 2)
+    blockers = [system.instance.submit(long(MGT, seconds=day)) for _ in range(2)]
+    running(system, *blockers)
+    jobid = system.instance.submit(long(MGT))
+    run_until(system, jobid, "prolog-start")
+    began = system.loop.now()
+    job = system.instance.job(jobid)
+    while job.active and system.loop.now() < began + 1200.0:
+        system.kill_module()
+        if plugin_too:
+            system.reload_manager()
+        system.loop.run(timeout=20.0)
+        system.load_module()
+        system.loop.run(lambda: not job.active, timeout=280.0)
+    (exception,) = exceptions(system, jobid)
+    assert "half of prolog_timeout; please submit it again" in exception["note"]
+    assert 600 < system.loop.now() - began < 700
+
+
+def test_a_job_gives_up_before_its_prolog_would_after_an_outage_of_kubernetes() -> None:
+    """It is not known before the end of the outage that the job cannot have storage."""
+    system = started(nodes=8, rabbits=2, config=Config.parse({"prolog_timeout": "20m"}))
+    day = int(DAY / 2)
+    blockers = [system.instance.submit(long(MGT, seconds=day)) for _ in range(2)]
+    running(system, *blockers)
+    jobid = system.instance.submit(long(MGT))
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.was_posted("alloc"), HOUR)
+    inject(system, OUTAGES["503"], 500.0)
+    began = system.loop.now()
+    assert system.loop.run(lambda: not job.active, timeout=1200.0)
+    (exception,) = exceptions(system, jobid)
+    assert "half of prolog_timeout; please submit it again" in exception["note"]
+    assert 600 < system.loop.now() - began < 700
+    settle_jobs(system)

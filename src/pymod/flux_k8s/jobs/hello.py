@@ -71,8 +71,9 @@ class HeldJob:
             None without one. Empty if its text is not known: an older plugin says only
             whether there is one.
         submitted: when the job was submitted (UNIX time).
-        userid: the user of the job. Both are None if the plugin is an older one, which
-            does not say so.
+        userid: the user of the job.
+        prolog_since: when its prolog was started (UNIX time); None if it was not. The
+            three are None if the plugin is an older one, which does not say so.
     """
 
     jobid: int
@@ -84,6 +85,7 @@ class HeldJob:
     memo: Optional[str] = None
     submitted: Optional[float] = None
     userid: Optional[int] = None
+    prolog_since: Optional[float] = None
 
 
 def held_job(entry: Any) -> HeldJob:
@@ -103,6 +105,7 @@ def held_job(entry: Any) -> HeldJob:
         _memo(job),
         job.optional_number("t_submit", minimum=0),
         job.optional_integer("userid", minimum=0),
+        job.optional_number("t_prolog", minimum=0) or None,
     )
 
 
@@ -219,6 +222,8 @@ class JobLister:
         if not planned and held.submitted is not None:
             # It waits for its Workflow longer than this service knows of it.
             info.learned = min(info.learned or held.submitted, held.submitted)
+        if held.prolog_since is not None:
+            info.note_prolog(min(held.prolog_since, self._flux.now()))
         info.planned = info.planned or planned
         info.existed = info.existed or planned
         info.uncertain = info.uncertain or (planned and info.view is None)

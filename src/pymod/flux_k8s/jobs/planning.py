@@ -76,7 +76,6 @@ class Planner:
         self._rabbits = machine.rabbits
         self._free_storage = machine.free_storage
         self._clock = clock
-        self._waiting: dict[int, float] = {}
         self._shares: dict[int, Counter[str]] = {}
         self._unplaced_shares: Counter[str] = Counter()
         self._chooser = StorageChooser(settings, machine.rabbits, clock.now)
@@ -91,7 +90,6 @@ class Planner:
         for breakdown in self._reader.forget(jobid):
             if breakdown.servers is not None:
                 self._free_storage.withdraw(breakdown.servers)
-        self._waiting.pop(jobid, None)
         self._settle(jobid)
         self._free_storage.forget(jobid)
 
@@ -111,17 +109,13 @@ class Planner:
     ) -> Optional[AllocationError]:
         """The error for a job with nodes that has waited too long, with ``error``; None
         if it has not. A prolog script that gives up takes its node out of service, so
-        the job stops waiting after half of ``prolog_timeout``."""
-        since = self._waiting.setdefault(info.jobid, self._clock.now())
-        limit = self._settings.config.prolog_timeout
-        if limit is None or self._clock.now() - since <= limit / 2:
+        the job stops waiting when half of ``prolog_timeout`` is over, which counts from
+        the begin of its prolog, as that of the script does."""
+        limit, since = self._settings.config.prolog_timeout, info.prolog_since
+        if limit is None or since is None or self._clock.now() - since <= limit / 2:
             return None
         note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
         return AllocationError(f"{error}; {note}; please submit it again")
-
-    def waits_no_more(self, info: WorkflowInfo) -> None:
-        """What a job with nodes has waited for has come."""
-        self._waiting.pop(info.jobid, None)
 
     def _settle(self, jobid: int) -> None:
         """Count the job's share as unplaced no longer: its Servers hold the share, or
@@ -277,7 +271,6 @@ class Planner:
 
     def _count(self, info: WorkflowInfo, choice: Choice) -> None:
         """Count the storage of a job as its own."""
-        self.waits_no_more(info)
         self._assume(choice)
         self._settle(info.jobid)
 

@@ -153,6 +153,7 @@ class RequestHandler:
         the job's for the service."""
         rabbits = self._settings.mapping.rabbits_among(allocation.hosts)
         job = self._jobs.obtain(jobid, Goal.READY)
+        job.info.note_prolog(self._flux.now())
         job.info.want_ready(allocation.without(rabbits) if rabbits else allocation)
         self._jobs.asked(job)
         return SUCCESS

@@ -1,4 +1,3 @@
-        self._planner.waits_no_more(info)
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Carries out the steps of :mod:`flux_k8s.jobs.workflow` (DESIGN section 4).

@@ -96,6 +96,7 @@ class WorkflowInfo:
         owner: the user of a job that the plugin held when the module was started.
         group: the primary group of the job's user, once it is known.
         failure_tolerance: the number of nodes without whose storage the job may run.
+        prolog_since: the UNIX time since which the job is in its prolog; None before.
         allocation: the job's nodes and Rabbits by its R, once they are known.
         ran: the job's tasks were started (with goal RELEASED).
         abandoned: unmounting and data movement are to be given up for Teardown.
@@ -185,6 +186,7 @@ class WorkflowInfo:
     owner: Optional[int] = None
     group: Optional[int] = None
     failure_tolerance: int = 0
+    prolog_since: Optional[float] = None
     allocation: Optional[Allocated] = None
     ran: bool = False
     abandoned: bool = False
@@ -357,6 +359,11 @@ class WorkflowInfo:
         self.request = request
         self.failure_tolerance = failure_tolerance
         self.planned = False
+
+    def note_prolog(self, since: float) -> None:
+        """The job is in its prolog since a time (UNIX), and maybe for longer."""
+        known = self.prolog_since
+        self.prolog_since = since if known is None else min(known, since)
 
     def want_ready(self, allocation: Allocated) -> None:
         """Flux wants the storage on these nodes, unless it is to be released already:
