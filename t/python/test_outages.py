@@ -318,6 +318,53 @@ def test_a_server_with_retry_after_gets_no_request_before_that_time() -> None:
     assert len(pauses) == 3 and all(100.0 <= pause < 101.0 for pause in pauses)
 
 
+def test_a_job_waits_no_longer_for_a_server_that_is_well_again() -> None:
+    """A request of another job, of the same kind, shows that it is."""
+    system = slow()
+    seen: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "create":
+            return None
+        seen.append(system.loop.now())
+        error = KubeError(429, "TooManyRequests", "please wait", retry_after=60.0)
+        return Fault(error=error) if len(seen) <= 3 else None
+
+    kube = system.service_kube
+    assert kube is not None
+    kube.faults = fault
+    first, *others = (system.instance.submit(jobspec(nodes=1)) for _ in range(3))
+    assert system.loop.run(lambda: len(seen) == 3, HOUR)
+    system.loop.run(timeout=5.0)
+    assert len(seen) == 3, "the server wants no request now"
+    last = system.instance.submit(jobspec(nodes=1))
+    system.loop.run(timeout=2.0)
+    assert len(seen) == 7
+    settle(system)
+    for jobid in (first, *others, last):
+        assert names(system, jobid) == LIFE
+
+
+def test_a_job_waits_for_a_server_that_takes_only_other_requests() -> None:
+    system = slow()
+    refused: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "patch" or request.kind is not WORKFLOW:
+            return None
+        refused.append(system.loop.now())
+        error = KubeError(429, "TooManyRequests", "please wait", retry_after=60.0)
+        return Fault(error=error) if len(refused) == 1 else None
+
+    kube = system.service_kube
+    assert kube is not None
+    kube.faults = fault
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert refused[1] >= refused[0] + 60.0
+
+
 def test_a_job_that_waits_for_as_long_as_a_server_wants_says_so_at_once() -> None:
     system = slow()
     refused: list[float] = []

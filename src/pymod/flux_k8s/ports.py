@@ -60,6 +60,10 @@ POD = Kind("", "Pod", "pods")
 """Secrets and Pods belong to the core API, which is the group ""."""
 
 
+KindOfRequest = tuple[str, str]
+"""The verb and the kind's plural of a request."""
+
+
 class KubeError(Exception):
     """A request to Kubernetes that failed.
 
@@ -70,8 +74,10 @@ class KubeError(Exception):
             "AlreadyExists", "Invalid", "Expired"...), or a word for the failure of
             the connection ("Timeout", "ConnectionLost"...).
         message: a sentence for a person, always printable.
-        retry_after: seconds to wait before the next attempt, by the server's wish;
-            None without one.
+        retry_after: seconds to wait before the next attempt, by the server's wish, a
+            minute at most; None without one.
+        request: the verb and the kind's plural of such a request. Where another one
+            succeeds, the server is well again, and the wish has ended.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class KubeError(Exception):
         self.reason = reason
         self.message = str(self)
         self.retry_after = retry_after
+        self.request: Optional[KindOfRequest] = None
 
 
 def gone(error: KubeError) -> bool:

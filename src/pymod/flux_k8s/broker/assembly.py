@@ -31,4 +31,6 @@ def make_service(flux: Flux, kube: Kube, settings: Settings, **options: Any) -> 
     counted = CountedKube(kube)
     machine = partial(Availability, flux, counted, settings)
     counts = counted.to_json
-    return Service(flux, counted, settings, machine, kube_counts=counts, **options)
+    service = Service(flux, counted, settings, machine, kube_counts=counts, **options)
+    counted.recovered = service.recovered
+    return service

@@ -17,7 +17,7 @@ from typing import Any, Callable, Coroutine, Generic, Hashable, Optional, TypeVa
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Bind, Call, drive
-from flux_k8s.ports import Clock, KubeError, RpcError, Timer
+from flux_k8s.ports import Clock, KindOfRequest, KubeError, RpcError, Timer
 from flux_k8s.slots import slotted
 
 Key = TypeVar("Key", bound=Hashable)
@@ -36,12 +36,14 @@ class TryAgain(Exception):
     Attributes:
         error: the reason.
         retry_after: the seconds for which the pause lasts at least, or None.
+        request: which requests are wanted later.
     """
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
         self.retry_after: Optional[float] = getattr(error, "retry_after", None)
+        self.request: Optional[KindOfRequest] = getattr(error, "request", None)
 
 
 @slotted
@@ -58,6 +60,8 @@ class _Item:
         pausing: the timer ends the pause after a failure.
         timer: runs the reconciler later, or reports that it takes long.
         due: when the timer fires.
+        wish: the requests that the server wants later, while the pause lasts for that
+            reason, and when it would have ended without.
     """
 
     backoff: Backoff
@@ -66,9 +70,11 @@ class _Item:
     pausing: bool = False
     timer: Optional[Timer] = None
     due: float = 0.0
+    wish: Optional[tuple[KindOfRequest, float]] = None
 
     def stop_timer(self) -> None:
         self.pausing = False
+        self.wish = None
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -137,6 +143,7 @@ class Controller(Generic[Key]):
         self._options = options or Options[Key]()
         self._items: dict[Key, _Item] = {}
         self._ready: dict[Key, None] = {}
+        self._wishes: dict[KindOfRequest, set[Key]] = {}
         self._pump_timer: Optional[Timer] = None
         self._runs = 0
         self._stopped = False
@@ -198,7 +205,7 @@ class Controller(Generic[Key]):
         """Abandon the run that is under way, and run the reconciler again after a
         pause, as after an error."""
         self.abandon(key)
-        self._pause(key, self._item(key))
+        self._pause(key, self._item(key), None)
 
     def failures(self, key: Key) -> int:
         """How many runs for a key have failed since one did not."""
@@ -243,12 +250,25 @@ class Controller(Generic[Key]):
         item.due = due
         item.timer = self._clock.call_later(delay, partial(self._add_ready, key))
 
-    def _pause(
-        self, key: Key, item: _Item, retry_after: Optional[float] = None
-    ) -> None:
+    def _pause(self, key: Key, item: _Item, error: Optional[Exception]) -> None:
         """A run has failed: have the key handled again later."""
-        self._schedule(key, item, item.backoff.fail(retry_after))
+        pause, wanted = item.backoff.fail(), getattr(error, "retry_after", None) or 0.0
+        self._schedule(key, item, max(pause, wanted))
         item.pausing = item.timer is not None
+        request = getattr(error, "request", None)
+        if wanted > pause and request is not None:
+            item.wish = request, self._clock.now() + pause
+            self._wishes.setdefault(request, set()).add(key)
+
+    def end_wish(self, request: KindOfRequest) -> None:
+        """A server carries out requests again that it had wanted later: pauses are no
+        longer than they are without that."""
+        for key in self._wishes.pop(request, ()):
+            item = self._items.get(key)
+            if item is not None and item.wish is not None and item.wish[0] == request:
+                _, due = item.wish
+                self._schedule(key, item, due - self._clock.now())
+                item.pausing = item.timer is not None
 
     def _add_ready(self, key: Key) -> None:
         item = self._items[key]
@@ -326,7 +346,7 @@ class Controller(Generic[Key]):
             self._failed(key, result)  # a key that it adds waits for the pause, too
             if self._is_current(key, item, run):
                 self._end(item)
-                self._pause(key, item, getattr(result, "retry_after", None))
+                self._pause(key, item, result)
             return
         added = self._end(item)
         if self._options.forgets and (result is None or result > 0.0):

@@ -26,7 +26,7 @@ from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.json_reader import read_string
-from flux_k8s.ports import WORKFLOW, Clock, Json
+from flux_k8s.ports import WORKFLOW, Clock, Json, KindOfRequest
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 
@@ -257,6 +257,11 @@ class JobTable:
         for job in self:
             if self._queue.failures(job.info.jobid):
                 self.asked(job)
+
+    def recovered(self, request: KindOfRequest) -> None:
+        """Kubernetes carries out requests again that it had wanted later: the jobs that
+        wait for that go on."""
+        self._queue.end_wish(request)
 
     def broke(self, job: Job, again: bool) -> None:
         """Clean up after an exception in work for a job. ``again``: have the job

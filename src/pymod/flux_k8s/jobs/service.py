@@ -42,7 +42,7 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
-from flux_k8s.ports import WORKFLOW, Flux, Json, Kube
+from flux_k8s.ports import WORKFLOW, Flux, Json, KindOfRequest, Kube
 
 STATS = "stats-get"
 """The method of ``flux module stats``."""
@@ -220,6 +220,10 @@ class Service:
     def _kube_metrics(self) -> Json:
         """The part of ``dws.metrics`` about Kubernetes."""
         return {**self._kube_counts(), "events": self._count_events()}
+
+    def recovered(self, request: KindOfRequest) -> None:
+        """Kubernetes carries out requests again that it had wanted later."""
+        self._jobs.recovered(request)
 
     # Calls from one part to the others
 

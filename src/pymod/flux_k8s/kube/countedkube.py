@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any, Callable, Optional
 
 from flux_k8s.ports import (
+    POD,
     Json,
     Kind,
+    KindOfRequest,
     Kube,
     KubeDone,
     KubeError,
@@ -24,13 +26,20 @@ NO_ANSWER = "no answer"
 
 
 class CountedKube:
-    """:class:`flux_k8s.ports.Kube` over another one, with counts."""
+    """:class:`flux_k8s.ports.Kube` over another one, with counts.
+
+    Attributes:
+        recovered: is called when a request has succeeded of which the server had wanted
+            another one, of the same kind, later.
+    """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._requests: dict[str, dict[str, int]] = {}
         self._lost: dict[str, int] = {}
         self._in_flight = 0
+        self._refused: set[KindOfRequest] = set()
+        self.recovered: Callable[[KindOfRequest], None] = lambda request: None
 
     def to_json(self) -> Json:
         """``requests``: for each verb the number of answers by result, which is ``ok``,
@@ -46,12 +55,14 @@ class CountedKube:
     def create(
         self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
     ) -> None:
-        self._kube.create(kind, namespace, body, self._count("create", done), key=key)
+        self._kube.create(
+            kind, namespace, body, self._count("create", kind, done), key=key
+        )
 
     def get(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:
-        self._kube.get(kind, namespace, name, self._count("get", done), key=key)
+        self._kube.get(kind, namespace, name, self._count("get", kind, done), key=key)
 
     def patch(
         self,
@@ -63,7 +74,7 @@ class CountedKube:
         *,
         key: str,
     ) -> None:
-        counted = self._count("patch", done)
+        counted = self._count("patch", kind, done)
         self._kube.patch(kind, namespace, name, body, counted, key=key)
 
     def patch_status(
@@ -76,13 +87,15 @@ class CountedKube:
         *,
         key: str,
     ) -> None:
-        counted = self._count("patch", done)
+        counted = self._count("patch", kind, done)
         self._kube.patch_status(kind, namespace, name, body, counted, key=key)
 
     def delete(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:
-        self._kube.delete(kind, namespace, name, self._count("delete", done), key=key)
+        self._kube.delete(
+            kind, namespace, name, self._count("delete", kind, done), key=key
+        )
 
     def list(
         self,
@@ -98,7 +111,7 @@ class CountedKube:
         self._kube.list(
             kind,
             namespace,
-            self._count("list", done),
+            self._count("list", kind, done),
             key=key,
             label_selector=label_selector,
             limit=limit,
@@ -115,7 +128,7 @@ class CountedKube:
         key: str,
         characters: int,
     ) -> None:
-        counted = self._count("log", done)
+        counted = self._count("log", POD, done)
         self._kube.pod_log(
             namespace, name, container, counted, key=key, characters=characters
         )
@@ -131,8 +144,11 @@ class CountedKube:
         counted = _CountedHandler(handler, kind, self._lost)
         return self._kube.watch(kind, namespace, counted, label_selector=label_selector)
 
-    def _count(self, verb: str, done: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _count(
+        self, verb: str, kind: Kind, done: Callable[[Any], None]
+    ) -> Callable[[Any], None]:
         self._in_flight += 1
+        request = verb, kind.plural
 
         def counted(answer: Any) -> None:
             self._in_flight -= 1
@@ -141,7 +157,13 @@ class CountedKube:
                 result = str(answer.status) if answer.status else NO_ANSWER
             results = self._requests.setdefault(verb, {})
             results[result] = results.get(result, 0) + 1
+            if isinstance(answer, KubeError) and answer.retry_after is not None:
+                answer.request = request
+                self._refused.add(request)
             done(answer)
+            if result == OK and request in self._refused:
+                self._refused.remove(request)
+                self.recovered(request)
 
         return counted
 

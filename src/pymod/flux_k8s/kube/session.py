@@ -40,8 +40,8 @@ T = TypeVar("T")
 _RENEW_INTERVAL = 5.0
 """Seconds between two readings of a kubeconfig whose credentials are refused."""
 
-LONGEST_ANSWER = 256 * 1024 * 1024
-"""Bytes of an answer that is read as a whole."""
+MOST_ANSWERS = 256 * 1024 * 1024
+"""Bytes of all answers together that are being read, and read as a whole."""
 
 _HEADERS = ("User-Agent: flux-dws", "Accept: application/json, */*", "Expect:")
 """libcurl would ask with Expect whether it may send a large body."""
@@ -104,6 +104,7 @@ class Session:
         self._lock = threading.Lock()
         self._renewed = float("-inf")
         self._problem = ""
+        self._size_of_answers = 0
         self._transport: Optional[Transport] = None
         first = _kubeconfig.read(kubeconfig)
         self._origin = "the pod's service account" if first is None else first.origin
@@ -234,7 +235,8 @@ class Session:
                     request.receive(transfer, data)
                     return
                 body.extend(data)
-                if len(body) > LONGEST_ANSWER:
+                self._size_of_answers += len(data)
+                if self._size_of_answers > MOST_ANSWERS:
                     raise KubeError(
                         0, "BadResponse", f"{transport.name}: the answer is too long"
                     )
@@ -255,6 +257,8 @@ class Session:
             if refused:
                 raise refused[0] from None
             raise transfer_error(error, transport.name) from None
+        finally:
+            self._size_of_answers -= len(body)
         status = transfer.status
         transport.give_back(curl)
         if 200 <= status < 300:

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from flux_k8s.ports import Json, KubeError
 
-MAX_RETRY_AFTER = 3600.0
+MAX_RETRY_AFTER = 60.0
 """The most seconds that the service waits because a server asks for it."""
 
 
