@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Callable
 
@@ -20,6 +21,7 @@ import pytest
 import yaml
 
 from flux_k8s.errors import ConfigError
+from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import WORKFLOW
 from support.client import (
     OK,
@@ -141,12 +143,10 @@ class Test_credentials:
     def test_a_request_fails_for_which_no_thread_can_be_started_and_the_next_goes_on(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / "token").write_text("from-file")
-        with Fake(only("from-file")) as fake:
-            kubeconfig = write_kubeconfig(
-                tmp_path / "kc", fake.port, {"tokenFile": "token"}
-            )
-            client = service.client(kubeconfig)
+        expired = '"expirationTimestamp": "2020-01-01T00:00:00Z", '
+        user = {"exec": plugin(tmp_path, TOKEN, expired)}
+        with Fake(only(TOKEN)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
             assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
             def refuse(thread: threading.Thread) -> None:
@@ -208,6 +208,46 @@ class Test_credentials:
             asked = len(fake.requests)
             assert service.ask(client.get, WORKFLOW, "default", "w") == OK
             assert len(fake.requests) == asked + 1
+
+    def test_a_plugin_is_not_asked_before_its_token_expires(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        """It expires in three minutes."""
+        token, soon = tmp_path / "current", datetime.now(timezone.utc)
+        token.write_text("one")
+        soon += timedelta(minutes=3)
+        more = f'"expirationTimestamp": "{soon:%Y-%m-%dT%H:%M:%SZ}", '
+        user = {"exec": plugin(tmp_path, f"$(cat {token})", more)}
+        with Fake(only("one")) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            token.write_text("two")
+            asked = len(fake.requests)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            assert len(fake.requests) == asked + 1
+
+    @pytest.mark.parametrize("kind", ["token", "tokenFile", "exec", "expires"])
+    def test_a_request_needs_no_thread_while_its_credentials_are_valid(
+        self,
+        service: Service,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        kind: str,
+    ) -> None:
+        (tmp_path / "token").write_text(TOKEN)
+        more = '"expirationTimestamp": "2099-01-01T00:00:00Z", '
+        user: Any = {
+            "token": {"token": TOKEN},
+            "tokenFile": {"tokenFile": "token"},
+            "exec": {"exec": plugin(tmp_path, TOKEN)},
+            "expires": {"exec": plugin(tmp_path, TOKEN, more)},
+        }[kind]
+        with Fake(only(TOKEN)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            monkeypatch.setattr(Transfers, "in_thread", None)
+            for _ in range(3):
+                assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_a_plugin_that_fails_fails_requests_and_not_the_client(
         self, service: Service, tmp_path: Path
@@ -322,6 +362,7 @@ def test_in_a_pod_its_service_account_is_used(
         service.client(None)
     monkeypatch.setattr("flux_k8s.kube.credentials.load_incluster_config", load)
     client = service.client(None)
+    monkeypatch.setattr(Transfers, "in_thread", None)
     error = service.refused(client.get, WORKFLOW, "default", "w")
     assert error.reason == "ConnectionRefused"
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import socket
@@ -94,6 +95,11 @@ def status(code: int, reason: str, **headers: str) -> Callable[[Request, Wire], 
 
 def cut(request: Request, wire: Wire) -> None:
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+    wire.drop()
+
+
+def cut_within_an_event(wire: Wire) -> None:
+    wire.chunk(b'{"type": "ADDED", "obj')
     wire.drop()
 
 
@@ -542,6 +548,81 @@ class Test_Informer:
             service.run(lambda: len(pauses) >= 8)
         assert pauses[7] > 32 * flux_k8s.kube.watch.FIRST_PAUSE
 
+    @pytest.mark.parametrize("end", [Wire.drop, Wire.reset, Wire.end_stream])
+    def test_pauses_become_longer_while_each_watch_is_over_after_an_event(
+        self,
+        service: Service,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        end: Callable[[Wire], None],
+    ) -> None:
+        """So a proxy may do it, for ever."""
+        pauses, version = [], itertools.count(2)
+
+        def sleep(transfers: Transfers, seconds: float) -> Call[None]:
+            pauses.append(seconds)
+            return Call(lambda answer: transfers.call_later(0.0, partial(answer, None)))
+
+        def answer(request: Request, wire: Wire) -> None:
+            number = next(version)
+            if "watch" in request.query:
+                watches(("ADDED", workflow(str(number), number)), end=end)(
+                    request, wire
+                )
+            else:
+                wire.json(200, page(number))
+
+        monkeypatch.setattr(Transfers, "sleep", sleep)
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            client.watch(WORKFLOW, None, Recorder())
+            service.run(lambda: len(pauses) >= 8)
+        assert pauses[7] > 32 * flux_k8s.kube.watch.FIRST_PAUSE
+
+    @pytest.mark.xfail(
+        strict=True, reason="a watch that is lost is followed by a list of all objects"
+    )
+    @pytest.mark.parametrize("end", [Wire.drop, Wire.reset, cut_within_an_event])
+    def test_a_watch_that_is_lost_goes_on_from_its_last_version(
+        self, service: Service, tmp_path: Path, end: Callable[[Wire], None]
+    ) -> None:
+        """The server need not list all objects again, and jobs do not wait."""
+        asked: list[str] = []
+
+        def answer(request: Request, wire: Wire) -> None:
+            version = len(asked) + 1
+            asked.append(request.query.get("resourceVersion", "list"))
+            if "watch" in request.query:
+                event = "ADDED", workflow(str(version), version)
+                watches(event, end=end)(request, wire)
+            else:
+                wire.json(200, page(version))
+
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            handler = Recorder()
+            client.watch(WORKFLOW, None, handler)
+            service.run(lambda: len(asked) > 3)
+        assert asked[:4] == ["list", "1", "2", "3"]
+        assert handler.errors == []
+
+    @pytest.mark.parametrize(
+        "expired", [status(410, "Expired"), watches(("ERROR", EXPIRED))]
+    )
+    def test_one_list_is_enough_after_a_version_that_the_server_has_forgotten(
+        self, follow: Any, expired: Callable[[Request, Wire], None]
+    ) -> None:
+        _, requests = follow(
+            lists(1),
+            expired,
+            lists(5),
+            watches(("ADDED", workflow("a", 6))),
+            until="ADDED a",
+        )
+        assert ["watch" in request.query for request in requests] == [
+            *(False, True, False, True)
+        ]
+
     def test_a_watch_that_ends_as_it_began_is_opened_again_before_jobs_wait(
         self, follow: Any
     ) -> None:
@@ -645,6 +726,7 @@ class Test_flow:
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(EventQueue, "CAPACITY", 10)
+        monkeypatch.setattr(flux_k8s.kube.watch, "LONGEST_PAUSE", 0.02)
         opened = 0
 
         def answer(request: Request, wire: Wire) -> None:

@@ -15,19 +15,23 @@ This module does what the package does not do:
   goes on without credentials.
 - It lets one thread at a time renew credentials: the package has no lock. The other
   threads wait for a limited time. The package gives a plugin any time.
+- It keeps credentials until they expire, so that a request needs no thread which may
+  wait for others.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from datetime import datetime, timezone
 from typing import Any, Optional
 
 from kubernetes.client import Configuration
 from kubernetes.config import (
     ConfigException,
     load_incluster_config,
-    load_kube_config_from_dict,
 )
+from kubernetes.config.kube_config import KubeConfigLoader
 
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube.kubeconfig import KEY, Kubeconfig
@@ -35,6 +39,12 @@ from flux_k8s.ports import KubeError
 
 _PATIENCE = 30.0
 """Seconds to wait for another thread that renews the credentials."""
+
+KEPT = 60.0
+"""Seconds for which credentials are kept of which nobody says when they expire."""
+
+MARGIN = 5.0
+"""Seconds before the end of credentials after which they are renewed."""
 
 _POD = "the pod's service account"
 
@@ -58,16 +68,25 @@ class Credentials:
 
     def __init__(self, kubeconfig: Optional[Kubeconfig]) -> None:
         self._lock = threading.Lock()
+        self._headers: dict[str, str] = {}
+        self._kept_until = 0.0
+        self._loader: Any = None
         if kubeconfig is None:
             self.origin = _POD
             self._configuration = _load(load_incluster_config, _POD)
         else:
             self.origin = kubeconfig.origin
-            self._configuration = _load_user(kubeconfig)
+            self._loader, self._configuration = _load_user(kubeconfig)
         self.server: str = self._configuration.host.rstrip("/")
         self.ca_file: str = self._configuration.ssl_ca_cert
         self.cert_file: Optional[str] = self._configuration.cert_file
         self.key_file: Optional[str] = self._configuration.key_file
+
+    @property
+    def waits(self) -> bool:
+        """Whether :meth:`headers` may wait: a plugin's credentials have expired, or are
+        being renewed."""
+        return self._lock.locked() or self._have_expired()
 
     def headers(self) -> dict[str, str]:
         """The headers with the credentials, which are renewed when they have expired.
@@ -80,13 +99,22 @@ class Credentials:
                 0, "Timeout", f"{self.origin}: the credentials are being renewed"
             )
         try:
-            settings = self._configuration.auth_settings()
+            if time.time() >= self._kept_until:
+                settings = self._configuration.auth_settings().values()
+                self._headers = {s["key"]: s["value"].strip() for s in settings}
+                expiry = _time_of_expiry(self._loader)
+                self._kept_until = time.time() + KEPT if expiry is None else expiry
+            return dict(self._headers)
         except ConfigException as error:
             message = f"{self.origin}: {_first_line(error)}"
             raise KubeError(0, "Credentials", message) from None
         finally:
             self._lock.release()
-        return {item["key"]: item["value"].strip() for item in settings.values()}
+
+    def _have_expired(self) -> bool:
+        """Whether a plugin, or another service, is to be asked for others."""
+        expiry = _time_of_expiry(self._loader)
+        return expiry is not None and time.time() >= expiry
 
 
 def _first_line(error: Exception) -> str:
@@ -107,7 +135,20 @@ def _load(function: Any, origin: str, **kwargs: Any) -> Any:
     return configuration
 
 
-def _load_user(kubeconfig: Kubeconfig) -> Any:
+def _time_of_expiry(loader: Any) -> Optional[float]:
+    """The UNIX time at which the credentials of a user expire, with ``MARGIN``; None
+    where that is not known."""
+    expiry: Optional[datetime] = getattr(loader, "expiry", None)
+    if expiry is None:
+        return None
+    if expiry.tzinfo is None:
+        expiry = expiry.replace(tzinfo=timezone.utc)
+    return expiry.timestamp() - MARGIN
+
+
+def _load_user(kubeconfig: Kubeconfig) -> tuple[Any, Any]:
+    """A ``KubeConfigLoader``, which knows when credentials expire, and a
+    ``Configuration`` that it has filled in."""
     config = {
         "current-context": "context",
         "contexts": [
@@ -116,16 +157,17 @@ def _load_user(kubeconfig: Kubeconfig) -> Any:
         "clusters": [{"name": "cluster", "cluster": {"server": kubeconfig.server}}],
         "users": [{"name": "user", "user": kubeconfig.user}],
     }
-    configuration = _load(
-        load_kube_config_from_dict,
-        kubeconfig.origin,
-        config_dict=config,
-        persist_config=False,
-    )
+    loaders: list[KubeConfigLoader] = []
+
+    def load(client_configuration: Any) -> None:
+        loaders.append(KubeConfigLoader(config_dict=config, config_base_path=None))
+        loaders[0].load_and_set(client_configuration)
+
+    configuration = _load(load, kubeconfig.origin)
     if kubeconfig.asks_others and not (
         configuration.api_key or configuration.cert_file
     ):
         raise ConfigError(
             KEY, f"{kubeconfig.origin}: its credential plugin gave no credentials"
         )
-    return configuration
+    return loaders[0], configuration

@@ -52,7 +52,6 @@ class Transport:
         origin: the source of the credentials, for messages.
         server: the URL of the API server, without a slash at its end.
         name: ``server`` for messages: without the password that the URL may have.
-        waits: ``headers`` may wait for a credential plugin.
 
     Raises:
         ConfigError: there are no credentials, or they are invalid.
@@ -63,20 +62,20 @@ class Transport:
         self.kubeconfig = kubeconfig
         self._server_name: Optional[str] = None
         proxy: Optional[str] = None
-        self.waits = kubeconfig is None or not kubeconfig.is_fixed
+        self._changing: Optional[Credentials] = None
         if kubeconfig is None:
-            pod = _changing(None)
+            self._changing = pod = _changing(None)
             self.origin, self.server = pod.origin, pod.server
             self._credentials = pod.headers
             with open(pod.ca_file, "rb") as file:
                 self._tls: Optional[Tls] = Tls.verifying(pod.origin, file.read())
         else:
             self.origin, self.server = kubeconfig.origin, kubeconfig.server
-            if not self.waits:
+            if kubeconfig.is_fixed:
                 self._credentials = partial(_fixed_headers, kubeconfig)
                 self._tls = Tls.of(kubeconfig)
             else:
-                credentials = _changing(kubeconfig)
+                self._changing = credentials = _changing(kubeconfig)
                 self._credentials = credentials.headers
                 self._tls = Tls.of(
                     kubeconfig, credentials.cert_file, credentials.key_file
@@ -85,6 +84,11 @@ class Transport:
         self.name = _without_userinfo(self.server)
         self._proxy = _proxy_from_environment(self.server) if proxy is None else proxy
         self._handles: list[Any] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether :meth:`headers` may wait for a credential plugin."""
+        return self._changing is not None and self._changing.waits
 
     def headers(self) -> dict[str, str]:
         """The headers with the credentials, which are renewed when they have expired.

@@ -44,7 +44,8 @@ LONGEST_LINE = 32 * 1024 * 1024
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
-"""Seconds after a list or a watch has failed."""
+"""Seconds after a list or a watch has failed. The pauses begin anew after a watch that
+has lasted for so long. A proxy may cut each watch as soon as something has arrived."""
 
 
 class Informer:
@@ -112,8 +113,8 @@ class Informer:
             try:
                 if not self._cache.resource_version:
                     await self._list()
-                if not self.stopped:
-                    await self._watch()
+                if not self.stopped and not await self._watch():
+                    delay = self._backoff.fail()
             except KubeError as error:
                 delay = self._recover(error)
             except Exception as error:
@@ -169,17 +170,23 @@ class Informer:
                 return
             query["continue"] = str(metadata["continue"])
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> bool:
         """Watch until the server ends the watch, as it does every few minutes. One that
-        ends as it began, such as that of a server that ends, is opened again at once:
-        if that fails as well, its error says more."""
+        ends as it began, such as that of a server that ends, is opened again soon: if
+        that fails as well, its error says more.
+
+        Returns:
+            Whether the watch has lasted.
+        """
         await self._fewer_than(self._queue.CAPACITY)
         timeout = self._timeout * self._rng.uniform(1.0, 1.2)
+        seconds = max(int(timeout), 1)
+        lasting = min(LONGEST_PAUSE, 0.9 * seconds)
         query = {
             **self._selector,
             "resourceVersion": self._cache.resource_version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(max(int(timeout), 1)),
+            "timeoutSeconds": str(seconds),
         }
         lines = _Lines()
         quiet = True
@@ -187,10 +194,7 @@ class Informer:
         def receive(transfer: Transfer, data: bytes) -> None:
             nonlocal quiet
             quiet = False
-            whole = lines.split(data)
-            self._take(whole)
-            if whole:  # and no error among them
-                self._backoff.reset()
+            self._take(lines.split(data))
             if self._queue.full:
                 transfer.pause()
                 self._queue.when_fewer(self._queue.CAPACITY, transfer.resume)
@@ -207,19 +211,22 @@ class Informer:
             )
         finally:
             self._transfer = None
-            if not quiet and time.monotonic() >= opened + STEADY:
+            lasted = time.monotonic() - opened
+            if lasted >= lasting:
+                self._backoff.reset()
+            if not quiet and lasted >= STEADY:
                 self._cache.watch_worked()
         if lines.unfinished:
             raise KubeError(
                 0, "ConnectionLost", "the connection was cut in the middle of an event"
             )
         again = self._ended_early
-        self._ended_early = quiet and time.monotonic() < opened + 1.0
+        self._ended_early = quiet and lasted < 1.0
         if not self._ended_early:
             self._cache.watch_worked()
-            self._backoff.reset()
         elif again:
             raise KubeError(0, "ConnectionLost", "the watch ended as it began")
+        return lasted >= lasting
 
     def _take(self, lines: list[bytes]) -> None:
         events: list[Event] = []
