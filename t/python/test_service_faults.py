@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import syslog
 from typing import Any, Callable, Optional
 
@@ -18,14 +20,14 @@ from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import Work
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
-from flux_k8s.ports import Flux
+from flux_k8s.ports import Flux, RpcDone, RpcError
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
-from support.service import exceptions, jobspec, names, started
+from support.service import COPY_OUT, XFS, exceptions, jobspec, names, started
 from support.supervised import breaks
 
 UP = [
@@ -107,6 +109,63 @@ def test_an_exception_on_the_way_down_releases_the_job_and_says_what_is_left(
         lines = crits(system)
         assert any(f58(job) in line and "left behind" in line for line in lines)
     assert len(crits(system)) <= 6
+
+
+def broken_in_epilog(
+    monkeypatch: pytest.MonkeyPatch, epilog_remove: int = 0
+) -> tuple[VirtualSystem, int]:
+    """A job in whose epilog PostRun and all later states can never be asked for. The
+    plugin does not answer so many times when its epilog is to be released."""
+    move, rpc = WorkflowRequests.move, FluxPort.rpc
+    left = [epilog_remove]
+
+    def fragile(self: WorkflowRequests, info: WorkflowInfo, *args: Any) -> Any:
+        if info.goal is Goal.RELEASED:
+            raise RuntimeError("it broke")
+        return move(self, info, *args)
+
+    def lose(self: FluxPort, topic: str, payload: Any, done: RpcDone) -> None:
+        if topic == "job-manager.dws.epilog-remove" and left[0]:
+            left[0] -= 1
+            done(RpcError(errno.EHOSTUNREACH, "it is away"))
+        else:
+            rpc(self, topic, payload, done)
+
+    monkeypatch.setattr(WorkflowRequests, "move", fragile)
+    monkeypatch.setattr(FluxPort, "rpc", lose)
+    system = started()
+    job = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    end(system)
+    return system, job
+
+
+def test_nodes_that_may_mount_the_storage_of_a_job_that_is_given_up_are_drained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system, job = broken_in_epilog(monkeypatch)
+    (host,) = (n.host for n in system.instance.scheduler.pool.nodes if n.drained)
+    notes = [each["note"] for each in exceptions(system, job)]
+    assert any(f"{host}: the dws module failed" in note for note in notes)
+
+
+def test_a_job_that_is_given_up_says_and_records_which_data_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system, job = broken_in_epilog(monkeypatch)
+    loss = "not copied: $DW_JOB_p1/x to /lustre/x"
+    (fatal,) = (each for each in exceptions(system, job) if each["severity"] == 0)
+    assert loss in fatal["note"] and "left behind" in fatal["note"]
+    record = json.loads(system.instance.job(job).kvs["rabbit_data_out"])
+    assert not record["success"]
+    assert "internal error" in record["errstr"] and loss in record["errstr"]
+
+
+def test_the_release_of_a_job_that_is_given_up_is_repeated_until_it_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system, job = broken_in_epilog(monkeypatch, epilog_remove=5)
+    assert names(system, job)[-1] == "clean"
+    assert len([e for e in exceptions(system, job) if "left behind" in e["note"]]) == 1
 
 
 def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(

@@ -27,3 +27,5 @@ TROUBLES = (ERROR, TRANSIENT)
 
 Times = tuple[Optional[float], ...]
 """For each state a UNIX time, or None."""
+
+NO_TIMES: Times = (None,) * len(State)

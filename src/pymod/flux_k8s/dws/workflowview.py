@@ -29,7 +29,14 @@ from flux_k8s.dws.workflowmarks import (
     read_marks,
     requested_times,
 )
-from flux_k8s.dws.workflowstate import ERROR, STATES, TROUBLES, State, Times
+from flux_k8s.dws.workflowstate import (
+    ERROR,
+    NO_TIMES,
+    STATES,
+    TROUBLES,
+    State,
+    Times,
+)
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, is_integer, read_string
 from flux_k8s.ports import Json
@@ -133,8 +140,8 @@ class WorkflowView:
     directives: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     instance: str = ""
-    begun: tuple[Optional[float], ...] = ()
-    ended: tuple[Optional[float], ...] = ()
+    begun: Times = NO_TIMES
+    ended: Times = NO_TIMES
     releases_unmounted: bool = False
     nodes_released: bool = False
     stages_ahead: bool = False

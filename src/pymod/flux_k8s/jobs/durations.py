@@ -44,7 +44,7 @@ def _duration(
     state: State, begun: Mapping[State, float], ended: Sequence[Optional[float]]
 ) -> Optional[float]:
     """The seconds of a state that is over, and that another service has recorded."""
-    end = ended[state] if ended else None
+    end = ended[state]
     following = min((later for later in begun if later > state), default=None)
     if end is None and following is not None:
         # A PreRun that is complete is followed by PostRun.

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional, TypeVar, cast
 
 from flux_k8s.errors import DWSError
-from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
+from flux_k8s.jobs.jobexception import DWS, FATAL
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
-from flux_k8s.rfc.jobid import f58, workflow_name
+from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 
 Port = TypeVar("Port")
@@ -153,14 +153,20 @@ class Faults:
     Attributes:
         count: the number of exceptions since the job's goal is RELEASED.
         given_up: whether the service has stopped working for the job.
+        note: the last exception, in a note for the job's user.
+        let_go: the job is being let go, by :mod:`flux_k8s.jobs.lastresort`.
+        reported: an exception of the job says that storage may be left.
     """
 
     count: int = 0
     given_up: bool = False
+    note: str = ""
+    let_go: bool = False
+    reported: bool = False
 
     def handle(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
-        """Fail the job, or release its epilog, and return whether to reconcile the job
-        again. If that raises an exception as well, the job is given up."""
+        """Fail the job, or give it up, and return whether to reconcile the job again.
+        If that raises an exception as well, the job is given up."""
         if self.given_up:
             return False
         try:
@@ -172,7 +178,7 @@ class Faults:
             return False
 
     def _fail(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
-        note = f"internal error, the log has more: {summary(error)}"
+        self.note = note = f"internal error, the log has more: {summary(error)}"
         if info.goal is not Goal.RELEASED:
             if not info.failed:
                 info.failed = True
@@ -182,18 +188,13 @@ class Faults:
         if self.count <= RETRIES:
             return True
         self.given_up = True
-        self._release_epilog(info, note, flux)
+        flux.log(syslog.LOG_CRIT, f"{f58(info.jobid)}: {left_behind(info)}")
         return False
 
-    def _release_epilog(self, info: WorkflowInfo, note: str, flux: Flux) -> None:
-        """Release the epilog. A log line and an exception say that the storage may be
-        left behind."""
-        left = (
-            f"storage may be left behind: Workflow {workflow_name(info.jobid)} is left "
-            "alone until the dws module is loaded again"
-        )
-        flux.log(syslog.LOG_CRIT, f"{f58(info.jobid)}: {left}")
-        if not info.released:
-            flux.raise_exception(info.jobid, DWS, WARNING, f"{left}; {note}")
-            payload = {"id": info.jobid}
-            flux.rpc("job-manager.dws.epilog-remove", payload, lambda result: None)
+
+def left_behind(info: WorkflowInfo) -> str:
+    """A sentence about the storage of a job that was given up."""
+    return (
+        f"storage may be left behind: Workflow {info.name} is left "
+        "alone until the dws module is loaded again"
+    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.workflowinfo import DELETED, WorkflowInfo
@@ -17,6 +18,8 @@ from flux_k8s.text import NOTE, printable
 def losses(info: WorkflowInfo, view: WorkflowView) -> str:
     """The data that a job that ran loses if its storage is given up; "" if none."""
     found = []
+    if view.damage is not None and (info.failed or view.desired is not State.Teardown):
+        found.append(UNKNOWN_LOSS)  # it does not say which copies there were to be
     if view.unsaved:
         found.append(_not_copied(view.unsaved))
     hosts = view.left_mounted or hostlist.encode(info.still_mounted or ())

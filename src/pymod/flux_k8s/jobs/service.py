@@ -26,6 +26,7 @@ from flux_k8s.dws.datamovement import Movement
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.jobs.lastresort import LastResort
 from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
@@ -132,6 +133,7 @@ class Service:
         self._reconciler = Reconciler(
             flux, settings, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
+        self._last_resort = LastResort(flux, jobs, steps.in_use, scope)
         release = steps.release_share
         self._orphans = Orphans(flux, kube, settings, jobs, outage, scope, release)
         self._unreported = unreported = Unreported(flux_of_job, jobs, outage, scope)
@@ -191,6 +193,7 @@ class Service:
         self._queries.stop()
         self._outage_reports.stop()
         self._outage.stop()
+        self._last_resort.stop()
         self._machine.stop()
         self._lister.stop()
         self._orphans.stop()
@@ -230,6 +233,7 @@ class Service:
     def _broke(self, jobid: int, error: Exception) -> None:
         """Something that was done for a job raised an exception."""
         self._reconciler.broke(jobid, error)
+        self._last_resort.check(jobid)
 
     def _releases(self, jobid: int) -> bool:
         """Whether a job's storage is to be released."""

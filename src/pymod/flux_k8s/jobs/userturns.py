@@ -226,8 +226,7 @@ def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
 
 def _had_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
     """Whether a job has or had nodes. After a restart only its Workflow shows that."""
-    made = bool(view.begun) and view.begun[State.Setup] is not None
-    made = made and view.staged_for is None
+    made = view.begun[State.Setup] is not None and view.staged_for is None
     return made or info.allocation is not None or info.may_have_run
 
 

@@ -611,7 +611,7 @@ class WorkflowInfo:
 
 def _is_made(view: WorkflowView) -> bool:
     """Whether the storage of a Workflow was made, or begun with."""
-    asked = len(view.begun) > State.Setup and view.begun[State.Setup] is not None
+    asked = view.begun[State.Setup] is not None
     making = view.desired not in (None, State.Proposal, State.Teardown)
     return asked or making or view.staged_for is not None
 
