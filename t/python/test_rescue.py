@@ -528,3 +528,28 @@ def test_that_data_is_not_out_is_logged_once_though_the_mark_is_refused_first() 
     jobid = kept(system)
     assert len(refused) == 3
     assert len(lines(system, f"{f58(jobid)}: its data is not out")) == 1
+
+
+@pytest.mark.parametrize("item", [{}, {"metadata": 7}])
+def test_a_rescue_that_breaks_is_an_error_of_the_query_and_not_of_the_service(
+    item: Any,
+) -> None:
+    """A data movement may be anything."""
+
+    def fault(request: direct.Request) -> Optional[direct.Fault]:
+        if request.verb != "list" or request.kind != NNFDATAMOVEMENT:
+            return None
+        answer = {"kind": "NnfDataMovementList", "metadata": {}, "items": [item]}
+        return direct.Fault(answer=answer)
+
+    system = system_of()
+    jobid = kept(system)
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    service = system.service
+    errnum, text = refusal(system, "rescue", {"id": jobid})
+    assert (errnum, text) == (errno.EINVAL, "internal error, the log has more")
+    assert lines(system, "a query failed")
+    assert system.service is service and is_kept(system, jobid)
+    system.service_kube.faults = None
+    assert rescue(system, jobid)["copies"]

@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 
 from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
-from flux_k8s.ports import KubeError
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.service import exceptions, jobspec, memo, running, settle, started
 
@@ -94,3 +98,22 @@ def test_a_job_that_is_released_in_an_outage_says_so_although_a_step_hangs(
     service.workflows.trouble(KubeError(0, "Timeout", "no answer"))
     system.loop.run(timeout=60.0)
     assert memo(system, jobid, MEMO) == "Kubernetes: no answer"
+
+
+def test_news_during_a_step_that_fails_wait_for_no_pause() -> None:
+    """However long the pauses are by then."""
+    asked: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "get" or request.kind != DIRECTIVEBREAKDOWN:
+            return None
+        asked.append(system.loop.now())
+        return Fault(delay=5.0, error=KubeError(503, "ServiceUnavailable", "not now"))
+
+    system = started(faults=fault)
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(lambda: len(asked) == 8, timeout=3600.0)
+    system.loop.run(timeout=1.0)
+    system.store.delete(WORKFLOW, "default", workflow_name(jobid))
+    system.loop.run(timeout=4.1)
+    assert not system.workflows(), "its finalizer is removed"

@@ -290,12 +290,12 @@ class Queries:
         def done(answer: Any) -> None:
             if isinstance(answer, KubeError):
                 respond(errno.EIO, f"Kubernetes: {answer}", None)
-            elif isinstance(answer, QueryError):
+            elif isinstance(answer, Exception):
                 self._fail(answer, respond)
             else:
                 self._respond(respond, answer)
 
-        drive(coroutine, done, (KubeError, QueryError))
+        drive(coroutine, done, (Exception,))
 
     def _answer_rules(self, payload: Any, sender: Sender, respond: Respond) -> None:
         Reader("dws.rules", payload)

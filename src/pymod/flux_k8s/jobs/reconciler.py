@@ -135,7 +135,7 @@ class Reconciler:
             await self._steps.carry_out(info, step)
         except FAILURES as error:
             self._reporter.step_ended(step, error)
-            self._failed(job, error)
+            self._failed(job, error, news=info.view != view)
             return
         self._reporter.step_ended(step, None)
         if not isinstance(step, Lookup):
@@ -156,14 +156,22 @@ class Reconciler:
         job.step, job.since = step, self._flux.now()
         self._reporter.step_begins(job.info, job.progress, step)
 
-    def _failed(self, job: Job, error: StepError) -> None:
+    def _failed(self, job: Job, error: StepError, news: bool = False) -> None:
         """Report a failed step, and have it repeated unless another step comes next.
+
+        Args:
+            news: the Workflow has changed meanwhile. What the job needs now waits for
+                no pause, unless the server asks for one; to look for the Workflow does:
+                it follows some requests that fail.
 
         Raises:
             TryAgain: the step is to be repeated after a pause.
         """
         self._reporter.step_failed(job.info, job.progress, error)
         following = self._next_step(job)
+        asks_for_time = getattr(error, "retry_after", None) is not None
+        if news and not (isinstance(following, Lookup) or asks_for_time):
+            return
         gives_up = isinstance(following, (DrainMounted, Fail))
         again = job.last_decision is not None and type(following) is type(
             job.last_decision[0]
