@@ -222,13 +222,14 @@ class Monitor:
         jobs = [job for job in self._jobs().values() if job.state is JobState.INACTIVE]
         since = [job for job in jobs if job.events[-1].timestamp > by_hand]
         for job in since:
-            if not self._allowances.unguarded(job):
+            if not (self._allowances.unguarded(job) or self.record(job.id).bereft):
                 workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
                 self._storage.put_back(host, job, _waits(workflow))
 
     def _epilog_ends(self, job: Job) -> None:
         self.record(job.id).unattended = self._allowances.absent()
         workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
+        self.record(job.id).bereft = workflow is None
         if workflow is None or not _ours(workflow) or self._allowances.unguarded(job):
             return
         record = self.record(job.id)

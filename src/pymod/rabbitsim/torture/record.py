@@ -74,6 +74,7 @@ class Record:
         nodes_released: the Workflow says that the job may end before its data is out.
         outlives: the job has ended, and its Workflow still takes the data out.
         unattended: the module was away when the job's epilog ended.
+        bereft: its Workflow was gone by then, so nobody could tell what it had mounted.
     """
 
     made: int = 0
@@ -100,6 +101,7 @@ class Record:
     nodes_released: bool = False
     outlives: bool = False
     unattended: bool = False
+    bereft: bool = False
 
     @property
     def aborted(self) -> bool:
