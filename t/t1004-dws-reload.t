@@ -160,6 +160,23 @@ test_expect_success 'a job that ended without the plugin has no storage when the
     plugin_load &&
     no_workflows
 '
+test_expect_success 'a job that waits for nodes does not notice that its Workflow is deleted' '
+    id=$(job_in sched) &&
+    kube delete workflows $(workflow $id) &&
+    eventually log_says "Workflow $(workflow $id) was lost, and is made again" &&
+    kube wait-ready $(workflow $id) Proposal &&
+    job_let_go $id sched &&
+    job_succeeds $id
+'
+test_expect_success 'nor that its cluster is installed anew while the module is away' '
+    id=$(job_in sched) &&
+    module_remove &&
+    kube remove workflows $(workflow $id) &&
+    module_load &&
+    kube wait-ready $(workflow $id) Proposal &&
+    job_let_go $id sched &&
+    job_succeeds $id
+'
 test_expect_success 'a job that is started without the plugin fails, as it has no storage' '
     id=$(job_in sched) &&
     plugin_remove &&
