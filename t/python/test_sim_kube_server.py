@@ -13,6 +13,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from flux_k8s.ports import DWS_GROUP, WORKFLOW
+from rabbitsim.kube.routes import is_set
 from rabbitsim.kube.server import KubeServer
 from support.kubernetes import (
     ALL,
@@ -55,6 +56,17 @@ def test_the_official_client_walks_an_object_through_its_life(
         api.get_namespaced_custom_object(*WORKFLOWS, "w")
     assert caught.value.status == 404
     assert json.loads(caught.value.body or "")["reason"] == "NotFound"
+
+
+@pytest.mark.parametrize(
+    "text,expected",
+    [("true", True), ("True", True), ("1", True), ("0", False), ("false", False)],
+)
+def test_a_boolean_parameter_is_read_as_apimachinery_does(
+    text: str, expected: bool
+) -> None:
+    assert is_set({"watch": text}, "watch") is expected
+    assert not is_set({}, "watch")
 
 
 def test_the_official_client_watches(server: KubeServer, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from rabbitsim.kube.errors import (
     unsupported_media,
 )
 from rabbitsim.kube.podlogs import read_log
-from rabbitsim.kube.routes import Authorizer, Target, authorize, parse_target
+from rabbitsim.kube.routes import Authorizer, Target, authorize, is_set, parse_target
 from rabbitsim.kube.store import Store
 from rabbitsim.kube.streams import Stream
 from rabbitsim.kube.table import table
@@ -308,7 +308,7 @@ class Handler:
                 raise
             stream.fail(error)
             watch = None
-        if query.get("sendInitialEvents") == "true":
+        if is_set(query, "sendInitialEvents"):
             stream.bookmark(_INITIAL_END)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         self.streams.add(stream)
@@ -323,7 +323,7 @@ class Handler:
 
     def _stream(self, request: web.BaseRequest, target: Target) -> Stream:
         query = request.query
-        bookmarks = query.get("allowWatchBookmarks", "") in ("1", "true")
+        bookmarks = is_set(query, "allowWatchBookmarks")
         timeout = _number(query, "timeoutSeconds", 0)
 
         def render_table(obj: Stored) -> bytes:
@@ -395,7 +395,7 @@ def _selectors(query: Mapping[str, str]) -> Any:
 def _start(query: Mapping[str, str]) -> str:
     """The version from which a watch starts. A streaming list starts with all
     objects."""
-    if query.get("sendInitialEvents") == "true":
+    if is_set(query, "sendInitialEvents"):
         return ""
     return query.get("resourceVersion", "")
 
@@ -404,7 +404,7 @@ def _delete_options(query: Mapping[str, str], body: Any) -> Json:
     options = body if isinstance(body, dict) else {}
     preconditions = options.get("preconditions") or {}
     propagation = options.get("propagationPolicy") or query.get("propagationPolicy")
-    if options.get("orphanDependents") or query.get("orphanDependents") == "true":
+    if options.get("orphanDependents") or is_set(query, "orphanDependents"):
         propagation = propagation or "Orphan"
     dry_run = options.get("dryRun") or query.get("dryRun")
     return {

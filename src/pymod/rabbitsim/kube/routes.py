@@ -27,6 +27,12 @@ _VERBS = {
 _OF_NAMESPACES = ("status", "finalize")
 
 
+def is_set(query: Mapping[str, str], name: str) -> bool:
+    """Whether a boolean parameter is true: any value but these two is, in apimachinery,
+    and its clients write True, true and 1."""
+    return query.get(name, "false").lower() not in ("false", "0")
+
+
 @dataclass(frozen=True)
 class Target:
     """What a path below a group and version names. ``namespace`` is None for
@@ -46,7 +52,7 @@ class Target:
                 "MethodNotAllowed",
                 "the server does not allow this method on the requested resource",
             )
-        if verb == "list" and query.get("watch", "") in ("1", "true"):
+        if verb == "list" and is_set(query, "watch"):
             return "watch"
         return verb
 
