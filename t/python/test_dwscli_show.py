@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any, Optional
 
 import pytest
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 from dwscli.bars import bar, gauge
 from dwscli.ended import TIMINGS
 from dwscli.page import page
-from dwscli.terminal import Screen
+from dwscli.terminal import UNKNOWN_HEIGHT, UNKNOWN_WIDTH, Screen, screen
 from dwscli.width import columns
 from flux_k8s.dws.workflowmarks import REQUESTED
 from support.dwscli import (
@@ -482,3 +485,15 @@ def test_a_bar_is_as_long_as_its_share(
     assert abs(columns(found) - share * width) <= 1
     assert bool(found) == (share > 0 and width > 0)
     assert columns(gauge(share, width, has_unicode)) in (0, width)
+
+
+def test_a_terminal_that_has_no_size_is_taken_for_one_of_the_usual_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("LINES", raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((0, 0)))
+    with redirect_stdout(StringIO()) as out:
+        monkeypatch.setattr(out, "isatty", lambda: True, raising=False)
+        shown = screen()
+    assert (shown.width, shown.height) == (UNKNOWN_WIDTH, UNKNOWN_HEIGHT)

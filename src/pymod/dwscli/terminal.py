@@ -17,8 +17,8 @@ RED, GREEN, YELLOW, BLUE, GREY = "01;31", "01;32", "01;33", "01;34", "37"
 """Colours, as in ``flux jobs``."""
 
 WHEN = ("auto", "always", "never")
-UNKNOWN_WIDTH = 80
-"""The columns of a page that is not for a terminal."""
+UNKNOWN_WIDTH, UNKNOWN_HEIGHT = 80, 24
+"""The size of a page that is not for a terminal, or for one that has none."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Screen:
     """
 
     width: int = UNKNOWN_WIDTH
-    height: int = 24
+    height: int = UNKNOWN_HEIGHT
     is_terminal: bool = False
     has_color: bool = False
     has_unicode: bool = True
@@ -47,10 +47,12 @@ class Screen:
 def screen(color: str = "auto") -> Screen:
     """The abilities of standard output now: a terminal's size may change."""
     is_terminal = sys.stdout.isatty()
-    size = shutil.get_terminal_size((UNKNOWN_WIDTH, 24))
+    size = shutil.get_terminal_size((UNKNOWN_WIDTH, UNKNOWN_HEIGHT))
+    is_known = is_terminal or "COLUMNS" in os.environ
     return Screen(
-        width=size.columns if is_terminal or "COLUMNS" in os.environ else UNKNOWN_WIDTH,
-        height=size.lines,
+        # Python 3.9 gives the 0 of a terminal that has no size, as under expect.
+        width=(is_known and size.columns) or UNKNOWN_WIDTH,
+        height=size.lines or UNKNOWN_HEIGHT,
         is_terminal=is_terminal and os.environ.get("TERM") != "dumb",
         has_color=color == "always" or (color == "auto" and is_terminal),
         has_unicode=units.is_utf8(),
