@@ -155,7 +155,7 @@ def tunnel(request: Request, wire: Wire) -> None:
             while data := source.recv(65536):
                 target.sendall(data)
 
-    host, _, port = request.path.rpartition(":")
+    host, _, port = request.path[1:].rpartition(":")
     with socket.create_connection((host, int(port))) as server:
         wire.send(b"HTTP/1.1 200 OK\r\n\r\n")
         threading.Thread(target=copy, args=(server, wire.socket), daemon=True).start()

@@ -172,7 +172,8 @@ def _read_request(file: Any) -> Optional[Request]:
     while line := file.readline().decode("latin-1").strip():
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip()
-    url = urlsplit(first[1])
+    # CONNECT has a host and a port, of which Python 3.9 makes a scheme and a path.
+    url = urlsplit(f"//{first[1]}/{first[1]}" if first[0] == "CONNECT" else first[1])
     body = file.read(int(headers.get("content-length", 0)))
     return Request(first[0], url.path, dict(parse_qsl(url.query)), headers, body)
 
