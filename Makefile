@@ -2,9 +2,10 @@
 #
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
-#   make soak     what takes hours: 1,000 seeds of torture, every crash point, the
-#                 mutants, 20,000 hostile jobs, 2,000 examples of a property, long
-#                 outages of a real Flux, and jobs on it for an hour
+#   make soak     what takes hours: the oldest and the newest Python, 1,000 seeds of
+#                 torture, every crash point, the mutants, 20,000 hostile jobs, 2,000
+#                 examples of a property, long outages of a real Flux, and jobs on it for
+#                 an hour; at its end what was skipped, and which tool was missing for it
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make docs     the manual: build/html, and doc/man, the man pages as installed
 #   make pictures the pictures of the manual (one of them with a Chromium on PATH)
@@ -39,7 +40,7 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 # Without its cache, each process of the tests compiles anew what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: all demo check lint types pytest flux-check soak soak-torture \
+.PHONY: all demo check lint types pytest flux-check soak soak-pythons soak-torture \
 	soak-hostile soak-properties soak-scheduler soak-phases soak-flux torture-mutants docs \
 	pictures day day-saving bench bench-compare bench-flame wheel install uninstall clean
 
@@ -66,6 +67,8 @@ check: lint pytest
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- \
+		--exclude tomllib src bench doc setup.py
 	PYTHONPATH=src/pymod $(BIN)/lint-imports --no-cache
 
 types: $(INSTALLED)
@@ -78,7 +81,11 @@ flux-check: $(INSTALLED)
 	./t/run.sh
 
 soak: soak-torture soak-properties soak-hostile soak-scheduler soak-phases \
-	torture-mutants soak-flux
+	torture-mutants soak-flux soak-pythons
+
+# PYTHONS="python3.9 ..." names them; by default the oldest and the newest that are found.
+soak-pythons:
+	./t/pythons.sh $(PYTHONS)
 
 soak-torture: $(INSTALLED)
 	$(BIN)/python -m rabbitsim torture --crash-points

@@ -35,6 +35,13 @@ show_failed () {
     done
 }
 
+# What was not run, and how often for each reason. That a test is one of soak is known.
+show_skipped () {
+    sed -n 's/^\(ok .*\|1\.\.0 \)# SKIP /  /p' "$RUN_OUTPUT"/t[0-9]*.t |
+        grep -v "only with SOAK=1" | sort | uniq -c >"$RUN_OUTPUT/skipped"
+    test ! -s "$RUN_OUTPUT/skipped" || { echo "Skipped:" && cat "$RUN_OUTPUT/skipped"; }
+}
+
 # Start forkserver.py for the programs of Flux and those of the stand-in, and tell tap.sh.
 # Where that is not possible each program starts by itself, as in a file that is run alone.
 forkservers_start () {
@@ -60,6 +67,7 @@ forkservers_start () {
 }
 
 # With the programs that run yet
+# shellcheck disable=SC2329
 forkservers_stop () {
     for group in $forkservers; do
         kill -- "-$group" 2>/dev/null
@@ -109,4 +117,5 @@ done
     echo $? >"$RUN_OUTPUT/status"
 } | tee "$RUN_OUTPUT/summary"
 show_failed "$RUN_OUTPUT/summary"
+show_skipped
 exit "$(cat "$RUN_OUTPUT/status")"
