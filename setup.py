@@ -22,7 +22,7 @@ PLUGINS = Path("build/plugins")
 COMPONENTS = [runpy.run_path(script)["COMPONENT"] for script in BUILD_SCRIPTS]
 
 # Importable since the first build script was run.
-from component import check_command  # noqa: E402
+from component import DWSError, check_command  # noqa: E402
 
 
 class BuildExtAndPlugins(build_ext):
@@ -30,7 +30,10 @@ class BuildExtAndPlugins(build_ext):
 
     def run(self) -> None:
         super().run()
-        check = check_command()
+        try:
+            check = check_command()
+        except DWSError as error:
+            sys.exit(f"building the plugins failed: {error}")
         if check is not None:
             self.compile(check)
         PLUGINS.mkdir(parents=True, exist_ok=True)

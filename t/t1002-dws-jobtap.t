@@ -11,6 +11,16 @@ plugin_load_with () {
     flux jobtap load "$JOBTAP" "$@"
 }
 
+# usage: plugin_build FILE CFLAGS: the plugin that ships, compiled with more flags
+plugin_build () {
+    plugin_file=$PWD/$1
+    (cd "$TOP" && CFLAGS="-O0 $2" "$PYTHON" -c '
+import runpy, subprocess, sys
+component = runpy.run_path("src/jobtap/build_jobtap.py")["COMPONENT"]
+subprocess.run(component.plugin_command(sys.argv[1]), check=True)
+' "$plugin_file")
+}
+
 storage_state () {
     kube get storages "$1" | sed -n '/"spec"/,/}/s/.*"state": "\(.*\)".*/\1/p'
 }
@@ -45,6 +55,11 @@ test_expect_success 'the plugin refuses an epilog-timeout that is not a number o
     grep "epilog-timeout .*-1" err &&
     test_must_fail plugin_load_with epilog-timeout=0 2>err &&
     grep "epilog-timeout .*0" err
+'
+test_expect_success 'a plugin that needs a newer Flux is refused, and says which' '
+    plugin_build newer.so "-UDWS_OLDEST_FLUX -DDWS_OLDEST_FLUX=\\\"99.0.0\\\"" &&
+    test_must_fail flux jobtap load "$PWD/newer.so" 2>err &&
+    grep "dws-jobtap.so needs flux-core 99.0.0 or newer, this is [0-9]" err
 '
 test_expect_success 'a plugin with a wrong configuration is not loaded' '
     test_must_fail plugin_remove

@@ -61,6 +61,19 @@ plugin_is_loaded () {
     flux jobtap list | grep dws-jobtap
 }
 
+# usage: test_expect_reload 'what is true' 'command && command'
+#
+# One that reloads job-exec while jobs run, which ends it in flux-core before 0.88.
+test_expect_reload () {
+    case $(flux getattr version) in
+    0.8[67].*)
+        test_count=$((test_count + 1))
+        echo "ok $test_count - $1 # SKIP flux-core before 0.88 reloads no job-exec"
+        ;;
+    *) test_expect_success "$@" ;;
+    esac
+}
+
 touch "$TRASH/may_end"
 
 test_expect_success 'the module is loaded, and tasks have their time to end' '
@@ -149,7 +162,7 @@ test_expect_success 'a cancelled job writes its checkpoint when the module is re
     flux module reload dws scheduler=none &&
     ends_after_checkpoint $id
 '
-test_expect_success 'a job whose job-exec is reloaded ends without a finish event' '
+test_expect_reload 'a job whose job-exec is reloaded ends without a finish event' '
     id=$(job_in running) &&
     flux module reload job-exec &&
     wait_event $id clean &&
@@ -158,7 +171,7 @@ test_expect_success 'a job whose job-exec is reloaded ends without a finish even
     in_order "$(events $id)" exception release epilog-finish:dws-epilog &&
     kube wait-gone "$(workflow $id)"
 '
-test_expect_success 'a job cancelled before a reload of job-exec ends without a finish event' '
+test_expect_reload 'a job cancelled before a reload of job-exec ends without a finish event' '
     job_with_checkpoint &&
     job_cancel $id &&
     wait_event $id exception &&

@@ -2,13 +2,38 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* conf.c: the arguments of the plugin, and its key of the configuration */
+/* conf.c: the arguments of the plugin, its key of the configuration, and the
+ * Flux that it is loaded into
+ */
 
 #include <stdio.h>
 #include <string.h>
 
 #include "text.h"
 #include "plugin.h"
+
+/* The build refuses a Flux that is too old, but the plugin may have been built
+ * elsewhere. DWS_OLDEST_FLUX is that of flux_k8s/broker/fluxversion.py.
+ */
+static int check_flux (struct dws *dws, char *error, size_t size)
+{
+    const char *version = flux_attr_get (dws->h, "version");
+    int oldest[2];
+    int found[2];
+
+    if (!version
+        || sscanf (version, "%d.%d", &found[0], &found[1]) != 2
+        || sscanf (DWS_OLDEST_FLUX, "%d.%d", &oldest[0], &oldest[1]) != 2
+        || found[0] > oldest[0]
+        || (found[0] == oldest[0] && found[1] >= oldest[1]))
+        return 0;
+    snprintf (error,
+              size,
+              "dws-jobtap.so needs flux-core %s or newer, this is %s",
+              DWS_OLDEST_FLUX,
+              version);
+    return -1;
+}
 
 static int conf_parse_key (struct dws *dws,
                            const char *key,
@@ -45,6 +70,8 @@ int dws_conf_parse (struct dws *dws, char *error, size_t size)
     json_t *value;
     int rc = 0;
 
+    if (check_flux (dws, error, size) < 0)
+        return -1;
     dws->epilog_timeout = 0.;
     if (!s || !(conf = json_loads (s, 0, NULL)))
         return 0;

@@ -39,6 +39,7 @@ from flux.constants import FLUX_MSGTYPE_REQUEST
 
 from flux_k8s.broker.channel import METHODS
 from flux_k8s.broker.files import check_files, check_program
+from flux_k8s.broker.fluxversion import check_flux
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
 from flux_k8s.config.arguments import Arguments, graph_file, queue_properties
@@ -53,12 +54,14 @@ class DwsModule(BrokerModule):
     """The broker module ``dws``: a supervisor with the topics of the service.
 
     Raises:
-        DWSError: an argument, the ``[rabbit]`` table or the rank is wrong.
+        DWSError: an argument, the ``[rabbit]`` table, the rank or Flux's version is
+            wrong.
         OSError: the service refuses to start.
     """
 
     def __init__(self, handle: Any, *args: str) -> None:
         super().__init__(handle, *args)
+        check_flux(handle.attr_get("version"), self.name)
         rank = handle.attr_get("rank")
         if rank != "0":
             raise DWSError(f"is for rank 0, where the job manager is, not for {rank}")

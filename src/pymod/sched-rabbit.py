@@ -23,8 +23,8 @@ import sys
 import syslog
 from typing import Any
 
+from flux_k8s.broker.fluxversion import check_flux
 from flux_k8s.broker.log import log, log_exception
-from flux_k8s.broker.rabbitscheduler import RabbitScheduler
 from flux_k8s.errors import DWSError
 
 LEVELS = 10_000
@@ -41,6 +41,10 @@ def mod_main(handle: Any, *args: str) -> None:
     """
     sys.setrecursionlimit(LEVELS)
     try:
+        check_flux(handle.attr_get("version"), "sched-rabbit")
+        # An older Flux lacks what it imports.
+        from flux_k8s.broker.rabbitscheduler import RabbitScheduler
+
         scheduler = RabbitScheduler(handle, *args)
     except (DWSError, OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)

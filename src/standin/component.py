@@ -18,15 +18,22 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from cffi import FFI
 
+sys.path.insert(0, "src/pymod")
+
+from flux_k8s.broker.fluxversion import OLDEST_FLUX, check_flux  # noqa: E402
+from flux_k8s.errors import DWSError as DWSError  # noqa: E402
+
 STANDIN = "src/standin"
 CFLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra"]
 CFLAGS += ["-Wno-unused-parameter", "-Werror"]
+CFLAGS += [f'-DDWS_OLDEST_FLUX="{OLDEST_FLUX}"']
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 SANITIZE += ["-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"]
 
@@ -129,11 +136,22 @@ class Component:
         ]
 
 
+def of_flux(option: str) -> Optional[list[str]]:
+    """What pkg-config prints of Flux and jansson; None without Flux.
+
+    Raises:
+        DWSError: the Flux is too old.
+    """
+    for version in pkg_config("--modversion", "flux-core") or []:
+        check_flux(version)
+    return pkg_config(option, "flux-core", "jansson")
+
+
 def flux_flags() -> tuple[list[str], list[str]]:
     """The compiler's and the linker's flags for a plugin. Without Flux the
     stand-in headers serve; ``flux_*`` stay undefined until Flux loads it."""
-    cflags = pkg_config("--cflags", "flux-core", "jansson")
-    libs = pkg_config("--libs", "flux-core", "jansson")
+    cflags = of_flux("--cflags")
+    libs = of_flux("--libs")
     if cflags is not None and libs is not None:
         return cflags, libs
     return (
@@ -145,7 +163,7 @@ def flux_flags() -> tuple[list[str], list[str]]:
 def check_command() -> Optional[list[str]]:
     """The command line that shows that the stand-in declarations agree with
     Flux's; None without Flux's headers."""
-    cflags = pkg_config("--cflags", "flux-core", "jansson")
+    cflags = of_flux("--cflags")
     if cflags is None:
         return None
     return [

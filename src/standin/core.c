@@ -31,6 +31,8 @@ const char *flux_attr_get (flux_t *h, const char *name)
 {
     if (strcmp (name, "security.owner") == 0)
         return "500";
+    if (strcmp (name, "version") == 0)
+        return DWS_OLDEST_FLUX;
     errno = ENOENT;
     return NULL;
 }
