@@ -462,7 +462,7 @@ class Monitor:
         known = self._records.get(jobid_of_workflow(name) or 0)
         if known is not None and known.aborted and self._goes_on(known, body):
             self._storage.cut_off(name, self._drained)
-        if wanted in (None, "Teardown"):
+        if wanted is None or wanted == "Teardown":
             return
         steps = STATES[wanted] - STATES[current]
         jobid = jobid_of_workflow(name) or 0

@@ -257,7 +257,7 @@ def _whole(value: Value) -> int:
     Raises:
         ValueError: it is none.
     """
-    number = Datatype.INTEGER.parse(value) if isinstance(value, str) else value
+    number = int(Datatype.INTEGER.parse(value)) if isinstance(value, str) else value
     if number != int(number) or not 0 <= number <= INT64_MAX:
         raise ValueError(value)
     return int(number)
