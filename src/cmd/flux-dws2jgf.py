@@ -79,11 +79,11 @@ def arguments() -> argparse.Namespace:
 
 def load_toml(path: str) -> Any:
     """The tables of a TOML file."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        from flux.utils import tomli as tomllib
     with open(path, "rb") as file:
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            from flux.utils import tomli as tomllib
         try:
             return tomllib.load(file)
         except ValueError as error:
