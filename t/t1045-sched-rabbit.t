@@ -20,6 +20,12 @@ cores = "0-3"
 [[resource.config]]
 hosts = "compute-[03-04]"
 properties = ["fast"]
+[[resource.config]]
+hosts = "compute-07"
+gpus = "0-3"
+[[resource.config]]
+hosts = "compute-08"
+gpus = "0-1"
 END
 fluxion_start 8
 touch "$TRASH/clean"
@@ -120,6 +126,37 @@ test_expect_in_soak 'a range of nodes gets as many as there are' '
     id=$(raw_job "job[\"resources\"][0][\"count\"] = {\"min\": 2, \"max\": 5}") &&
     flux job status $id &&
     test "$(nodes $id)" = "compute-[01-05]"
+'
+test_expect_success 'a job with storage has as many tasks as it asks for' '
+    all_free &&
+    test $(flux run -N2 -n6 -S dw="$DW" hostname | wc -l) -eq 6 &&
+    test $(flux run -N3 -S dw="$DW" hostname | wc -l) -eq 3
+'
+test_expect_success 'and for a range of nodes one on each, as R has their number' '
+    all_free &&
+    id=$(raw_job "job[\"resources\"][0][\"count\"] = {\"min\": 2, \"max\": 5}
+system[\"dw\"] = \"$DW\"") &&
+    job_succeeds $id &&
+    test "$(nodes $id)" = "compute-[01-03,05-06]" &&
+    flux job info $id R | grep "\"nslots\": *5"
+'
+test_expect_success 'of two groups of nodes the smaller one leaves the larger node' '
+    all_free &&
+    id=$(raw_job "def group(gpus):
+    inside = [{\"type\": \"core\", \"count\": 1}, {\"type\": \"gpu\", \"count\": gpus}]
+    slot = {\"type\": \"slot\", \"count\": 1, \"label\": \"task\", \"with\": inside}
+    return {\"type\": \"node\", \"count\": 1, \"with\": [slot]}
+job[\"resources\"] = [group(2), group(4)]") &&
+    flux job status $id &&
+    test "$(nodes $id)" = "compute-[07-08]"
+'
+test_expect_success 'an exclusive chassis comes with all that is below it' '
+    all_free &&
+    id=$(raw_job "job[\"resources\"] = [{\"type\": \"chassis\", \"count\": 1,
+    \"exclusive\": True, \"with\": job[\"resources\"]}]") &&
+    flux job status $id &&
+    test "$(nodes $id)" = "compute-[01-02,05-06]" &&
+    test "$(ssds_of $id | wc -w)" -eq 8
 '
 test_expect_success 'nodes are shared by jobs that do not need all of their cores' '
     rm -f go &&

@@ -383,12 +383,153 @@ def test_R_of_a_job_without_storage_says_so() -> None:
     assert ssd_per_rabbit(R, topology()) == {"rabbit0": 0, "rabbit1": 0}
 
 
-def test_R_has_the_number_of_slots_where_the_jobspec_has_a_range() -> None:
-    pool, wanted = make_pool(), request(slot(core(3), count="1-9"))
-    grant = pool.allocate(1, wanted)
+@pytest.mark.parametrize(
+    ("resources", "slots"),
+    [
+        ([slot(core(3), count="1-9")], NODES),
+        ([slot(core(2), count=3)], 3),
+        ([node(slot(core(), count=2), count="2-3")], 6),
+        ([slot(node(slot(core(), count=2)), ssd(SSD_SIZE), count="2-3")], 6),
+        ([chassis("1-2", node(slot(core(), count=4)))], 8),
+        ([node(slot(core(), count=2), count=2), slot(core(), count=3)], 7),
+        ([node(slot(core(), count=2)), ssd(1)], 2),
+        ([node(core())], None),
+    ],
+)
+def test_R_has_the_number_of_slots_for_tasks(
+    resources: list[Json], slots: Optional[int]
+) -> None:
+    """RFC 20: a scheduler SHALL include it. Where the jobspec has a range, or the slots
+    are not the first ones in it, flux-shell needs it."""
+    pool = make_pool()
+    grant = pool.allocate(1, request(*resources))
     assert grant is not None
-    R = rset.parse(rwriter.write(pool, grant, 0.0, 0.0, wanted.slots_vary))
-    assert R.nslots == NODES
+    R = rset.parse(rwriter.write(pool, grant, 0.0, 0.0))
+    assert R.nslots == slots
+
+
+def machine(*gpus: int) -> Pool:
+    """Nodes with so many GPUs, and 8 cores, below one Rabbit each."""
+    nodes = [
+        Node(rank, f"node{rank}", 0xFF, (1 << count) - 1)
+        for rank, count in enumerate(gpus)
+    ]
+    below = [Chassis(f"rabbit{n}", 4, 10, 1 << n) for n in range(len(gpus))]
+    return Pool(nodes, {}, below)
+
+
+def gpus(count: int) -> Json:
+    return {"type": "gpu", "count": count}
+
+
+@pytest.mark.parametrize("around", ["node", "slot", "rabbit"])
+@pytest.mark.parametrize("machine_gpus", [(4, 2), (2, 4)])
+@pytest.mark.parametrize("wanted", [(2, 4), (4, 2)])
+def test_the_smaller_of_two_groups_leaves_the_larger_node_to_the_larger_one(
+    around: str, machine_gpus: tuple[int, int], wanted: tuple[int, int]
+) -> None:
+    def group(count: int) -> Json:
+        inner = slot(core(), gpus(count))
+        if around == "node":
+            return node(inner, exclusive=True)
+        return slot(node(inner), ssd(10)) if around == "rabbit" else inner
+
+    pool, asked = machine(*machine_gpus), request(*map(group, wanted))
+    pool.check(asked)
+    grant = pool.allocate(1, asked)
+    assert grant is not None and len(grant.nodes) == 2
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=6),
+    st.lists(st.integers(1, 8), min_size=6, max_size=6),
+    st.tuples(
+        *[st.tuples(st.integers(1, 3), st.integers(1, 8), st.integers(0, 4))] * 2
+    ),
+)
+def test_two_groups_of_whole_nodes_fit_if_there_is_any_way_to_place_them(
+    gpus_of: list[int], cores_of: list[int], wanted: Any
+) -> None:
+    nodes = [
+        Node(rank, f"node{rank}", (1 << cores) - 1, (1 << count) - 1)
+        for rank, (cores, count) in enumerate(zip(cores_of, gpus_of))
+    ]
+    pool = Pool(nodes, {}, [])
+    fits = [
+        {n.rank for n in nodes if bits.size(n.cores) >= c and bits.size(n.gpus) >= g}
+        for _, c, g in wanted
+    ]
+    counts = [count for count, _, _ in wanted]
+    enough = all(len(found) >= count for found, count in zip(fits, counts))
+    feasible = enough and len(fits[0] | fits[1]) >= sum(counts)  # Hall's theorem
+    asked = request(
+        *(
+            node(slot(core(c), gpus(g)), count=count, exclusive=True)
+            for count, c, g in wanted
+        )
+    )
+    assert (pool.allocate(1, asked) is not None) == feasible
+
+
+@pytest.mark.parametrize("counts", [("1+", 1), (1, "1+"), ("1+", "1+"), ("2+", "3+")])
+def test_a_group_that_takes_all_it_can_leaves_the_other_its_least(counts: Any) -> None:
+    pool = make_pool()
+    asked = request(*(node(slot(core(CORES)), count=count) for count in counts))
+    pool.check(asked)
+    grant = pool.allocate(1, asked)
+    assert grant is not None and len(grant.nodes) == NODES
+
+
+# A chassis that is the job's alone
+
+
+def whole_chassis(count: Any, *children: Json) -> Json:
+    return {**chassis(count, *children), "exclusive": True}
+
+
+ONE_CORE = whole_chassis(1, node(slot(core())))
+
+
+def test_a_job_gets_all_that_is_below_an_exclusive_chassis() -> None:
+    pool = make_pool()
+    grant = pool.allocate(1, request(ONE_CORE))
+    assert ranks_of(grant) == [0, 1] and ssds_of(grant) == {0: CHUNKS}
+    assert grant is not None and grant.slots == 2  # flux-shell wants one on each node
+    assert {bits.size(taken.cores) for taken in grant.nodes.values()} == {CORES}
+    check_disjoint(pool)
+    assert ranks_of(pool.allocate(2, request(ONE_CORE))) == [2, 3]
+    assert pool.allocate(3, request(ONE_CORE)) is None
+    pool.release(1)
+    assert ranks_of(pool.allocate(3, request(ONE_CORE))) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "busy", ["a core", "an ssd", "a node that is down", "down ssd"]
+)
+def test_an_exclusive_chassis_is_one_below_which_nobody_has_anything(busy: str) -> None:
+    pool = make_pool()
+    if busy == "a core":
+        assert ranks_of(pool.allocate(1, request(slot(core())))) == [0]
+    elif busy == "an ssd":
+        assert ssds_of(pool.allocate(1, request(node(slot(core())), ssd(1)))) == {0: 1}
+    elif busy == "a node that is down":
+        pool.set_up(1 << 1, False)
+    else:
+        pool.set_ssd(0, 2, False)
+    assert ranks_of(pool.allocate(2, request(ONE_CORE))) == [2, 3]
+
+
+def test_an_exclusive_chassis_does_not_wait_for_a_node_that_has_gone() -> None:
+    pool = make_pool()
+    pool.remove([1])
+    pool.check(request(whole_chassis(2, node(slot(core())))))
+    assert ranks_of(pool.allocate(1, request(ONE_CORE))) == [0]
+
+
+def test_the_reason_says_that_the_chassis_is_to_be_whole() -> None:
+    wanted = request(whole_chassis(3, node(slot(core()))))
+    with pytest.raises(Infeasible, match="3 times a whole chassis with a node"):
+        make_pool().check(wanted)
 
 
 def test_storage_is_held_by_size_when_rabbits_are_cut_another_way() -> None:

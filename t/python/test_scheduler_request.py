@@ -21,7 +21,6 @@ from flux_k8s.scheduler.request import (
     MAX_GROUPS,
     Group,
     Need,
-    Request,
     check_has_nodes,
     parse,
 )
@@ -76,17 +75,17 @@ def test_each_jobspec_is_placed_or_waits_or_is_refused(jobspec: Any) -> None:
 def test_a_node_is_needed_with_the_cores_and_gpus_of_its_slots() -> None:
     gpu = {"type": "gpu", "count": 1}
     (group,) = groups(node(slot(core(2), gpu, count=3), count=4))
-    assert group == Group(Count.fixed(4), 1, Need(6, 3))
+    assert group == Group(Count.fixed(4), 1, Need(6, 3), slots=3)
 
 
 def test_a_node_in_a_slot_is_the_jobs_as_a_whole() -> None:
     (group,) = groups(slot(node(slot(core(2))), ssd(10), count=4))
-    assert group == Group(Count.fixed(4), 1, Need(2, 0, True), 10, True)
+    assert group == Group(Count.fixed(4), 1, Need(2, 0, True), 10, True, 1)
 
 
 def test_an_exclusive_slot_is_a_whole_node() -> None:
     (group,) = groups({**slot(core(2), count=3), "exclusive": True})
-    assert group == Group(Count.fixed(3), 1, Need(2, 0, True))
+    assert group == Group(Count.fixed(3), 1, Need(2, 0, True), slots=1)
 
 
 def test_a_chassis_has_all_that_is_below_it() -> None:
@@ -96,14 +95,30 @@ def test_a_chassis_has_all_that_is_below_it() -> None:
     assert place.group.below_one and place.group.ssd == 5
 
 
-@pytest.mark.parametrize("varies", ["2-4", {"min": 2}, "1,3"])
-def test_a_range_of_slots_is_noted(varies: Any) -> None:
-    def request(*resources: Json) -> Request:
-        return parse({"resources": list(resources)})
+def test_all_below_an_exclusive_chassis_is_the_jobs() -> None:
+    whole = {**chassis(2, node(slot(core()))), "exclusive": True}
+    (place,) = parse({"resources": [whole]}).places
+    assert place.exclusive
 
-    assert request(slot(core(), count=varies)).slots_vary
-    assert not request(slot(core(), count=3)).slots_vary
-    assert not request(node(slot(core()), count=varies)).slots_vary
+
+@pytest.mark.parametrize(
+    ("resource", "slots"),
+    [
+        (slot(core(2), count=3), 1),
+        (node(slot(core(), count=4), count=2), 4),
+        (node(slot(core(), count=4), slot(core(2), count=3)), 7),
+        (node(core(4)), 0),
+        (slot(node(slot(core(), count=4)), ssd(1), count="2-3"), 4),
+        (slot(node(core(4), count=2), ssd(1)), 1),
+        (slot(slot(core(), count=2), slot(core(), count=3)), 5),
+        (slot(ssd(1)), 0),
+        (ssd(1), 0),
+        (chassis(2, slot(node(slot(core(), count=2), count=3), ssd(1))), 6),
+    ],
+)
+def test_slots_are_those_in_which_tasks_are_started(resource: Json, slots: int) -> None:
+    """Those with no slot in them; storage starts none."""
+    assert [group.slots for group in groups(resource)] == [slots]
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ class RabbitScheduler(Scheduler):
         try:
             end = now + request.duration if request.duration else 0.0
             end = end or self.resources.expiration
-            R = rwriter.write(pool, grant, now, end, request.slots_vary)
+            R = rwriter.write(pool, grant, now, end)
             summary = f"rank{rwriter.ranks(pool, grant)}"
             job.request.success(R, {"sched": {"resource_summary": summary}})
         except Exception:

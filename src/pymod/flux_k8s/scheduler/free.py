@@ -8,15 +8,17 @@ many free cores and GPUs are one set. So an attempt to place a request costs som
 operations on integers for each Rabbit, however many nodes there are.
 
 The first nodes that fit are taken, but of ``ssd`` the last ones, as Fluxion's match
-policy ``first`` does. A request of one group is placed whenever that is possible. Among
-several groups there is no backtracking.
+policy ``first`` does. A request of one group is placed whenever that is possible. So is
+one of two groups of whole nodes, wherever these are: each first takes nodes that the
+other has no use for. For any two groups, some orders are tried (:func:`_attempts`), not
+all ways to place them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from flux_k8s.scheduler import bits
@@ -61,7 +63,7 @@ class Grant:
     Attributes:
         nodes: by number.
         ssds: the set of ``ssd`` of each chassis, by the number of the chassis.
-        slots: the number of slots that a group without nodes got.
+        slots: the number of slots for tasks.
     """
 
     nodes: dict[int, Taken] = field(default_factory=dict)
@@ -101,15 +103,28 @@ class Free:
             by_size.setdefault(node, []).append(number)
         for node, members in by_size.items():
             self._classify(bits.mask(members), node)
-        self._idle = (1 << len(nodes)) - 1
+        self._present = self._idle = (1 << len(nodes)) - 1
         self._ssds = [(1 << each.ssds) - 1 for each in chassis]
 
     def copy(self) -> Free:
         other = Free.__new__(Free)
         other._total, other._chassis = self._total, self._chassis
+        other._present, other._idle = self._present, self._idle
         other._nodes, other._by_size = list(self._nodes), dict(self._by_size)
-        other._idle, other._ssds = self._idle, list(self._ssds)
+        other._ssds = list(self._ssds)
         return other
+
+    def remove(self, nodes: int) -> None:
+        """These nodes are no longer part of the instance."""
+        self._present &= ~nodes
+
+    def is_idle(self, nodes: int) -> bool:
+        """Whether no job has anything of these nodes."""
+        return not nodes & ~self._idle
+
+    def below(self, chassis: int) -> int:
+        """The set of nodes below a chassis that were not removed."""
+        return self._chassis[chassis].nodes & self._present
 
     def of_node(self, number: int) -> Taken:
         """The free cores and GPUs of a node."""
@@ -176,8 +191,8 @@ class Free:
         return found & self._idle if need.exclusive else found
 
     def place(self, request: Request, nodes: int, ssds_down: Sequence[int]) -> Grant:
-        """Take what a request asks for. After an error part of it is taken: try on a
-        copy.
+        """Take what a request asks for. After an error part of it may be taken: try on
+        a copy.
 
         Args:
             nodes: the set of nodes that it may get.
@@ -186,18 +201,37 @@ class Free:
         Raises:
             Misfit: it does not fit.
         """
+        places: Sequence[Place] = request.places
+        if len(places) > 1:
+            places = self._attempt_that_fits(request, nodes, ssds_down)
         placing = _Placing(self, self._chassis, nodes, ssds_down)
-        for place in request.places:
-            placing.place(place)
+        placing.place_all(places)
         return placing.grant
 
     def check(self, request: Request, nodes: int, ssds_down: Sequence[int]) -> None:
         """As :meth:`place`, to find out whether it fits: nothing is taken."""
-        free = self if len(request.places) == 1 else self.copy()
-        placing = _Placing(free, self._chassis, nodes, ssds_down)
-        for place in request.places[:-1]:
-            placing.place(place)
-        placing.place(request.places[-1], check=True)
+        self._attempt_that_fits(request, nodes, ssds_down)
+
+    def _attempt_that_fits(
+        self, request: Request, nodes: int, ssds_down: Sequence[int]
+    ) -> Sequence[Place]:
+        """The places of a request in an order in which they fit.
+
+        Raises:
+            Misfit: there is none. It is that of the first order.
+        """
+        reason: Optional[Misfit] = None
+        for places in _attempts(request.places):
+            free = self if len(places) == 1 else self.copy()
+            placing = _Placing(free, self._chassis, nodes, ssds_down)
+            try:
+                placing.place_all(places, check=True)
+            except Misfit as error:
+                reason = reason or error
+            else:
+                return places
+        assert reason is not None
+        raise reason
 
     def slots(self, need: Need, nodes: int) -> list[tuple[int, int]]:
         """Sets of nodes, and a number for each. A node has as many free slots as the
@@ -213,6 +247,15 @@ class Free:
             for place in bits.numbers(each):
                 found[place] |= members
         return [(members, 1 << place) for place, members in enumerate(found)]
+
+
+def _attempts(places: tuple[Place, ...]) -> Iterable[tuple[Place, ...]]:
+    """The orders in which the places of a request are tried. The first one of several
+    may leave too little for those after it, as it takes the larger nodes, or all that
+    its count accepts."""
+    orders = [places, places[::-1]] if len(places) > 1 else [places]
+    modest = [(order[0].least, *order[1:]) for order in orders if order[1:]]
+    return dict.fromkeys(orders + modest)
 
 
 @lru_cache(maxsize=4096)
@@ -234,23 +277,38 @@ class _Placing:
         self._chassis = chassis
         self._nodes = nodes
         self._ssds_down = ssds_down
+        self._of_use = 0
         self.grant = Grant()
 
-    def place(self, place: Place, check: bool = False) -> None:
-        """Take what belongs in a place, or ``check`` whether it fits.
+    def place_all(self, places: Sequence[Place], check: bool = False) -> None:
+        """Take what belongs in places. With ``check`` the last one is not taken.
 
         Raises:
-            Misfit: it does not fit.
+            Misfit: one does not fit.
         """
+        for index, place in enumerate(places):
+            self._of_use = 0
+            for later in places[index + 1 :]:
+                self._of_use |= self._fitting(later.group)
+            self._place(place, check and index == len(places) - 1)
+
+    def _place(self, place: Place, check: bool) -> None:
+        """Take what belongs in a place, or ``check`` whether it fits."""
         group = place.group
         if place.chassis is not None:
             each = [group.count.largest(room) for room in self._rooms(group)]
-            able = [number for number, times in enumerate(each) if times]
+            able = [
+                number
+                for number, times in enumerate(each)
+                if times and not (place.exclusive and self._is_shared(number))
+            ]
             wanted = place.chassis.largest(len(able))
             if not wanted:
                 raise Misfit(place, len(able))
             if not check:
                 self._take_below(group, {n: each[n] for n in able[:wanted]})
+            if place.exclusive and not check:
+                self._take_whole(group, able[:wanted])
             return
         rooms = self._rooms(group, group.count.most)
         times = group.count.largest(sum(rooms))
@@ -300,6 +358,23 @@ class _Placing:
             return ssds
         return min(ssds, candidates.room(chassis.nodes, chassis.first))
 
+    def _is_shared(self, number: int) -> bool:
+        """Whether the request may not get all that is below a chassis."""
+        below = self._free.below(number)
+        ssds = (1 << self._chassis[number].ssds) - 1
+        is_idle = self._free.is_idle(below) and not below & ~self._nodes
+        return not is_idle or self._ssds(number) != ssds
+
+    def _take_whole(self, group: Group, chassis: Iterable[int]) -> None:
+        """Take what is left of these chassis. Nodes beside those of the group have
+        slots as well: flux-shell has to start a task on each node of a job."""
+        for number in chassis:
+            self._take_ssds(number, self._chassis[number].ssds)
+            below = list(bits.numbers(self._free.below(number)))
+            beside = len([each for each in below if each not in self.grant.nodes])
+            self.grant.slots += beside * (group.slots // (group.nodes or 1))
+            self._take({each: self._free.of_node(each) for each in below})
+
     def _fitting(self, group: Group) -> int:
         """The set of nodes each of which has what a group needs."""
         return self._free.fitting(group.need) & self._nodes
@@ -318,13 +393,15 @@ class _Placing:
         """Take a group so often from a set of nodes each of which has what it needs."""
         need = group.need
         wanted: dict[int, Taken] = {}
-        found = bits.numbers(nodes)
+        # First those that the groups after this one have no use for.
+        of_use = nodes & self._of_use
+        found = chain(bits.numbers(nodes & ~of_use), bits.numbers(of_use))
+        self.grant.slots += times * group.slots
         if group.nodes:
             for number in islice(found, times * group.nodes):
                 free = self._free.of_node(number)
                 wanted[number] = free if need.exclusive else _part(free, need, 1)
         elif need.cores:
-            self.grant.slots += times
             for number in found:
                 free = self._free.of_node(number)
                 here = min(times, _slots(*_sizes(free), need))
@@ -332,6 +409,9 @@ class _Placing:
                 times -= here
                 if not times:
                     break
+        self._take(wanted)
+
+    def _take(self, wanted: Mapping[int, Taken]) -> None:
         for number, taken in self._free.take(wanted).items():
             before = self.grant.nodes.get(number, Taken(0, 0))
             self.grant.nodes[number] = Taken(

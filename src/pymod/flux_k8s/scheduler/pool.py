@@ -156,7 +156,10 @@ class Pool:
 
     def remove(self, ranks: Iterable[int]) -> None:
         """Nodes are no longer part of the instance."""
-        self.present &= ~self.set_of(ranks)
+        gone = self.set_of(ranks)
+        self.present &= ~gone
+        for free in (self._all, self._free):
+            free.remove(gone)
         self._change_nodes()
 
     def set_up(self, nodes: int, up: bool) -> None:
@@ -394,7 +397,8 @@ def _describe(misfit: Misfit) -> str:
     count, what = group.count.least, _name(group)
     if misfit.place.chassis is not None:
         inner = "" if count == 1 else f"{count} times "
-        count, what = misfit.place.chassis.least, f"a chassis with {inner}{what}"
+        whole = "whole " if misfit.place.exclusive else ""
+        count, what = misfit.place.chassis.least, f"a {whole}chassis with {inner}{what}"
     return f"it needs {count} times {what}, and there is room for {misfit.most}"
 
 

@@ -64,6 +64,8 @@ class Group:
         ssd: GiB of storage each time.
         below_one: all of it is below one chassis. Without that, storage may come from
             any.
+        slots: the slots for tasks each time: those with no slot in them, but for slots
+            of storage.
     """
 
     count: Count
@@ -71,6 +73,7 @@ class Group:
     need: Need = Need()
     ssd: int = 0
     below_one: bool = False
+    slots: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,19 @@ class Place:
 
     Attributes:
         chassis: below each of so many chassis; None: anywhere, once.
+        exclusive: of each chassis the job has all that is below it.
     """
 
     chassis: Optional[Count]
     group: Group
+    exclusive: bool = False
+
+    @property
+    def least(self) -> Place:
+        """The same without more than its counts accept at least."""
+        group = replace(self.group, count=Count.fixed(self.group.count.least))
+        chassis = self.chassis and Count.fixed(self.chassis.least)
+        return replace(self, chassis=chassis, group=group)
 
 
 @dataclass(frozen=True)
@@ -96,13 +108,6 @@ class Request:
     places: tuple[Place, ...]
     constraint: Constraint
     duration: float
-
-    @property
-    def slots_vary(self) -> bool:
-        """The request is for a range of slots, wherever these are: R must have their
-        number, since the jobspec does not."""
-        group = self.places[0].group
-        return len(self.places) == 1 and not (group.nodes or group.count.is_fixed)
 
 
 def parse(jobspec: Any) -> Request:
@@ -146,14 +151,16 @@ def _place(vertex: Reader) -> Place:
     below = vertex.optional_objects("with")
     if len(below) != 1:
         raise vertex.bad("with", "one resource, which may be a slot with several")
-    return Place(count.parse(vertex), replace(_group(below[0], 1), below_one=True))
+    group = replace(_group(below[0], 1), below_one=True)
+    exclusive = vertex.optional_boolean("exclusive") or False
+    return Place(count.parse(vertex), group, exclusive)
 
 
 def _group(vertex: Reader, depth: int) -> Group:
     type = vertex.string("type")
     if type == NODE:
         need = _node_need(vertex, depth)
-        return Group(count.parse(vertex), 1, need)
+        return Group(count.parse(vertex), 1, need, slots=_task_slots_below(vertex))
     if type == SSD:
         return Group(ONE, 0, ssd=_least(vertex))
     if type != SLOT:
@@ -166,14 +173,17 @@ def _group(vertex: Reader, depth: int) -> Group:
         need = _needs(vertex, rest, depth + 1)
         if not need.cores and (need.gpus or not ssd):
             raise vertex.bad("with", "a core in each slot")
+        slots = (_task_slots_below(vertex) or 1) if need.cores else 0
         if vertex.optional_boolean("exclusive"):
             need = need._replace(exclusive=True)
-            return Group(count.parse(vertex), 1, need, ssd, bool(ssd))
-        return Group(count.parse(vertex), 0, need, ssd, bool(ssd))
+            return Group(count.parse(vertex), 1, need, ssd, bool(ssd), slots or 1)
+        return Group(count.parse(vertex), 0, need, ssd, bool(ssd), slots)
     if len(nodes) > 1 or len(nodes) + (ssd > 0) < len(children):
         raise vertex.bad("with", f"a {NODE} and {SSD} at most, beside a {NODE}")
     need = _node_need(nodes[0], depth + 1)._replace(exclusive=True)
-    return Group(count.parse(vertex), _least(nodes[0]), need, ssd, bool(ssd))
+    number = _least(nodes[0])
+    slots = _task_slots_below(nodes[0]) * number or 1
+    return Group(count.parse(vertex), number, need, ssd, bool(ssd), slots)
 
 
 def _node_need(node: Reader, depth: int) -> Need:
@@ -203,6 +213,16 @@ def _needs(above: Reader, vertices: tuple[Reader, ...], depth: int) -> Need:
         if max(need.cores, need.gpus) > MAX_COUNT:
             raise vertex.bad("count", f"at most {MAX_COUNT} on each node")
     return need
+
+
+def _task_slots_below(vertex: Reader) -> int:
+    """The slots in a node or a slot that have no slot in them. Its depth is checked."""
+    found = 0
+    for child in vertex.optional_objects("with"):
+        inner = _task_slots_below(child)
+        if inner or child.string("type") == SLOT:
+            found += _least(child) * (inner or 1)
+    return found
 
 
 def _least(vertex: Reader, minimum: int = 1) -> int:

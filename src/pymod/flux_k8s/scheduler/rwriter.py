@@ -85,16 +85,16 @@ def write(
     grant: Grant,
     starttime: float,
     expiration: float,
-    slots_vary: bool = False,
 ) -> Json:
     """R of a job.
 
     Args:
         starttime: UNIX time.
         expiration: UNIX time; 0 without a limit.
-        slots_vary: R is to have the number of slots.
     """
-    nslots = grant.slots if slots_vary else None
+    # Of slots for tasks: of them flux-shell makes the tasks, and it counts them itself
+    # only where the first slot of the jobspec is one, and its count a number.
+    nslots = grant.slots or None
     R = resources(pool, grant.nodes, starttime, expiration, nslots).to_json()
     if pool.chassis:
         R["scheduling"] = {"writer": SHORTHAND, "graph": _Graph(pool, grant).to_json()}
