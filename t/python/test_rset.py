@@ -282,6 +282,21 @@ def test_a_malformed_graph_is_refused_with_its_place(
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["/c0/rack0/h0/ssd0", "/c0/h9/ssd0", "/ssd0"])
+def test_an_ssd_that_is_no_rabbits_is_refused_wherever_it_is(path: str) -> None:
+    """The scheduler may have given it to the job instead of a Rabbit's."""
+    nodes = [
+        vertex("ssd", path, id=0, size=100),
+        vertex("node", "/c0/rack0/h0", id=0, name="h0"),
+        vertex("rack", "/c0/rack0", id=0, properties={"rabbit": "rab0"}),
+        vertex("node", "/c0/h9", id=9, name="h9"),
+    ]
+    with pytest.raises(BadObject) as caught:
+        jgf.parse({"graph": {"nodes": nodes, "edges": []}})
+    expected = "an ssd below a vertex with the property rabbit, and below no node"
+    assert f'is "{path}", expected {expected}' in str(caught.value)
+
+
 def test_a_vertex_has_the_name_that_fluxion_leaves_out() -> None:
     nodes = [
         vertex("ssd", "/c0/ssd3", id=3),

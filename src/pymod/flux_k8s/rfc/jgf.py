@@ -12,7 +12,7 @@ the ``size`` of one ``ssd`` vertex is in GiB, so that a jobspec's ``count`` of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Iterator, Mapping, NamedTuple, Optional
+from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Optional
 
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
@@ -97,28 +97,31 @@ def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
 
     Raises:
         BadObject: the graph is not as RFC 40 says, or has storage that belongs to no
-            Rabbit.
+            Rabbit: that of a node, say, which the scheduler has taken for a Rabbit's.
     """
     found = tuple(vertices(scheduling, name))
     complete = scheduling.get("writer") != SHORTHAND
     rabbit_at = {v.path: v.rabbit for v in found if v.rabbit is not None}
+    nodes = frozenset(v.path for v in found if v.type == NODE)
     whole = {v.rabbit for v in found if v.exclusive and not complete}
     rabbit_of: dict[str, Optional[str]] = {}
     ssd = dict.fromkeys(rabbit_at.values(), 0)
     for vertex in found:
         if vertex.type not in (NODE, SSD):
             continue
-        rabbit = _rabbit_above(vertex.path, rabbit_at)
         if vertex.type == NODE:
-            rabbit_of[vertex.name] = rabbit
-        elif rabbit is not None:
+            rabbit_of[vertex.name] = _rabbit_above(vertex.path, rabbit_at)
+            continue
+        rabbit = _rabbit_above(vertex.path, rabbit_at, nodes)
+        if rabbit is not None:
             ssd[rabbit] += vertex.size
         else:
             raise BadObject(
                 name,
                 "scheduling.graph.nodes",
                 vertex.path,
-                f"an ssd below a vertex with the property {RABBIT_PROPERTY}",
+                f"an ssd below a vertex with the property {RABBIT_PROPERTY}, and below"
+                " no node",
             )
     sizes = {rabbit: None if rabbit in whole else ssd[rabbit] for rabbit in ssd}
     return Graph(rabbit_of, sizes, complete)
@@ -165,9 +168,12 @@ def _rabbit_name(metadata: Reader) -> Optional[str]:
     return (metadata.text(place) or None) if metadata.has(place) else None
 
 
-def _rabbit_above(path: str, rabbit_at: Mapping[str, str]) -> Optional[str]:
-    """The Rabbit of the nearest vertex at or above ``path``."""
-    while path:
+def _rabbit_above(
+    path: str, rabbit_at: Mapping[str, str], below: AbstractSet[str] = frozenset()
+) -> Optional[str]:
+    """The Rabbit of the nearest vertex at or above ``path``, if that is not at or above
+    one of ``below``."""
+    while path and path not in below:
         if path in rabbit_at:
             return rabbit_at[path]
         path = path.rpartition("/")[0]
