@@ -133,7 +133,11 @@ test_expect_success 'check reads a batch script as flux batch does' '
     printf "%s\n" "#!/bin/sh" "#flux: --dw=\"$DW\"" >few.sh &&
     test_expect_code 1 flux dws check few.sh >out &&
     grep "Number of slots" out &&
-    fails "absent: no such script" flux dws check absent
+    fails "absent: no such script" flux dws check absent &&
+    fails "$TRASH: Is a directory" flux dws check "$TRASH" &&
+    echo "$DW" >directives &&
+    test_expect_code 1 flux dws check directives >out &&
+    grep "^refused: directives is no script: it does not begin with .#!." out
 '
 test_expect_success 'a Rabbit is taken out of service and put back' '
     reason_is () {

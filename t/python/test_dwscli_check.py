@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,8 +186,9 @@ def test_nodes_are_a_number(nodes: str) -> None:
 # Scripts
 
 
-def jobspec(dw: Any) -> Any:
-    return {"resources": [NODE], "attributes": {"system": {"dw": dw}}}
+def jobspec(dw: Any, script: str = "#!/bin/sh\n") -> Any:
+    system = {"dw": dw, "files": {"script": {"data": script}}}
+    return {"resources": [NODE], "attributes": {"system": system}}
 
 
 def test_a_script_is_checked_as_flux_batch_reads_it() -> None:
@@ -205,15 +206,59 @@ def test_check_refuses_scripts_that_flux_batch_refuses_in_its_words() -> None:
     assert dws(found, "check", "job.sh") == (1, "refused: line 3: a\n  b\\x1b\n", "")
 
 
-def test_a_directive_that_flux_does_not_read_is_named(tmp_path: Path) -> None:
-    script = tmp_path / "job.sh"
-    script.write_text(f"#!/bin/sh\n#flux: -N1\n{XFS}\n")
+UNREAD_LINES = [
+    XFS,
+    f"#DW\t{XFS[4:]}",
+    f"#FLUX: {XFS}",
+    f"#flux:{XFS}",
+    f"# flux: {XFS}",
+    f"#FLUX: -t 5m {XFS}",
+]
+
+
+@pytest.mark.parametrize("line", UNREAD_LINES)
+def test_a_directive_that_flux_does_not_read_is_named(line: str) -> None:
+    script = f"#!/bin/sh\n#flux: -N1\n{line}\n"
     found = instance()
-    found.jobspecs = {str(script): jobspec(None)}
-    done = dws(found, "check", str(script))
-    assert done.status == 1 and "line 3: Flux does not read #DW lines" in done.err
-    script.write_text("#!/bin/sh\n")
-    assert "asks for no storage" in dws(found, "check", str(script)).err
+    found.jobspecs = {"job.sh": jobspec(None, script)}
+    done = dws(found, "check", "job.sh")
+    assert done.status == 1 and "job.sh: line 3: Flux " in done.err
+    assert "and the job has no storage: expected '#flux: --dw=" in done.err
+
+
+@pytest.mark.parametrize(
+    "line", ["", "#flux: # #DW ", "# DW it", "echo '#DW '", "##DW "]
+)
+def test_a_script_without_directives_asks_for_no_storage(line: str) -> None:
+    found = instance()
+    found.jobspecs = {"job.sh": jobspec(None, f"#!/bin/sh\n{line}\n")}
+    assert "asks for no storage" in dws(found, "check", "job.sh").err
+
+
+def test_a_directive_that_flux_does_not_read_beside_others_is_warned_of() -> None:
+    copy = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/in"
+    found = instance()
+    script = f'#!/bin/sh\n#flux: --dw="{XFS}"\n#flux: {copy}\n'
+    found.jobspecs = {"job.sh": jobspec([XFS], script)}
+    done = dws(found, "check", "job.sh")
+    assert done.status == 0
+    assert "job.sh: line 3: Flux takes a #DW that is not within an option" in done.err
+    assert "no storage" not in done.err
+
+
+@pytest.mark.parametrize("quotes", ['"""', "'''"])
+def test_directives_within_an_option_of_several_lines_are_read(quotes: str) -> None:
+    script = f"#!/bin/sh\n#flux: -S dw={quotes}\n#flux: {XFS}\n#flux: {quotes}\n"
+    found = instance()
+    found.jobspecs = {"job.sh": jobspec(XFS + "\n", script)}
+    assert dws(found, "check", "job.sh").err == ""
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    found = instance()
+    found.jobspecs = {"job.sh": IsADirectoryError(errno.EISDIR, "Is a directory")}
+    done = dws(found, "check", "job.sh")
+    assert (done.status, done.err) == (1, "flux-dws: ERROR: job.sh: Is a directory\n")
 
 
 # What would be accepted

@@ -20,11 +20,6 @@ ATTACHING = ("alloc", "run")
 WAITS = "the job starts when its storage is ready: flux dws list shows how far it is"
 """The status line of flux job attach only says that the job waits for its prolog."""
 
-UNREAD = (
-    "Flux does not read #DW lines, and the job has no storage: expected"
-    " '#flux: --dw=\"#DW ...\"'"
-)
-
 
 class RabbitPlugin(CLIPlugin):
     r"""Rabbit storage: --dw=DIRECTIVE and --rabbit-chassis=N
@@ -42,8 +37,8 @@ class RabbitPlugin(CLIPlugin):
 
     The job finds the storage in $DW_JOB_demo. Directives that are wrong are refused
     at once. In a terminal, flux run and flux alloc say that the job waits for its
-    storage. A line of a script that begins with #DW is not read: flux batch warns of it
-    if the job asks for no storage.
+    storage. A line of a script that begins with #DW or "#flux: #DW" is not read: flux
+    batch warns of it.
 
     With --rabbit-chassis the nodes of the job are taken from N chassis, as many from
     each, so that the Rabbits of all of them serve the job. The number of nodes (-N,
@@ -132,15 +127,16 @@ class RabbitPlugin(CLIPlugin):
 
 
 def warn_of_unread(system):
-    """Say that #DW lines of a batch script (RFC 37) are not read, if its job asks for
-    no storage: otherwise they may be those of another program."""
-    if "dw" in system:
-        return
+    """Say that a #DW line of a batch script (RFC 37) is not read. Costs a job whose
+    script has none one search."""
     script = system["files"]["script"]["data"]
-    for number, line in enumerate(script.splitlines(), 1):
-        if line.startswith("#DW "):
-            print(f"flux-batch: WARNING: line {number}: {UNREAD}", file=sys.stderr)
-            return
+    if "#DW" not in script:
+        return
+    from flux_k8s.dws.unread import unread_line
+
+    unread = unread_line(script, system.get("dw"))
+    if unread is not None:
+        print(f"flux-batch: WARNING: {unread}", file=sys.stderr)
 
 
 def is_watched(args):

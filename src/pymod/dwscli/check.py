@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
@@ -28,11 +27,12 @@ from dwscli.fit import (
     why_out,
 )
 from dwscli.instance import Instance, Nodes, all_rabbits
+from dwscli.messages import warn
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
 from dwscli.terminal import RED, add_color, screen, write
 from dwscli.units import duration, f58, size, timestamp
-from flux_k8s.command import STDIN, CommandError
+from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_chassis, requested_nodes
@@ -45,6 +45,7 @@ from flux_k8s.dws.directives import (
 )
 from flux_k8s.dws.room import why_never
 from flux_k8s.dws.underline import message
+from flux_k8s.dws.unread import unread_line
 from flux_k8s.dws.workflowdirectives import CREATING
 from flux_k8s.errors import DirectiveError
 from flux_k8s.limits import NODES
@@ -63,6 +64,7 @@ NOTES = """
 SCRIPT is a batch script, - for standard input: it is checked with its #flux: lines, as
 flux batch would submit it.
 """
+WITHOUT_STORAGE = "asks for no storage: it has no '#flux: --dw=...' line"
 SHOWN_JOBS = 3
 """The most jobs that a line names."""
 
@@ -193,22 +195,16 @@ def script_request(
         raise CommandError(
             f"{script}: no such script; a preset is checked with --preset={script}"
         ) from None
+    except OSError as error:
+        raise CommandError(f"{script}: {error.strerror}") from None
     system = jobspec["attributes"]["system"]
-    if system.get("dw") is None:
-        raise CommandError(f"{script}: {without_storage(script)}")
+    dw = system.get("dw")
+    unread = unread_line(system["files"]["script"]["data"], dw)
+    if dw is None:
+        raise CommandError(f"{script}: {unread or WITHOUT_STORAGE}")
+    if unread is not None:
+        warn(f"{script}: {unread}")
     return system, jobspec["resources"]
-
-
-def without_storage(script: str) -> str:
-    """Why a script asks for no storage."""
-    lines = [] if script == STDIN else Path(script).read_text("utf-8").splitlines()
-    for index, line in enumerate(lines, 1):
-        if line.startswith(f"{PREFIX} "):
-            return (
-                f"line {index}: Flux does not read {PREFIX} lines, expected"
-                f" '#flux: --dw=\"{PREFIX} ...\"'"
-            )
-    return "asks for no storage: it has no '#flux: --dw=...' line"
 
 
 def wanted(dw: Any, resources: list[Any], site: Site) -> Wanted:

@@ -188,6 +188,9 @@ class FluxInstance:
             batch.parser.add_argument(option.name, **option.kwargs)
         batch.argv = words
         batch.script, args = batch.process_script(batch.parser.parse_args(words))
+        if not batch.script.startswith("#!"):
+            # flux batch says so only after all else, without the file's name.
+            raise ValueError(f"{script} is no script: it does not begin with '#!'")
         try:
             return dict(batch.jobspec_create(args).jobspec)
         except ValueError as error:
