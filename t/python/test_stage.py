@@ -14,6 +14,7 @@ from flux_k8s.dws.workflowmarks import STAGE, STAGED_FOR
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.flux.events import JobState
+from support.queries import query
 from support.rabbits import set_link, set_status
 from support.service import (
     COPY_OUT,
@@ -69,6 +70,30 @@ def test_data_is_copied_in_while_the_nodes_run_another_job() -> None:
     assert not exceptions(system, jobid)
     wait(system, 120.0)
     assert ssds_down(system) == 0
+
+
+@pytest.mark.parametrize("dw_stage", ["ahead", "prolog"])
+def test_a_job_that_waits_for_nodes_says_so_and_names_rabbits_that_have_none(
+    dw_stage: str,
+) -> None:
+    system = slow()
+    occupy(system, 4)
+    jobid = submit(system, dw_stage=dw_stage)
+    wait(system, COPY + 60.0)
+    (row,) = (each for each in query(system, "job-list")["jobs"] if each["id"] == jobid)
+    assert (row["state"], row["ready"]) == (
+        "DataIn" if dw_stage == "ahead" else "Proposal",
+        True,
+    )
+    assert row["waits"] == job_show(system, jobid)["waits"] == "nodes"
+    query(system, "rabbit-disable", {"rabbits": ["rabbit-02"], "reason": "new disks"})
+    wait(system, 1.0)
+    owner = system.instance.broker.owner
+    waits = f"nodes; out of service: rabbit-02 (disabled by {owner}: new disks)"
+    assert job_show(system, jobid)["waits"] == waits
+    query(system, "rabbit-enable", {"rabbits": ["rabbit-02"]})
+    settle(system)
+    assert names(system, jobid)[-1] == "clean"
 
 
 def test_by_default_data_is_copied_in_when_the_job_has_nodes() -> None:

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Callable, Optional, Sequence
 
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.workflowstate import State
-from flux_k8s.jobs.jobrows import Known, Mounts, state_of
+from flux_k8s.jobs.jobrows import Known, Mounts, awaits_nodes, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.progressmemos import data_text, mount_text
@@ -22,6 +23,10 @@ from flux_k8s.rfc.rset import Allocated
 SLICE = 500
 """The most hosts that are encoded in one turn of the reactor: about 2 ms. A longer list
 has an expression for each part, at least."""
+
+
+REASONS = 3
+"""The most reasons for which Rabbits take no jobs that the row of a job names."""
 
 
 class JobFacts:
@@ -73,6 +78,7 @@ class JobFacts:
             nnodes=nnodes,
             usage=self._machine.free_storage.usage_of(job.info.jobid),
             waits=job.progress.memo or "",
+            out=self._out_of_service() if awaits_nodes(job.info) else "",
             progress=self.progress(job),
         )
 
@@ -88,6 +94,7 @@ class JobFacts:
             nnodes=nnodes,
             usage=self._machine.free_storage.usage_of(job.info.jobid),
             waits=job.progress.memo or "",
+            out=self._out_of_service() if awaits_nodes(job.info) else "",
             progress=self.progress(job),
             movements=tuple(movements.values()),
             mounts=self.mounts(job),
@@ -125,6 +132,16 @@ class JobFacts:
             reached = is_mounted if mounting else is_unmounted
             nodes[node] = mounted and is_mounted, done and reached
         return nodes
+
+    def _out_of_service(self) -> str:
+        """The Rabbits that take no jobs, those with the same reason together."""
+        groups: dict[str, list[str]] = {}
+        for rabbit, reason in self._machine.rabbits.broken.items():
+            groups.setdefault(reason, []).append(rabbit)
+        return ", ".join(
+            f"{hostlist.encode(sorted(rabbits, key=hostlist.natural_key))} ({reason})"
+            for reason, rabbits in islice(groups.items(), REASONS)
+        )
 
     def memo(self, jobid: int) -> Optional[str]:
         """The text about a long state for the job's memo; None for a short one."""

@@ -71,6 +71,8 @@ class Known:
         nnodes: their number.
         usage: the job's Servers, by name.
         waits: why the job waits, or "".
+        out: the Rabbits that take no jobs, each with the reason, if the job waits for
+            nodes; or "".
         progress: how far the data movement of its state is.
         movements: all of its data movements.
         mounts: how far mounting or unmounting is.
@@ -81,6 +83,7 @@ class Known:
     nnodes: int = 0
     usage: Mapping[str, StorageUsage] = field(default_factory=dict)
     waits: str = ""
+    out: str = ""
     progress: Optional[Progress] = None
     movements: tuple[Movement, ...] = ()
     mounts: Optional[Mounts] = None
@@ -124,10 +127,22 @@ def waits_of(info: WorkflowInfo, known: Known) -> str:
     if copying and view.in_error and info.data.going:
         return "copies that go on: another one of the job has failed"
     if not view.awaits_unmount:
-        return known.waits or _held_by(info)
+        return known.waits or _held_by(info) or _nodes_and_rabbits(info, known)
     if info.writers is None:
         return kept_until(view.kept_for)
     return kept_until(hostlist.encode(info.writers)) if info.writers else known.waits
+
+
+def awaits_nodes(info: WorkflowInfo) -> bool:
+    """Whether a job needs only nodes: its storage is planned, or was made ahead."""
+    return info.goal is Goal.PLANNED and info.planned
+
+
+def _nodes_and_rabbits(info: WorkflowInfo, known: Known) -> str:
+    """That a job waits for nodes, and the Rabbits below which there are none now."""
+    if not awaits_nodes(info):
+        return ""
+    return f"nodes; out of service: {known.out}" if known.out else "nodes"
 
 
 def _held_by(info: WorkflowInfo) -> str:
