@@ -13,6 +13,7 @@ from typing import Any, Callable, Mapping
 
 import pytest
 
+from flux_k8s.dws.datamovement import parse
 from flux_k8s.ports import (
     COMPUTES,
     NNFDATAMOVEMENT,
@@ -224,6 +225,19 @@ def test_a_copy_that_stalls_is_still_reported_and_goes_on_later(
     assert first["elapsedTime"] != second["elapsedTime"]
     system.sleep(20.0)
     assert system.status()["ready"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 1500, 3 * 2**20, 5 * 2**30])
+def test_the_size_of_a_copy_is_that_of_its_data(size: int) -> None:
+    system = System(Options(latency=constant(0)), files=NoFiles(size=size))
+    system.submit(JOB, "#DW copy_in source=/lustre/in destination=$DW_JOB_my_data/")
+    system.wait()
+    system.assign()
+    system.go("Setup")
+    system.go("DataIn")
+    for movement in system.items(NNFDATAMOVEMENT):
+        moved = parse(movement).bytes
+        assert moved is not None and abs(moved - size) <= size / 1000
 
 
 COPY_OUT = "#DW copy_out source=$DW_JOB_my_data/ destination=/lustre/out"

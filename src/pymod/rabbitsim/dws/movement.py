@@ -273,23 +273,31 @@ def _command(task: Task, progress: Progress, started: str, now: float) -> Json:
     total, done = progress.bytes_total, progress.bytes
     percent = 100 if done >= total else 100 * done // total
     args = task.directive.args
-    mebibytes = done / (1 << 20)
-    rate = mebibytes / elapsed if elapsed else 0.0
+    data, rate = _amount(done), f"{_amount(done / elapsed if elapsed else 0.0)}/s"
     left = ""
     if done and elapsed:
         left = f"{round(elapsed * (total - done) / done)} secs left ..."
     return {
         "command": f"dcp {args['source']} {args['destination']}",
-        "data": f"{mebibytes:.3f} MiB",
+        "data": data,
         "directories": progress.directories,
         "elapsedTime": objects.duration(elapsed),
         "files": progress.files,
         "items": progress.files + progress.directories + progress.links,
-        "lastMessage": f"Copied {mebibytes:.3f} MiB ({percent}%) in {elapsed:.3f} secs"
-        f" ({rate:.3f} MiB/s) {left}".rstrip(),
+        "lastMessage": f"Copied {data} ({percent}%) in {elapsed:.3f} secs"
+        f" ({rate}) {left}".rstrip(),
         "lastMessageTime": format_timestamp(now),
         "links": progress.links,
         "progress": percent,
-        "rate": f"{rate:.3f} MiB/s",
+        "rate": rate,
         "seconds": f"{elapsed:.3f}",
     }
+
+
+def _amount(size: float) -> str:
+    """A size as dcp writes it: in the largest unit of which there is one."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.3f} {units[0]}"
