@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from flux_k8s.ports import PERSISTENTSTORAGE, Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.commands import VirtualInstance
 from rabbitsim.dws.options import Fault as DwsFault
@@ -18,6 +19,7 @@ from support.service import (
     COPY_OUT,
     HOUR,
     XFS,
+    desired,
     exceptions,
     long,
     more,
@@ -204,3 +206,45 @@ def test_a_job_that_was_given_up_can_lose_nothing_more() -> None:
     system.instance.cancel(jobid)
     assert system.loop.run(lambda: "nothing" in said(system, jobid)[0], 60.0)
     settle(system)
+
+
+def persistent(system: VirtualSystem) -> list[Json]:
+    return list(system.store.list(PERSISTENTSTORAGE, None)["items"])
+
+
+def in_state(system: VirtualSystem, jobid: int, state: str) -> None:
+    """Run until a job's Workflow is asked for a state."""
+
+    def there() -> bool:
+        return bool(system.workflows()) and desired(system, jobid) == state
+
+    assert system.loop.run(there, HOUR)
+
+
+def making_to_last(*faults: DwsFault) -> tuple[VirtualSystem, int]:
+    """A system, and a job that makes persistent storage and has nodes."""
+    system = started(options=Options(latency=table({"PreRun": HOUR}), faults=faults))
+    keep = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+    return system, system.instance.submit(long([keep]))
+
+
+def test_a_cancelled_job_names_the_persistent_storage_that_it_has_made() -> None:
+    system, jobid = making_to_last()
+    in_state(system, jobid, "PreRun")
+    system.instance.cancel(jobid)
+    settle(system)
+    notes = [each["note"] for each in exceptions(system, jobid)]
+    assert notes[1:] == [
+        "the job did not run, but its persistent storage keep exists:"
+        " #DW destroy_persistent removes it"
+    ]
+    kept = [each["metadata"]["name"] for each in persistent(system)]
+    assert kept == ["keep"]
+
+
+def test_a_cancelled_job_that_has_made_no_persistent_storage_yet_names_none() -> None:
+    system, jobid = making_to_last(DwsFault("Setup", "never"))
+    in_state(system, jobid, "Setup")
+    system.instance.cancel(jobid)
+    settle(system)
+    assert types(system, jobid) == ["cancel"]

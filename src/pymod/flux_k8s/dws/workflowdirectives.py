@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Iterable, Mapping, NamedTuple, Optional
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 MOUNTING = ("jobdw", "persistentdw")
 """The commands of directives whose storage is mounted on compute nodes."""
@@ -44,11 +44,8 @@ def read_directives(texts: tuple[str, ...]) -> WorkflowDirectives:
         "directives": texts,
         "types": file_system_types(directives),
         "mounts": sum(command in MOUNTING for command in commands),
-        "persistent_storage": tuple(
-            arguments.get("name", "")
-            for command, arguments in directives
-            if command == "persistentdw"
-        ),
+        "persistent_storage": _names(directives, "persistentdw"),
+        "made_to_last": _names(directives, "create_persistent"),
         "moves_data": runs_containers or any(c in COPYING for c in commands),
         "runs_containers": runs_containers,
         "copies_out": "copy_out" in commands,
@@ -59,6 +56,12 @@ def read_directives(texts: tuple[str, ...]) -> WorkflowDirectives:
         if command == "copy_out"
     )
     return WorkflowDirectives(dict(enumerate(commands)), copies_out, storage)
+
+
+def _names(
+    directives: Sequence[tuple[str, Mapping[str, str]]], command: str
+) -> tuple[str, ...]:
+    return tuple(given.get("name", "") for each, given in directives if each == command)
 
 
 def _directive(text: str) -> tuple[str, dict[str, str]]:

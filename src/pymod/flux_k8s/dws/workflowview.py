@@ -75,6 +75,7 @@ class WorkflowView:
             it has.
         copies_noted: whether that annotation is set.
         persistent_storage: the names of the persistent storage that the job uses.
+        made_to_last: the names of the persistent storage that the job makes.
         cut_off: whether the abort of the job was carried out.
         userid: the job's user by ``spec.userID``; None where that is no user ID.
         directives: the directives as they were submitted.
@@ -135,6 +136,7 @@ class WorkflowView:
     unsaved: tuple[str, ...] = ()
     copies_noted: bool = False
     persistent_storage: tuple[str, ...] = ()
+    made_to_last: tuple[str, ...] = ()
     cut_off: bool = False
     userid: Optional[int] = None
     directives: tuple[str, ...] = ()

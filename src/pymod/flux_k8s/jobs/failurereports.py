@@ -10,6 +10,7 @@ import syslog
 from flux_k8s.control.coroutines import Bind, drive
 from flux_k8s.dws.workflowmarks import WARNED
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
+from flux_k8s.jobs.losses import left_behind
 from flux_k8s.jobs.pluginrequests import request_plugin
 from flux_k8s.jobs.step import Warn
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -55,6 +56,12 @@ class FailureReports:
         else:
             self._flux.raise_exception(info.jobid, DWS, FATAL, note)
         info.failed = True
+
+    def name_left_behind(self, info: WorkflowInfo) -> None:
+        """Report what outlives a job that did not run. Its epilog is released next."""
+        note = left_behind(info)
+        if note:
+            self._flux.raise_exception(info.jobid, DWS, WARNING, printable(note, NOTE))
 
     async def warn(self, info: WorkflowInfo, step: Warn) -> None:
         """Report once that Teardown makes no progress. By the annotation the next

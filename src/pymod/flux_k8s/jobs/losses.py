@@ -70,6 +70,22 @@ def data_loss(info: WorkflowInfo) -> str:
     return info.interference or UNKNOWN_LOSS
 
 
+def left_behind(info: WorkflowInfo) -> str:
+    """A sentence about persistent storage that a job has made, although it did not run;
+    "" without any. DWS keeps it from Setup on, whatever becomes of the job."""
+    view = info.view
+    if info.ran or view is None or not view.made_to_last or not info.owns(view):
+        return ""
+    if view.ended[State.Setup] is None:
+        return ""
+    names = ", ".join(view.made_to_last)
+    verb = "exists" if len(view.made_to_last) == 1 else "exist"
+    return (
+        f"the job did not run, but its persistent storage {names} {verb}:"
+        " #DW destroy_persistent removes it"
+    )
+
+
 def late_nodes(info: WorkflowInfo) -> str:
     """A sentence about nodes that have unmounted, but not in time: nobody knows whether
     they were booted meanwhile, and lost what they had not written. "" without any."""

@@ -499,6 +499,7 @@ class Steps:
         else:
             await self._data.record(info, data_loss(info))
             info.data_reported = True
+            self._failures.name_left_behind(info)
         await request_plugin(self._flux, "epilog-remove", payload)
         info.released = True
 
