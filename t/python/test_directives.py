@@ -104,7 +104,7 @@ def test_an_argument_that_a_site_has_added_is_left_to_its_rules() -> None:
     assert parse(JOBDW + " turbo=yes").arguments["turbo"] == "yes"
 
 
-@given(st.integers(0, 10**6), st.sampled_from(sorted(UNITS)))
+@given(st.integers(1, 10**6), st.sampled_from(sorted(UNITS)))
 def test_a_capacity_is_an_integer_and_one_of_eight_suffixes(
     number: int, unit: str
 ) -> None:
@@ -132,3 +132,60 @@ def test_any_text_gives_directives_or_a_directive_error(text: str) -> None:
         assert str(error)
     else:
         assert all(directive.command for directive in directives)
+
+
+@pytest.mark.parametrize("size", ["0GiB", "0KB", "000TiB"])
+def test_a_capacity_of_zero_is_refused(size: str) -> None:
+    with pytest.raises(DirectiveError, match="is no storage: expected a size above 0"):
+        parse(f"#DW jobdw type=xfs capacity={size} name=p1")
+
+
+@pytest.mark.parametrize(
+    "line, argument",
+    [
+        ("#DW jobdw type=xfs,capacity=10GiB name=p1", "type=xfs"),
+        ("#DW jobdw type=xfs, capacity=10GiB name=p1", "type=xfs"),
+        ("#DW jobdw type=xfs capacity=10GiB, name=p1", "capacity=10GiB"),
+        ("#DW jobdw type=xfs capacity=10GiB,name=p1", "capacity=10GiB"),
+        ("#DW persistentdw name=p1,", "name=p1"),
+    ],
+)
+def test_a_comma_where_a_blank_is_meant_is_named(line: str, argument: str) -> None:
+    with pytest.raises(DirectiveError) as caught:
+        parse(line)
+    assert caught.value.problem == f"a comma after {argument}: expected a blank"
+    assert line[caught.value.start : caught.value.end] == ","
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#DW copy_in source=/lus/a,b destination=$DW_JOB_p1/c,name=d",
+        "#DW jobdw type=xfs capacity=1GiB name=p1 requires=copy-offload,user-container",
+    ],
+)
+def test_other_values_may_have_commas(line: str) -> None:
+    assert parse(line).text == line
+
+
+@pytest.mark.parametrize("written", ["capacity = 10GiB", "capacity =10GiB"])
+@pytest.mark.parametrize("others", ["", " name=p1"])
+def test_a_blank_beside_the_equals_sign_is_named(written: str, others: str) -> None:
+    with pytest.raises(DirectiveError) as caught:
+        parse(f"#DW jobdw type=xfs {written}{others}")
+    error = caught.value
+    assert error.problem == "a blank beside '='" and error.meant == "capacity=10GiB"
+    assert error.line[error.start : error.end] == written
+
+
+def test_a_blank_after_the_equals_sign_is_named() -> None:
+    with pytest.raises(DirectiveError) as caught:
+        parse("#DW jobdw type=xfs capacity= 10GiB")
+    assert caught.value.meant == "capacity=10GiB"
+
+
+@pytest.mark.parametrize("words", ["=", "= x", "type=xfs =", "type= name=p1", "a= ="])
+def test_where_no_argument_can_be_meant_none_is_proposed(words: str) -> None:
+    with pytest.raises(DirectiveError, match="is not of the form key=value") as caught:
+        parse(f"#DW jobdw {words}")
+    assert caught.value.meant is None

@@ -36,6 +36,12 @@ have others."""
 BOUNDED = ("name", "profile")
 """Arguments that name objects of Kubernetes."""
 
+WITHOUT_COMMA = ("type", "capacity", "name", "profile")
+"""Arguments whose values have no comma at any site: DWS refuses one."""
+
+_COMMA = re.compile(r",(?=\Z|[A-Za-z_]+=)")
+"""A comma that stands where a blank is meant."""
+
 GIB = 2**30
 """Bytes of a GiB."""
 
@@ -133,7 +139,7 @@ def parse_capacity(line: str, text: str, span: Optional[Span] = None) -> int:
         span: the place of ``text`` in ``line``.
 
     Raises:
-        DirectiveError: ``text`` is no size, or too large.
+        DirectiveError: ``text`` is no size, is zero, or too large.
     """
     start, end = (0, len(line)) if span is None else span
     match = _CAPACITY.fullmatch(text)
@@ -147,6 +153,9 @@ def parse_capacity(line: str, text: str, span: Optional[Span] = None) -> int:
         problem = f"capacity= has more than {DIGITS} digits"
         raise DirectiveError(line, start, end, problem)
     size = int(match.group(1)) * UNITS[match.group(2)]
+    if size == 0:
+        problem = f"capacity={text} is no storage: expected a size above 0"
+        raise DirectiveError(line, start, end, problem)
     if size >= 2**63:
         problem = f"capacity={text} is over 2^63 bytes"
         raise DirectiveError(line, start, end, problem)
@@ -211,6 +220,7 @@ def _parse_arguments(
             if index and _NUMBER.fullmatch(words[index - 1][1]):
                 _check_blank_in_capacity(line, words[index - 1], word)
         if not key or (equals and not value):
+            _check_blank_at_equals(line, words, index)
             problem = f"argument '{word[1]}' is not of the form key=value"
             raise DirectiveError(line, *word.span(1), problem)
         if key in arguments:
@@ -231,7 +241,37 @@ def _check_blank_in_capacity(
         parse_capacity(line, text, (start, unit.end(1)))
 
 
+def _check_blank_at_equals(
+    line: str, words: Sequence[re.Match[str]], index: int
+) -> None:
+    """Refuse ``capacity = 10GiB`` as one argument, not as several words."""
+    first = index - (index > 0 and words[index][1].startswith("="))
+    last = index + words[index][1].endswith("=")
+    if first == last or last >= len(words):
+        return
+    meant = "".join(word[1] for word in words[first : last + 1])
+    key, _, value = meant.partition("=")
+    if key and value and "=" not in value:
+        problem = "a blank beside '='"
+        start, end = words[first].start(), words[last].end(1)
+        raise DirectiveError(line, start, end, problem, meant)
+
+
+def _check_commas(directive: Directive) -> None:
+    """Refuse commas between arguments as what they are. In the values of others, such
+    as paths, they may be meant."""
+    for key in WITHOUT_COMMA:
+        value = directive.arguments.get(key, "")
+        match = _COMMA.search(value)
+        if match is None:
+            continue
+        start = directive.value_span(key)[0] + match.start()
+        problem = f"a comma after {key}={value[: match.start()]}: expected a blank"
+        raise DirectiveError(directive.line, start, start + 1, problem)
+
+
 def _check_arguments(directive: Directive) -> None:
+    _check_commas(directive)
     for key in BOUNDED:
         if len(directive.arguments.get(key, "")) > NAME_LENGTH:
             problem = f"{key}= has more than {NAME_LENGTH} characters"
