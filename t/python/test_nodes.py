@@ -44,6 +44,7 @@ class Resource:
         self.call_later = self.loop.call_later
         self.nodes = nodes
         self.refusals = refusals
+        self.refused_by = BUSY
         self.drained: set[str] = set()
         self.asked: list[float] = []
         self.logged: list[str] = []
@@ -80,7 +81,7 @@ class Resource:
 
     def _refusal(self) -> Optional[RpcError]:
         self.asked.append(self.loop.now())
-        return BUSY if len(self.asked) <= self.refusals else None
+        return self.refused_by if len(self.asked) <= self.refusals else None
 
 
 R = {
@@ -124,6 +125,14 @@ def test_states_that_flux_refuses_are_logged_once_and_requested_again() -> None:
     assert flux.asked == [0.0, 5.0, 10.0, 15.0]
     assert flux.logged == ["resource.status: busy"]
     assert nodes.states is not None and nodes.states.hosts == ("n1",)
+
+
+def test_at_a_shutdown_nothing_is_logged_when_the_resource_module_has_gone() -> None:
+    flux: Any = Resource({"n1"}, refusals=3)
+    flux.refused_by = RpcError(errno.ENOSYS, "No service matching resource.status")
+    Nodes(flux, lambda: None).start()
+    flux.loop.run(lambda: len(flux.asked) > 3, timeout=60.0)
+    assert flux.logged == []
 
 
 def test_changes_of_nodes_cause_no_more_requests_while_flux_refuses() -> None:

@@ -196,7 +196,11 @@ class Nodes:
             self._changed()
 
     def _read_failed(self, key: str, error: TryAgain) -> None:
-        """Log the first failure."""
+        """Log the first failure. At a shutdown the service outlives Flux's resource
+        module for a moment: ENOSYS is no failure."""
+        cause = error.__cause__
+        if isinstance(cause, RpcError) and cause.errnum == errno.ENOSYS:
+            return
         if not self._status.failures(key):
             self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}")
 
