@@ -51,6 +51,7 @@ COLORS = {ERROR: RED, TRANSIENT: YELLOW}
 def page(answer: Fields, screen: Screen) -> list[str]:
     """The lines about a job."""
     now = number(answer, "now") or 0.0
+    answer = _said_once(answer)
     sections = (
         _summary(answer, now, screen),
         _listing("Directives:", map(_shown, texts(answer, "directives")), screen),
@@ -66,6 +67,18 @@ def page(answer: Fields, screen: Screen) -> list[str]:
             lines.append("")
         lines += found
     return lines
+
+
+def _said_once(answer: Fields) -> Fields:
+    """An answer without hints that lead to this page, and without the exception that
+    the line about the failure has already."""
+    hint = f"; flux dws show {f58(int(number(answer, 'id') or 0))} says more"
+    failed = text(answer, "failed").replace(hint, "")
+    exceptions = [each.replace(hint, "") for each in texts(answer, "exceptions")]
+    kept = [
+        each for each in exceptions if not failed or not each.endswith(f": {failed}")
+    ]
+    return {**answer, "failed": failed, "exceptions": kept}
 
 
 def _shown(value: str) -> str:
