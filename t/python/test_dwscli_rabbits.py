@@ -139,6 +139,16 @@ def test_the_instance_owner_takes_rabbits_out_of_service() -> None:
     assert found.requests == [("dws.rabbit-disable", request)]
 
 
+def test_a_reason_that_another_one_replaces_is_shown() -> None:
+    answer = {"rabbits": ["tuo201", "tuo202"], "replaced": {"tuo202": "new disks"}}
+    done = dws(
+        FixedInstance({"dws.rabbit-disable": answer}),
+        *("disable", "tuo[201-202]", "--reason", "slow ssd"),
+    )
+    warning = "tuo202 was disabled already: this replaces the reason 'new disks'"
+    assert done == (0, "", f"flux-dws: WARNING: {warning}\n")
+
+
 def test_the_instance_owner_puts_rabbits_back_into_service() -> None:
     rabbits = {**FRESH, "rabbits": [rabbit(), rabbit("tuo202")]}
     enabled = {"rabbits": ["tuo202"]}

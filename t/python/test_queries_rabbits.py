@@ -132,7 +132,12 @@ def test_a_rabbit_that_is_disabled_gets_no_jobs_until_it_is_enabled() -> None:
     found = query(
         system, "rabbit-disable", {"rabbits": names, "reason": "new\x1b[2J disks"}
     )
-    assert found["rabbits"] == names
+    assert found == {**found, "rabbits": names, "replaced": {}}
+    system.loop.run(timeout=5)
+    again = {"rabbits": names[:1], "reason": "new cables"}
+    replaced = query(system, "rabbit-disable", again)["replaced"]
+    assert replaced == {"rabbit-01": "new\\x1b[2J disks"}
+    query(system, "rabbit-disable", {"rabbits": names, "reason": "new\x1b[2J disks"})
     system.loop.run(timeout=5)
     jobid = system.instance.submit(long(XFS, 1))
     other = system.instance.submit(long([], 1))

@@ -13,11 +13,12 @@ from dwscli import fluxinstance
 from dwscli.instance import Instance, Refused, all_rabbits, ask
 from dwscli.messages import KUBERNETES, Notice, warn
 from dwscli.rabbits import decode
-from dwscli.reading import objects, text, texts
+from dwscli.reading import objects, part, text, texts
 from dwscli.users import user_name
 from flux_k8s.command import CommandError
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
+from flux_k8s.text import quoted
 
 ENABLE, DISABLE = "enable", "disable"
 DISABLED = "Disabled"
@@ -60,7 +61,8 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
         request["by"] = user_name(instance.userid) or str(instance.userid)
     try:
         tick = Notice(KUBERNETES).tick
-        changed = texts(ask(instance, f"dws.rabbit-{verb}", request, tick), "rabbits")
+        answer = ask(instance, f"dws.rabbit-{verb}", request, tick)
+        changed = texts(answer, "rabbits")
     except Refused as error:
         if error.errno == errno.ETIMEDOUT:
             text = f"{error}: flux dws rabbits shows which Rabbits it has {verb}d"
@@ -68,6 +70,11 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
         if error.errno != errno.EPERM:
             raise
         raise CommandError(f"only the instance owner may {verb} Rabbits") from None
+    for name, reason in part(answer, "replaced").items():
+        warn(
+            f"{name} was disabled already: this replaces the reason"
+            f" {quoted(str(reason))}"
+        )
     rest = hostlist.encode(name for name in names if name not in changed)
     if verb == ENABLE:
         check_states(names, instance)

@@ -145,11 +145,20 @@ class RabbitQueries:
         by = printable(reader.optional_string("by") or str(sender.userid), SHOWN)
 
         async def act() -> Json:
+            notes = (
+                (row["name"], row["disabled"]) for row in self._machine.rabbit_rows()
+            )
+            before = {name: note["reason"] for name, note in notes if note is not None}
             try:
                 await self._machine.disable(names, by, reason)
             finally:
                 self._changed()
-            return {"rabbits": names}
+            replaced = {
+                name: before[name]
+                for name in names
+                if before.get(name, reason) != reason
+            }
+            return {"rabbits": names, "replaced": replaced}
 
         return act()
 
