@@ -18,9 +18,12 @@ from flux_k8s.jobs import heldqueries, jobqueries, jobrows, metrics, queries
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Json, KubeError
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.ports import STORAGE, Json, KubeError
 from flux_k8s.rfc.jobid import f58
+from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
@@ -37,6 +40,8 @@ from support.queries import (
     refusal,
 )
 from support.service import (
+    COPY_OUT,
+    DAY,
     HOUR,
     LIFE,
     XFS,
@@ -174,6 +179,56 @@ def test_metrics_count_jobs_that_ended_or_failed_and_what_waits() -> None:
     assert found["started"] == begun["started"]
     waiting = ("ready", "busy", "retrying", "requests_in_flight")
     assert [found[key] for key in waiting] == [0, 0, 0, 0]
+
+
+def test_an_internal_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = started()
+    seen(system)
+
+    async def broken(*args: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr(WorkflowRequests, "create", broken)
+    system.instance.submit(jobspec(nodes=1))
+    seen(system)
+    assert query(system, "metrics")["failed"] == 1
+
+
+def test_storage_that_is_kept_and_an_abort_that_is_fatal_are_failures() -> None:
+    """Their jobs have a fatal exception, and no reason that the service keeps."""
+    fault = DwsFault("DataOut", "error")
+    config = Config.parse({"keep_failed": "1d", "keep_failed_limit": 100})
+    system = started(options=Options(faults=[fault]), config=config)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, DAY)
+    assert query(system, "metrics")["failed"] == 1
+
+
+def test_a_failure_is_counted_by_the_service_that_saw_it() -> None:
+    system = started(options=Options(latency=table({"Teardown": DAY})))
+    jobid = system.instance.submit(jobspec(XFS + " profile=nope", nodes=1))
+    assert system.loop.run(in_state(system, "Teardown"), HOUR)
+    assert query(system, "metrics")["failed"] == 1
+    restart(system)
+    seen(system)
+    found = query(system, "metrics")
+    assert (found["jobs"], found["failed"]) == (1, 0), names(system, jobid)
+
+
+def test_a_compute_whose_name_no_host_can_have_is_left_out() -> None:
+    system = started()
+    seen(system)
+    computes = [{"name": name, "status": "Offline"} for name in ("no host", "h[1", "x")]
+    body = {"status": {"access": {"computes": computes}}}
+    for rabbit in system.topology.rabbits:
+        system.store.merge_patch(STORAGE, "default", rabbit, body, subresource="status")
+    seen(system)
+    rabbits = query(system, "rabbit-list")["rabbits"]
+    assert [row["broken"] for row in rabbits] == ["x", "x"]
+    stats = ask_stats(system)
+    seen(system)
+    assert stats[0]["rabbits"]
 
 
 def test_requests_without_an_answer_are_counted() -> None:

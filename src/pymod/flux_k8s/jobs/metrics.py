@@ -87,6 +87,7 @@ class Metrics:
         self._kube_metrics = kube_metrics
         self._started = clock.now()
         self._durations = StateDurations(self._started)
+        self._seen: set[int] = set()
         self._failing: set[int] = set()
         self._failed = 0
         self._ended = 0
@@ -94,13 +95,20 @@ class Metrics:
     def note(self, info: WorkflowInfo) -> None:
         """A job is there, or may have changed."""
         self._durations.note(info)
-        if info.failure is not None and info.jobid not in self._failing:
+        job = self._jobs.get(info.jobid)
+        if job is None or job.unknown or info.jobid in self._failing:
+            return
+        known = info.jobid in self._seen
+        self._seen.add(info.jobid)
+        if info.failure is not None or info.failed or job.faults.given_up:
             self._failing.add(info.jobid)
-            self._failed += 1
+            # One that has failed when it is seen first has done so in another service.
+            self._failed += known or info.failure is not None
 
     def forget(self, jobid: int) -> None:
         """A job is over."""
         self._durations.forget(jobid)
+        self._seen.discard(jobid)
         self._failing.discard(jobid)
         self._ended += 1
 

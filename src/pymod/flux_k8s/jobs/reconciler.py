@@ -82,6 +82,7 @@ class Reconciler:
         job = self._jobs.get(jobid)
         if job is not None and not self._jobs.stopped:
             self._jobs.broke(job, job.faults.handle(job.info, error, self._flux))
+            self._jobs.note_change(jobid)
 
     def report_slow_step(self, jobid: int) -> None:
         """The step of a job takes long."""

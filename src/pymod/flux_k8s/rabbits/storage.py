@@ -22,6 +22,7 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.ports import SERVERS, STORAGE, Json, Kind, Kube, KubeError, Watch
 from flux_k8s.rabbits.disabled import ANNOTATION, Disabled, read_note
 from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.rfc.hostlist import is_name
 
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""
@@ -74,8 +75,11 @@ def parse_storage(storage: Any, name: str) -> RabbitState:
     lost = {}
     for compute in reader.optional_objects("status.access.computes"):
         state = compute.optional_string("status")
-        if state is not None and state not in SERVING:
-            lost[compute.string("name")] = state
+        if state is None or state in SERVING:
+            continue
+        host = compute.string("name")
+        if is_name(host):  # else it is no node of Flux
+            lost[host] = state
     labels = reader.optional_object("metadata.labels")
     annotations = reader.optional_object("metadata.annotations")
     note = None if annotations is None else annotations.value.get(ANNOTATION)

@@ -79,6 +79,11 @@ def decode_all(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(hosts)
 
 
+def is_name(host: str) -> bool:
+    """Whether a text can be a host name in a hostlist."""
+    return bool(_NAME.match(host)) and not set("[],").intersection(host)
+
+
 def encode(hosts: Iterable[str]) -> str:
     """The hostlist string of ``hosts``, in their order, repetitions included.
     Neighbours that differ only in the number at their end share brackets.
@@ -162,7 +167,7 @@ def _fold(hosts: Iterable[str]) -> Iterator[str]:
     prefix = ""
     run: list[tuple[str, str]] = []
     for host in hosts:
-        if not _NAME.match(host) or "[" in host or "]" in host or "," in host:
+        if not is_name(host):
             raise ValueError(f"{quoted(host)} cannot be a host name in a hostlist")
         stem = host.rstrip(_DIGIT)
         digits = host[len(stem) :]
