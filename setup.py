@@ -36,9 +36,12 @@ class BuildExtAndPlugins(build_ext):
             sys.exit(f"building the plugins failed: {error}")
         if check is not None:
             self.compile(check)
+        version = self.distribution.get_version()
         PLUGINS.mkdir(parents=True, exist_ok=True)
         for component in COMPONENTS:
-            self.compile(component.plugin_command(str(PLUGINS / component.plugin)))
+            self.compile(
+                component.plugin_command(str(PLUGINS / component.plugin), version)
+            )
 
     def compile(self, command: list[str]) -> None:
         self.announce(" ".join(command), level=2)

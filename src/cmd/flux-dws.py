@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Sequence
 
 from flux_k8s.command import parser, run
+from flux_k8s.version import version
 
 NAME = "dws"
 DESCRIPTION = """
@@ -46,6 +47,7 @@ SUBCOMMANDS = {
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says. ``function`` of it is the subcommand's."""
     args = parser(NAME, DESCRIPTION)
+    args.add_argument("--version", action="version", version=f"flux-dws {version()}")
     commands = args.add_subparsers(dest="command", required=True)
     for name, (module, purpose) in SUBCOMMANDS.items():
         command = commands.add_parser(name, help=purpose, allow_abbrev=False)

@@ -73,12 +73,13 @@
  *       The data of a job is out, or with "errstr" it is lost, and the job's
  *       record says so. Sent for each job with storage, once or several times;
  *       the job may have ended long ago.
- *   job-manager.dws.hello            {"cursor"?I}
+ *   job-manager.dws.hello            {"cursor"?I "version"?s "protocol"?i}
  *       From the module when it starts, and when it gets dws.hello. Answered by
- *       some jobs, {"jobs":[...] "cursor"?I}; with "cursor" there are more,
- *       which a hello with that cursor gets. What these jobs wait for is sent
- *       again, and with the first ones each dws.abort that was not answered,
- *       and dws.report_data.
+ *       some jobs, {"jobs":[...] "version":s "protocol":i "cursor"?I}: the
+ *       versions are those of the sender and of the protocol; with "cursor"
+ *       there are more, which a hello with that cursor gets. What these jobs
+ *       wait for is sent again, and with the first ones each dws.abort that was
+ *       not answered, and dws.report_data.
  *       Of each:
  *       "id":I
  *       "userid":I             the user of the job

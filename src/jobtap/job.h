@@ -15,6 +15,14 @@
 #include <flux/core.h>
 #include <flux/jobtap.h>
 
+// The version that the plugin was built as; setup.py knows it.
+#ifndef DWS_VERSION
+#define DWS_VERSION "unknown"
+#endif
+
+// As in flux_k8s/version.py.
+#define DWS_PROTOCOL 1
+
 #define DWS_DEPENDENCY "dws-create"
 #define DWS_PROLOG "dws-setup"
 #define DWS_EPILOG "dws-epilog"

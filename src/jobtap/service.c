@@ -401,13 +401,20 @@ static int hello_respond (struct dws *dws,
                           const flux_msg_t *msg,
                           struct hello *hello)
 {
-    if (hello->more)
-        return flux_respond_pack (dws->h,
-                                  msg,
-                                  "{s:O s:I}",
-                                  "jobs", hello->jobs,
-                                  "cursor", hello->cursor);
-    return flux_respond_pack (dws->h, msg, "{s:O}", "jobs", hello->jobs);
+    json_t *cursor = NULL;
+    int rc;
+
+    if (hello->more && !(cursor = json_integer (hello->cursor)))
+        return -1;
+    rc = flux_respond_pack (dws->h,
+                            msg,
+                            "{s:O s:s s:i s:O*}",
+                            "jobs", hello->jobs,
+                            "version", DWS_VERSION,
+                            "protocol", DWS_PROTOCOL,
+                            "cursor", cursor);
+    json_decref (cursor);
+    return rc;
 }
 
 static void hello_cb (flux_t *h,
@@ -418,14 +425,28 @@ static void hello_cb (flux_t *h,
     struct dws *dws = arg;
     struct hello hello = { 0 };
     struct dws_job *job;
+    const char *version = "unknown";
+    char shown[64];
     bool first;
 
-    if (flux_request_unpack (msg, NULL, "{s?I}", "cursor", &hello.cursor) < 0) {
+    if (flux_request_unpack (msg,
+                             NULL,
+                             "{s?I s?s}",
+                             "cursor", &hello.cursor,
+                             "version", &version) < 0) {
         respond_error (dws, msg, EPROTO, "expected {cursor:integer}");
         return;
     }
-    if ((first = hello.cursor == 0))
-        flux_log (h, LOG_INFO, "dws: hello from the dws module");
+    if ((first = hello.cursor == 0)) {
+        dws_format (shown, sizeof (shown), "%s", version);
+        flux_log (h,
+                  LOG_INFO,
+                  "dws: hello from the dws module %s; dws-jobtap.so %s,"
+                  " protocol %d",
+                  shown,
+                  DWS_VERSION,
+                  DWS_PROTOCOL);
+    }
     if (dws->recovering > 0) {
         // dws.hello follows as soon as the phase of each job is known
         respond_error (dws, msg, EAGAIN, not_ready);

@@ -118,8 +118,9 @@ class Component:
         )
         return ffi
 
-    def plugin_command(self, output: str) -> list[str]:
-        """The compiler's command line for the plugin."""
+    def plugin_command(self, output: str, version: str = "unknown") -> list[str]:
+        """The compiler's command line for the plugin, which says that it is of this
+        version."""
         cflags, libs = flux_flags()
         return [
             *shlex.split(os.environ.get("CC", "cc")),
@@ -127,6 +128,7 @@ class Component:
             *shlex.split(os.environ.get("CFLAGS", "")),
             "-fPIC",
             "-shared",
+            f'-DDWS_VERSION="{version}"',
             *cflags,
             *self.sources,
             *shlex.split(os.environ.get("LDFLAGS", "")),

@@ -40,6 +40,9 @@ GIB = 2**30
 
 ANSWER = {
     **FRESH,
+    "version": "1.2.3",
+    "plugin_version": "1.2.2",
+    "protocol": 1,
     "started": NOW - 86400.5,
     "jobs": 3,
     "states": {"PreRun": 2, "none": 1},
@@ -160,6 +163,12 @@ def test_the_metrics_are_in_the_text_format() -> None:
     assert value_of(samples, "flux_dws_rabbit_up", rabbit="tuo202") == 0
     for metric, type in types.items():
         assert metric.endswith("_total") == (type == COUNTER)
+
+
+def test_the_versions_are_labels_of_a_metric() -> None:
+    _, samples = read(dws(instance(), "metrics").out)
+    versions = {"version": "1.2.3", "plugin": "1.2.2", "protocol": "1"}
+    assert value_of(samples, "flux_dws_build_info", **versions) == 1
 
 
 def test_a_histogram_counts_up_to_each_bound() -> None:

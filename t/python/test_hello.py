@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 import pytest
 
+from flux_k8s.jobs import hello
 from flux_k8s.jobs.hello import held_job
 from flux_k8s.ports import KubeError
 from rabbitsim.dws.options import Fault as DwsFault
@@ -17,6 +18,7 @@ from rabbitsim.dws.options import Options
 from rabbitsim.flux.broker import Respond
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.queries import query
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -60,6 +62,36 @@ def with_answers(
     broker.send = altered  # type: ignore[method-assign]
     system.start()
     return system, times
+
+
+@pytest.mark.parametrize(
+    ("version", "protocol", "warns"),
+    [("1.2.3", 1, False), ("1.2.4", 1, True), ("1.2.3", 2, True), (None, None, True)],
+)
+def test_the_versions_of_module_and_plugin_are_logged_and_a_difference_is_warned_of(
+    version: Optional[str],
+    protocol: Optional[int],
+    warns: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hello, "version", lambda: "1.2.3")
+    answer: dict[str, Any] = {"jobs": []}
+    if version is not None:
+        answer.update(version=version, protocol=protocol)
+    system, _ = with_answers(1, 0, "", answer)
+    system.loop.run(timeout=10.0)
+    plugin = version or "unknown"
+    text = f"dws module 1.2.3, dws-jobtap.so {plugin}, protocol 1"
+    assert len(lines(system, text)) == 1
+    found = [line for _, level, line in system.log if level == syslog.LOG_WARNING]
+    assert bool(found) == warns
+    if warns:
+        said = (
+            f"dws-jobtap.so {plugin} (protocol {protocol or 0}) is not of the version"
+        )
+        assert said in found[0]
+    stats = query(system, "metrics")
+    assert stats["plugin_version"] == plugin and stats["protocol"] == 1
 
 
 def late(system: VirtualSystem, seconds: float) -> None:

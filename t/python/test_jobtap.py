@@ -11,6 +11,7 @@ from typing import Any, Iterator, Optional
 
 import pytest
 
+from flux_k8s.version import PROTOCOL, UNKNOWN
 from support.jobtap import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, JobManager
 from support.jobtap_jobs import (
     OK,
@@ -747,7 +748,16 @@ def test_jobs_may_come_and_go_between_the_portions_of_hello(
 
 def test_a_cursor_beyond_all_jobs_ends_hello(manager: JobManager) -> None:
     many(manager)
-    assert manager.request("hello", {"cursor": 2**40}) == {"jobs": []}
+    answer = manager.request("hello", {"cursor": 2**40})
+    assert answer["jobs"] == [] and "cursor" not in answer
+
+
+def test_the_plugin_says_of_which_version_it_is(manager: JobManager) -> None:
+    answer = manager.request("hello", {"version": "9.9\n", "protocol": 7})
+    assert (answer["version"], answer["protocol"]) == (UNKNOWN, PROTOCOL)
+    (line,) = [text for _, text in manager.logged if "hello from" in text]
+    assert line.startswith("dws: hello from the dws module 9.9") and line.isprintable()
+    assert line.endswith(f"; dws-jobtap.so {UNKNOWN}, protocol {PROTOCOL}")
 
 
 def test_eventlogs_of_many_jobs_are_read_in_portions(manager: JobManager) -> None:

@@ -137,6 +137,13 @@ def replace_file(path: str, content: str) -> None:
 
 def module_metrics(answer: Json) -> Iterator[Metric]:
     """The metrics of an answer to ``dws.metrics``."""
+    labels = {
+        "version": text(answer, "version"),
+        "plugin": text(answer, "plugin_version"),
+        "protocol": str(number(answer, "protocol") or 0),
+    }
+    help = "The versions of the dws module, its plugin, and their protocol."
+    yield _metric("build_info", GAUGE, help, [(labels, 1)])
     for single in SINGLES:
         value = single.value(answer)
         yield _metric(single.name, single.type, single.help, [({}, value)])

@@ -43,6 +43,7 @@ from flux_k8s.broker.watchdog import Watchdog
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.jobs.work import DISCONNECT, Work
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.version import version
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
@@ -209,7 +210,8 @@ class Supervisor:
 
     def stats(self) -> dict[str, Any]:
         """The answer to ``flux module stats`` while no service is ready."""
-        return {"service": self.state(), "starts": self._starts}
+        state = self.state()
+        return {"service": state, "starts": self._starts, "version": version()}
 
     def stop(self) -> None:
         """End the service, and wait until it has ended. Its open requests fail with

@@ -7,9 +7,9 @@ Either may be loaded first, and may go away and come back at any time:
 ``job-manager.dws.hello``
     The module sends it when it starts, and when it gets ``dws.hello``. The plugin
     answers with a portion of the jobs that it holds, and with a ``cursor`` if there are
-    more, which the module requests with ``{"cursor": N}``. After each portion the
-    plugin sends the unanswered requests for these jobs again. Until the plugin has read
-    the eventlogs of its jobs, it answers EAGAIN.
+    more, which the module requests with ``{"cursor": N}``. Both say of which version
+    they are. After each portion the plugin sends the unanswered requests for these jobs
+    again. Until the plugin has read the eventlogs of its jobs, it answers EAGAIN.
 ``dws.hello``
     The plugin sends it after it was loaded, when it has read the eventlogs.
 """
@@ -29,7 +29,9 @@ from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Flux, RpcError
+from flux_k8s.ports import Flux, Json, RpcError
+from flux_k8s.text import SHOWN, printable
+from flux_k8s.version import PROTOCOL, UNKNOWN, version
 
 TOPIC = "job-manager.dws.hello"
 
@@ -133,6 +135,7 @@ class JobLister:
         self._jobs = jobs
         self._scope = scope
         self._complete = complete
+        self._version = version()
         self._failure: Optional[str] = None
         self._controller = Controller[str](
             flux,
@@ -178,12 +181,34 @@ class JobLister:
     ) -> tuple[Sequence[Any], Optional[int]]:
         """The next portion of jobs, and the cursor of the one after it."""
         self._jobs.awaits_hello = True
-        payload = {} if cursor is None else {"cursor": cursor}
+        payload: Json = {"version": self._version, "protocol": PROTOCOL}
+        if cursor is not None:
+            payload["cursor"] = cursor
         answer = Reader(topic, await call(self._flux.rpc, topic, payload))
+        if cursor is None:
+            self._note_versions(answer)
         jobs = answer.list("jobs")
         following = answer.optional_integer("cursor", minimum=0)
         self._jobs.awaits_hello = False
         return jobs, following
+
+    def _note_versions(self, answer: Reader) -> None:
+        """Log the versions, and whether those of module and plugin differ."""
+        plugin = printable(answer.optional_text("version") or UNKNOWN, SHOWN)
+        protocol = answer.optional_integer("protocol", minimum=0) or 0
+        self._jobs.plugin_version = plugin
+        text = (
+            f"dws module {self._version}, dws-jobtap.so {plugin}, protocol {PROTOCOL}"
+        )
+        self._flux.log(syslog.LOG_INFO, text)
+        differ = UNKNOWN not in (plugin, self._version) and plugin != self._version
+        if differ or protocol != PROTOCOL:
+            text = (
+                f"dws-jobtap.so {plugin} (protocol {protocol}) is not of the version of"
+                f" the dws module, {self._version} (protocol {PROTOCOL}): load the one"
+                " that is older again"
+            )
+            self._flux.log(syslog.LOG_WARNING, text)
 
     def _is_absent(self) -> None:
         """Wait for ``dws.hello``: the plugin is not loaded."""

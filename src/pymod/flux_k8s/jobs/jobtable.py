@@ -29,6 +29,7 @@ from flux_k8s.json_reader import read_string
 from flux_k8s.ports import WORKFLOW, Clock, Json, KindOfRequest
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
+from flux_k8s.version import UNKNOWN
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 60.0
@@ -96,6 +97,7 @@ class JobTable:
         complete: all jobs that the plugin holds are known.
         awaits_hello: the plugin is about to list its jobs. A job that is added now is
             ``unknown``.
+        plugin_version: the version of the plugin, as it said last.
         has_no_plugin: the plugin was not loaded when it was asked for its jobs last.
         unclaimed: the Workflows in our naming scheme that belong to no known job.
         unseen: the last event of each Workflow whose job is left alone.
@@ -131,6 +133,7 @@ class JobTable:
         self.complete = False
         self.awaits_hello = False
         self.has_no_plugin = False
+        self.plugin_version = UNKNOWN
         self.unclaimed: dict[int, tuple[WorkflowView, Json]] = {}
         self.unseen: dict[int, tuple[str, Json]] = {}
         self.stopped = False

@@ -16,6 +16,7 @@ from flux_k8s.jobs.jobrows import NONE
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Clock, Json
+from flux_k8s.version import PROTOCOL, version
 
 BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 """The upper bounds of the histogram's buckets, in seconds. One more bucket has the
@@ -85,6 +86,7 @@ class Metrics:
         self._jobs = jobs
         self._index = index
         self._kube_metrics = kube_metrics
+        self._version = version()
         self._started = clock.now()
         self._durations = StateDurations(self._started)
         self._seen: set[int] = set()
@@ -133,6 +135,9 @@ class Metrics:
             yield
             ids = self._index.after(ids[-1], JOBS_PER_TURN)
         return {
+            "version": self._version,
+            "plugin_version": self._jobs.plugin_version,
+            "protocol": PROTOCOL,
             "started": self._started,
             "jobs": len(self._index),
             "states": dict(self._index.states),
