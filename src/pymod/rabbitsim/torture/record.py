@@ -193,7 +193,8 @@ def limit_of(state: str, config: Config) -> Optional[float]:
 def gave_up(job: Job) -> Optional[float]:
     """When a fatal exception allowed to give up the data of a job that ran: one
     from before it ran, or in its epilog. (While the tasks of a job are being
-    ended none does; a time limit never does it.)"""
+    ended none does; a time limit never does it.) The tasks of a job that job-exec
+    has lost end without a ``finish`` event: ``release`` is the first after them."""
     seen: set[str] = set()
     over = False
     for event in job.events:
@@ -202,11 +203,12 @@ def gave_up(job: Job) -> Optional[float]:
             return event.timestamp  # it was over before it began
         if event.name == "exception" and context["severity"] == 0:
             type = context["type"]
-            ending = "start" in seen and "finish" not in seen
+            ended = bool(seen & {"finish", "release"})
+            ending = "start" in seen and not ended
             asks = not ending and type != "timeout"
             if type in ("dws", ABORT) or (over and asks):
                 return event.timestamp
-            if "finish" in seen and asks:
+            if ended and asks:
                 return event.timestamp
             over = True
         seen.add(event.name)
