@@ -36,8 +36,25 @@ is_empty () {
 remove () {
     lock
     is_installed || fail "DEST=$dest: is no installation of flux-dws"
+    check_unnamed
     ./src/link.sh "$dest" --remove
     delete
+}
+
+# usage: check_unnamed: no file of Flux's configuration names a file of flux-dws. Flux does
+# not start, or refuses all jobs, where a plugin that is named is gone.
+check_unnamed () {
+    named="dws-jobtap\\.so|(frobnicator|validator)/dws\\.py|$(regex "$dest")/"
+    found=$(grep -nHE "^[^#]*($named)" \
+        "${FLUX_CONF_DIR:-/etc/flux/system/conf.d}"/*.toml 2>/dev/null) || return 0
+    fail "nothing is removed: the configuration of Flux names files of flux-dws. Take" \
+        "these lines out, and reload it, before:
+$found"
+}
+
+# usage: regex TEXT: an extended regular expression of which only TEXT is matched
+regex () {
+    printf %s "$1" | sed 's/[][\\.*^$+?(){}|]/\\&/g'
 }
 
 # usage: delete: DEST, and its lock last, or another installation makes a new one

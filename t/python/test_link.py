@@ -294,3 +294,24 @@ def test_another_package_of_the_name_is_not_replaced(flux: Flux, name: str) -> N
     assert flux.files() == {f"python_path/{name}"}
     assert flux.link("--remove").returncode == 0
     assert own.read_text() == "of the site\n"
+
+
+@pytest.mark.parametrize(
+    "line", ['plugins = [ "/etc/flux/validator/dws.py" ]', 'load = "dws-jobtap.so"']
+)
+def test_what_the_configuration_names_is_not_removed(tmp_path: Path, line: str) -> None:
+    installed = tmp_path / "dws"
+    for name in ("pyvenv.cfg", "lib/flux/modules/dws.py"):
+        (installed / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / name).touch()
+    (tmp_path / "other.toml").write_text(f"# {line}\n[ingest.validator]\n{line}\n")
+    done = subprocess.run(
+        ["src/install.sh", "--remove", str(installed)],
+        cwd=TOP,
+        env={**os.environ, "FLUX_CONF_DIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode != 0 and "nothing is removed" in done.stderr
+    assert done.stderr.splitlines()[1:] == [f"{tmp_path}/other.toml:3:{line}"]
+    assert (installed / "pyvenv.cfg").exists()
