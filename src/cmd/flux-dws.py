@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
-from typing import Sequence
+from typing import NoReturn, Sequence
 
 from flux_k8s.command import parser, run
 from flux_k8s.version import version
@@ -53,7 +53,23 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         command = commands.add_parser(name, help=purpose, allow_abbrev=False)
         if list(words[:1]) == [name]:
             import_module(f"dwscli.{module}").add_arguments(command)
+    if not words:
+        args.print_help(sys.stderr)
+        sys.exit(2)
+    if not words[0].startswith("-") and words[0] not in SUBCOMMANDS:
+        refuse(args, words[0])
     return args.parse_args(words)
+
+
+def refuse(args: argparse.ArgumentParser, word: str) -> NoReturn:
+    """End with an error that names the subcommand that is meant."""
+    from flux_k8s.dws.closest import closest
+    from flux_k8s.text import quoted
+
+    meant = closest(word, SUBCOMMANDS)
+    if meant is None:
+        args.error(f"{quoted(word)} is no subcommand: flux dws lists them")
+    args.error(f"{quoted(word)} is no subcommand: did you mean {meant}?")
 
 
 def main() -> None:

@@ -510,3 +510,20 @@ def test_a_terminal_that_has_no_size_is_taken_for_one_of_the_usual_size(
         monkeypatch.setattr(out, "isatty", lambda: True, raising=False)
         shown = screen()
     assert (shown.width, shown.height) == (UNKNOWN_WIDTH, UNKNOWN_HEIGHT)
+
+
+@pytest.mark.parametrize(
+    "word, problem",
+    [
+        ("lst", "'lst' is no subcommand: did you mean list?"),
+        ("x\x1b", "'x\\\\x1b' is no subcommand: flux dws lists them"),
+    ],
+)
+def test_a_subcommand_that_is_misspelt_is_named(word: str, problem: str) -> None:
+    done = dws(FixedInstance(), word)
+    assert done.status == 2 and done.err.endswith(f"error: {problem}\n")
+
+
+def test_without_a_subcommand_all_are_described() -> None:
+    done = dws(FixedInstance())
+    assert done.status == 2 and "list jobs with storage" in done.err
