@@ -54,6 +54,7 @@ $(BIN)/python:
 # Python compiles what is imported, a quarter of what pip would. (A pip that came with
 # Python may take twice as long as a new one.)
 $(INSTALLED): $(BIN)/python $(SOURCES)
+	@echo "flux-dws is built into $(VENV): about a minute"
 	$(BIN)/python -m pip install --quiet --no-compile '.[test]'
 	touch $@
 

@@ -140,6 +140,7 @@ install () {
     find_wheel
     check_folder
     ./src/link.sh "$dest" --check
+    test ! -t 1 || echo "flux-dws is built and installed into $dest: about a minute"
     test -n "$built" || ./t/setup.sh "$PYTHON"
     rm -rf "$new"
     "$PYTHON" -m venv "$new" --prompt "${dest##*/}"
@@ -156,6 +157,7 @@ install () {
     "$PYTHON" src/replace.py "$new" "$dest"
     ./src/link.sh "$dest"
     unfinished=
+    echo "installed into $dest; next: \"Load it\" in doc/admin.md"
 }
 
 do=install
