@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
@@ -363,6 +364,31 @@ def test_a_job_waits_for_a_server_that_takes_only_other_requests() -> None:
     settle(system)
     assert names(system, jobid) == LIFE
     assert refused[1] >= refused[0] + 60.0
+
+
+@pytest.mark.parametrize("texts", [2, 1000])
+def test_a_job_gets_few_memos_in_an_outage_whose_errors_alternate(texts: int) -> None:
+    """It may have thousands of jobs, and last for days."""
+    system = slow()
+    jobid = job_in(system, "PreRun")
+    number = itertools.count()
+
+    def fault(request: Request) -> Optional[Fault]:
+        proxy = next(number) % texts
+        text = f"proxy {proxy} is out"
+        return Fault(error=KubeError(502, f"BadGateway{proxy}", text))
+
+    kube = system.service_kube
+    assert kube is not None
+    kube.faults = fault
+    kube.drop_watches()
+    system.loop.run(timeout=6 * HOUR)
+    told = [e for e in system.instance.eventlog(jobid) if MEMO in (e.context or {})]
+    assert 1 <= len(told) <= 4
+    kube.faults = None
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert memo(system, jobid, MEMO) is None
 
 
 def test_a_job_that_waits_for_as_long_as_a_server_wants_says_so_at_once() -> None:

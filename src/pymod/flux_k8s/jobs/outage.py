@@ -15,6 +15,10 @@ PATIENCE = 10.0
 
 SILENCE = "no answer yet"
 
+MOST_REASONS = 4
+"""The reasons of an outage that are reported to jobs, at most. Errors may alternate,
+and have texts of any kind: each is a memo of each job."""
+
 LISTED_FIRST = frozenset({WORKFLOW, STORAGE, SERVERS})
 """The objects that have to be known before anything is done for a job."""
 
@@ -30,13 +34,15 @@ class Outage:
             a watch has listed all objects.
 
     Attributes:
-        reason: the reason of the outage; None if there is none.
+        reason: the reason of the outage that was reported last; None if there is none.
+            In one outage each is reported once, of the first few.
         since: when Kubernetes got out of reach (UNIX time). It is out of reach as well
             before the first objects are ``listed``. None while it is within reach.
     """
 
     def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
         self.reason: Optional[str] = None
+        self._reasons: list[str] = []
         self.since: Optional[float] = None
         self._flux = flux
         self._changed = changed
@@ -108,7 +114,14 @@ class Outage:
     def _update(self, changed: bool = False) -> None:
         """Find the present reason, and report it if it is another."""
         before, lost = self.reason, next(iter(self._lost.values()), None)
-        self.reason = reason = SILENCE if lost is None and self._silent else lost
+        reason = SILENCE if lost is None and self._silent else lost
+        if reason is None:
+            self._reasons.clear()
+        elif reason not in self._reasons and len(self._reasons) < MOST_REASONS:
+            self._reasons.append(reason)
+        else:
+            reason = before
+        self.reason = reason
         if reason != before:
             changed = True
             if before is None:
