@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -17,6 +17,7 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Options, table
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER
 from support.service import (
@@ -116,6 +117,24 @@ def test_a_job_that_is_held_while_it_is_tried_has_no_rabbits_kept() -> None:
     set_urgency(system, held, 16)
     wait(system, 120.0)
     assert desired(system, held) == "Proposal" and not exceptions(system, held)
+
+
+def test_a_job_that_is_held_while_it_is_tried_holds_up_nobody() -> None:
+    """Kubernetes takes its time with the answers about that job."""
+    system = slow()
+    held = submit(system, 1, 40, userid=GUEST)
+
+    def fault(request: Request) -> Optional[Fault]:
+        late = request.verb == "get" and str(held) in (request.name or "")
+        return Fault(delay=50.0) if late else None
+
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    other = submit(system, 1, 10, userid=OTHER)
+    wait(system, 0.4)
+    set_urgency(system, held, 0)
+    wait(system, 2.0)
+    assert desired(system, other) == "DataIn"
 
 
 def test_a_job_has_no_more_rabbits_kept_than_it_needs() -> None:

@@ -134,6 +134,7 @@ class Service:
             flux, settings, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
         self._last_resort = LastResort(flux, jobs, steps.in_use, scope)
+        self._staging = steps.staging
         release = steps.release_share
         self._orphans = Orphans(flux, kube, settings, jobs, outage, scope, release)
         self._unreported = unreported = Unreported(flux_of_job, jobs, outage, scope)
@@ -285,6 +286,7 @@ class Service:
         """Report a change of a job while a step of it is under way."""
         if self._outage.reason is not None or job.progress.outage:
             self._outage_reports.add(job.info.jobid)
+        self._staging.queue.update(job.info)
         self._machine.jobs_changed()
 
     async def _report_outage(self, jobid: int) -> None:
