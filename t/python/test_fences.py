@@ -21,10 +21,18 @@ from flux_k8s.rfc.resourcestatus import NodeStates
 from support.unmounting import BAD, FENCE
 
 
+def flux_that(run_program: Callable[..., None]) -> Any:
+    """A Flux that runs programs."""
+    return Mock(now=lambda: 0.0, run_program=run_program)
+
+
 def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> None:
     answers: list[Callable[[Any], None]] = []
     changes: list[None] = []
-    flux = Mock(run_program=lambda argv, timeout, done, read: answers.append(done))
+    flux = Mock(
+        now=lambda: 0.0,
+        run_program=lambda argv, timeout, done, read: answers.append(done),
+    )
     config = Config.parse({"fence_command": [FENCE]})
     settings = Mock(config=config)
     fences = Fences(flux, settings, lambda: changes.append(None))
@@ -46,6 +54,32 @@ def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> N
     assert fences.nodes == {BAD} and len(changes) == 1
 
 
+def test_one_run_in_a_while_is_enough_for_all_jobs_that_ask_again_and_again() -> None:
+    """Ten jobs, of as many nodes, ask each minute, one after the other."""
+    now, runs = [0.0], []
+
+    def run(argv: list[str], timeout: float, done: Any, read: Any) -> None:
+        runs.append((now[0], argv[-1]))
+        done(frozenset())
+
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    flux = Mock(now=lambda: now[0], run_program=run)
+    fences, hosts = Fences(flux, settings, lambda: None), [f"n{i}" for i in range(10)]
+    fences.nodes_changed(NodeStates((), frozenset(hosts), {}, {}))
+    for turn in range(60):
+        for number, host in enumerate(hosts):
+            now[0] = 60.0 * turn + 6.0 * number
+            drive(fences.ask([host]), lambda result: None, ())
+    later = [asked for at, asked in runs if at >= 120.0]
+    assert set(later) == {"n[0-9]"} and len(later) <= 2 * 60
+    assert all(b - a >= 25.0 for (a, _), (b, _) in zip(runs[20:], runs[21:]))
+    del runs[:]
+    fences.nodes_changed(NodeStates((), frozenset(hosts[1:]), {}, {}))
+    fences.nodes_changed(NodeStates((), frozenset(hosts), {}, {}))
+    drive(fences.ask(["n0"]), lambda result: None, ())
+    assert len(runs) == 1, "n0 has served meanwhile"
+
+
 async def note(asked: Coroutine[Any, Any, None], number: int) -> int:
     """Return the number when an answer is there."""
     await asked
@@ -54,7 +88,10 @@ async def note(asked: Coroutine[Any, Any, None], number: int) -> int:
 
 def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
     runs: list[tuple[str, Callable[[Any], None]]] = []
-    flux = Mock(run_program=lambda argv, _, done, read: runs.append((argv[-1], done)))
+    flux = Mock(
+        now=lambda: 0.0,
+        run_program=lambda argv, _, done, read: runs.append((argv[-1], done)),
+    )
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
     fences = Fences(flux, settings, lambda: None)
     fences.nodes_changed(NodeStates((), frozenset(f"n{i}" for i in range(9)), {}, {}))
@@ -76,7 +113,9 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
 
 def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None:
     runs: list[Callable[[Any], None]] = []
-    flux = Mock(run_program=lambda argv, timeout, done, read: runs.append(done))
+    flux = Mock(
+        now=lambda: 0.0, run_program=lambda argv, timeout, done, read: runs.append(done)
+    )
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
     fences = Fences(flux, settings, lambda: None)
     answered: list[int] = []
@@ -96,7 +135,7 @@ def test_those_who_wait_for_a_program_that_cannot_be_run_go_on_and_ask_again() -
         raise RuntimeError("can't start new thread")
 
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(Mock(run_program=run), settings, lambda: None)
+    fences = Fences(flux_that(run), settings, lambda: None)
     answered: list[int] = []
     for number in range(2):
         with pytest.raises(RuntimeError):
@@ -120,7 +159,7 @@ def test_of_many_nodes_the_program_gets_as_many_as_fit_into_an_argument(
 
     hosts = tuple(f"{number}{'n' * length}" for number in range(count))
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(Mock(run_program=run), settings, lambda: None)
+    fences = Fences(flux_that(run), settings, lambda: None)
     fences.nodes_changed(NodeStates((), frozenset(hosts), {}, {}))
     answered: list[int] = []
     drive(note(fences.ask(hosts), 1), answered.append, ())

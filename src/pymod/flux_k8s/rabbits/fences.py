@@ -24,6 +24,10 @@ from flux_k8s.text import NOTE, printable
 PATIENCE = 30.0
 """Seconds after which the program is killed."""
 
+VALID = 50.0
+"""Seconds for which an answer about a node counts that is off, or drained. Each job
+whose storage is kept asks again after a little more."""
+
 LONGEST = 100_000
 """Characters of a hostlist for the program: Linux takes no argument of 128 KiB."""
 
@@ -51,17 +55,24 @@ class Fences:
         self._returns = Counter[str]()
         self._waiting: list[tuple[Sequence[str], Answer]] = []
         self._running = False
+        self._wanted: dict[str, float] = {}
+        self._answered: dict[str, float] = {}
 
     async def ask(self, hosts: Sequence[str]) -> None:
         """Find out which of these nodes are fenced. None are if the program fails.
 
         One program runs at a time, whatever the number of jobs: the next one is for the
-        nodes of all that have asked meanwhile.
+        nodes of all that have asked meanwhile, or not long ago. So one run in
+        ``VALID`` seconds is enough for all nodes that jobs ask for again and again.
         """
-        if self._settings.config.fence_command and hosts:
-            await Call(partial(self._enqueue, hosts))
-        else:
+        if not (self._settings.config.fence_command and hosts):
             self._note(self.nodes.difference(hosts))
+            return
+        now = self._flux.now()
+        self._wanted.update(dict.fromkeys(hosts, now))
+        oldest = now - VALID
+        if any(self._answered.get(host, oldest) <= oldest for host in hosts):
+            await Call(partial(self._enqueue, hosts))
 
     def _enqueue(self, hosts: Sequence[str], answer: Answer) -> None:
         self._waiting.append((hosts, answer))
@@ -74,19 +85,26 @@ class Fences:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                hosts = dict.fromkeys(host for each, _ in waiting for host in each)
-                for part in _parts(hosts):
+                for part in _parts(self._due()):
                     await self._find(part)
                 for _, answer in waiting:
                     answer(None)
         finally:
             self._running = False
 
+    def _due(self) -> Sequence[str]:
+        """The nodes that jobs have asked for in their last two turns, but for those
+        about which there is an answer of a moment ago."""
+        now = self._flux.now()
+        self._wanted = {h: at for h, at in self._wanted.items() if at > now - 3 * VALID}
+        recent = now - VALID / 2
+        return [h for h in self._wanted if self._answered.get(h, recent) <= recent]
+
     async def _find(self, hosts: Sequence[str]) -> None:
         """Run the program for these nodes, unless it is configured no more."""
         program = self._settings.config.fence_command
         found: frozenset[str] = frozenset()
-        returns = Counter(self._returns)
+        returns, now = Counter(self._returns), self._flux.now()
         if program:
             try:
                 argv = [*program, hostlist.encode(hosts)]
@@ -100,6 +118,8 @@ class Fences:
             found = found.intersection(hosts).difference(back)
             if program != self._settings.config.fence_command:
                 return
+            # Of a node that may serve, the next answer may be another one at any time.
+            self._answered.update(dict.fromkeys(self._away.intersection(hosts), now))
         self._note(self.nodes.difference(hosts) | found)
 
     def config_changed(self) -> None:
@@ -107,6 +127,7 @@ class Fences:
         program = self._settings.config.fence_command
         if program != self._program:
             self._program, self._failure = program, ""
+            self._answered.clear()
             self._note(frozenset())
 
     def nodes_changed(self, states: NodeStates) -> None:
@@ -114,6 +135,7 @@ class Fences:
         away = {*states.offline, *states.drained}
         self._returns.update(self._away - away)
         self._away = frozenset(away)
+        self._answered = {h: at for h, at in self._answered.items() if h in away}
         self._note(self.nodes & self._away)
 
     def _note_failure(self, error: Exception) -> None:
