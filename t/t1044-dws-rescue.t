@@ -11,6 +11,7 @@ instance_conf rabbit.toml <<END
 kubeconfig = "$TRASH/kubeconfig"
 mapping = "$TRASH/mapping.json"
 keep_failed = "1h"
+keep_failed_limit = 100
 END
 fluxion_start 8
 

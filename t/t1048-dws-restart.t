@@ -15,6 +15,7 @@ stage_user_limit = 100
 postrun_timeout = 1
 unmount_failure = "keep"
 keep_failed = "1h"
+keep_failed_limit = 100
 fence_command = [ "$TRASH/is-fenced" ]
 END
 cat >"$TRASH/is-fenced" <<END

@@ -151,7 +151,8 @@ start.rpc("start.wait", {"rank": 1}).get()'
 
 cluster_real
 movers_start
-real_conf 'postrun_timeout = 30' 'unmount_failure = "keep"' 'keep_failed = "1h"'
+real_conf 'postrun_timeout = 30' 'unmount_failure = "keep"' 'keep_failed = "1h"' \
+    'keep_failed_limit = 100'
 instance_conf bootstrap.toml <<END
 [bootstrap]
 curve_cert = "$TRASH/cert"

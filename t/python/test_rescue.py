@@ -45,7 +45,7 @@ BROKEN = Fault("DataOut", "copy", duration=2 * HOUR, message="no space")
 
 FOREVER = Fault("DataOut", "copy", message="no space")
 STALLED = Fault("DataOut", "stall", duration=2 * HOUR)
-KEEP: Json = {"keep_failed": "1d"}
+KEEP: Json = {"keep_failed": "1d", "keep_failed_limit": 100}
 LOST = "not copied: $DW_JOB_p1/x to /lustre/x"
 ALL = "#DW jobdw type=xfs capacity=90GiB name=p1"
 UNMOUNTED = {"dw_release": "unmounted"}

@@ -36,6 +36,7 @@ from support.service import (
     started,
 )
 
+ALL_KEPT: Json = {"keep_failed": "1d", "keep_failed_limit": 100}
 LIMIT = "its storage is not kept: rabbit.keep_failed_limit is reached"
 
 
@@ -50,7 +51,7 @@ def system_of(
             latency=table({"DataOut": 1.0}),
             faults=(Fault("DataOut", "copy", duration=failing, message="no space"),),
         ),
-        config=Config.parse({"keep_failed": "1d", **(config or {})}),
+        config=Config.parse({**ALL_KEPT, **(config or {})}),
         **options,
     )
 
@@ -126,7 +127,16 @@ def test_jobs_whose_copies_fail_at_once_have_no_more_kept_than_the_limit(
     settle(system, 3 * DAY)
 
 
-def test_by_default_one_user_may_have_all_storage_kept() -> None:
+def test_by_default_one_user_may_have_a_tenth_of_all_storage_kept() -> None:
+    """Copies may be made again without end, and fail each time."""
+    system = system_of({"keep_failed_limit": Config().keep_failed_limit})
+    first, second = (fail(system, GUEST, 35) for _ in range(2))
+    assert is_kept(system, first) and not is_kept(system, second)
+    assert is_kept(system, fail(system, OTHER, 35))
+    settle(system, 3 * DAY)
+
+
+def test_one_user_may_have_all_storage_kept_where_the_limit_allows_that() -> None:
     system = system_of()
     jobs = [fail(system, GUEST, 90) for _ in range(4)]
     assert all(is_kept(system, jobid) for jobid in jobs)

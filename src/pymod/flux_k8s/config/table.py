@@ -81,7 +81,7 @@ class Config:
     """The longest time for which no data of a copy_in or copy_out may move."""
     keep_failed: Optional[float] = None
     """How long the storage of a job is kept whose data could not be copied out."""
-    keep_failed_limit: float = 100.0
+    keep_failed_limit: float = 10.0
     """Per cent of all Rabbits that the jobs of one user may have kept so."""
     prolog_timeout: Optional[float] = 1800.0
     drain_compute_nodes: bool = True

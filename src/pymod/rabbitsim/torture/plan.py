@@ -129,7 +129,10 @@ def make_plan(
         keeps = copies.random() < 0.5
         if keeps:
             keep = copies.choice([60.0, 600.0, 3000.0])
-            site = replace(site, config=replace(site.config, keep_failed=keep))
+            site = replace(
+                site,
+                config=replace(site.config, keep_failed=keep, keep_failed_limit=100.0),
+            )
         if copies.random() < (0.9 if keeps else 0.1):
             troubles += make_failing_copies(copies, jobs)
     return Plan(seed, length, site, tuple(planned), tuple(troubles))
