@@ -234,8 +234,10 @@ def test_demo_shows_the_whole_story(
     assert sim("demo") == 0
     out, _ = capfd.readouterr()
     assert in_order(
-        ["the job's variables", "what copy_out brought back"], out.splitlines()
+        ["its storage", "the job's variables", "what copy_out brought back"],
+        out.splitlines(),
     )
+    assert "  A Rabbit is a box of flash storage" in out and "the stand-in's" in out
     assert "  DW_JOB_demo=/" in out
     assert "  /lustre/total.txt: carrots: 42\n" in out
     assert ": gone\n" in out

@@ -43,6 +43,12 @@ echo "hello from job $FLUX_ENCLOSING_ID, storage at $DW_JOB_demo"
 """
 """For a cluster, whose storage is not on this machine."""
 
+EXPLANATION = (
+    "A Rabbit is a box of flash storage that a few compute nodes beside it reach by",
+    "PCIe. Here one is stood in for: the seconds of its work are the stand-in's, and",
+    "real storage takes longer.",
+)
+
 INPUT = "monday 12\ntuesday 7\nwednesday 23\n"
 
 
@@ -63,6 +69,10 @@ def demo_command(args: argparse.Namespace) -> int:
         report.heading("the job")
         for line in batch.path.read_text(encoding="utf-8").splitlines():
             report.line(f"  {line}")
+        if kube is not WhichKube.CLUSTER:
+            report.heading("its storage")
+            for line in EXPLANATION:
+                report.line(f"  {line}")
         outcome = run_batch(batch, report)
         write(outcome)
         well = [_show_variables(outcome, report)]
