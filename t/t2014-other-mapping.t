@@ -87,4 +87,29 @@ test_expect_success 'a mapping of other sizes is named' '
     flux dmesg | grep "by $TRASH/mapping.json they have 256 GiB: jobs get" &&
     flux dmesg | grep "has 2048 GiB on rabbit-\[01-02\], whose drives have 1024 GiB"
 '
+test_expect_success 'scheduler=none is refused where there is Fluxion' '
+    flux module remove dws &&
+    test_must_fail flux module load dws scheduler=none 2>err &&
+    flux dmesg | grep "dws.*scheduler=none: is not for Fluxion" >line &&
+    cat err line &&
+    test $(wc -l <line) -eq 1 &&
+    grep "flux dws2jgf" line
+'
+test_expect_success 'jobs wait where Fluxion comes after the module' '
+    cp "$TRASH/whole.json" "$TRASH/mapping.json" &&
+    flux module remove sched-fluxion-qmanager &&
+    flux module remove -f sched-fluxion-feasibility &&
+    flux module remove sched-fluxion-resource &&
+    module_load &&
+    flux module load sched-fluxion-resource &&
+    flux module load sched-fluxion-qmanager &&
+    eventually eval "flux dmesg | grep \"scheduler=none: Fluxion is loaded\"" &&
+    id=$(job_submit -N1 hostname) &&
+    wait_event $id memo &&
+    ! flux job wait-event -q -t 3 $id priority &&
+    flux dws show $id | grep "scheduler=none" &&
+    flux module load sched-fluxion-feasibility &&
+    flux module reload dws &&
+    job_succeeds $id
+'
 test_done

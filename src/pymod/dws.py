@@ -49,6 +49,12 @@ from flux_k8s.text import printable
 
 STATS = "stats-get"
 
+FLUXION_MODULE = "sched-fluxion-resource"
+FLUXION = (
+    "is not for Fluxion, which would deny most jobs with #DW directives: expected no"
+    " such argument, and a graph from flux dws2jgf"
+)
+
 
 class DwsModule(BrokerModule):
     """The broker module ``dws``: a supervisor with the topics of the service.
@@ -66,6 +72,8 @@ class DwsModule(BrokerModule):
         if rank != "0":
             raise DWSError(f"is for rank 0, where the job manager is, not for {rank}")
         self._arguments = Arguments.parse(args)
+        if not self._arguments.scheduler and has_fluxion(handle):
+            raise ConfigError("scheduler=none", FLUXION)
         tables = self._check(handle.conf_get(update=True))
         self._supervisor = Supervisor(handle, self.name, args, self._arguments.watchdog)
         self._supervisor.start(tables)
@@ -138,6 +146,15 @@ class DwsModule(BrokerModule):
             return
         self._supervisor.configure(tables)
         self.handle.respond(msg)
+
+
+def has_fluxion(handle: Any) -> bool:
+    """Whether Fluxion is loaded, as far as the broker says."""
+    try:
+        modules = handle.rpc("module.list").get()["mods"]
+    except (OSError, KeyError):
+        return False  # the service finds out later
+    return any(module.get("name") == FLUXION_MODULE for module in modules)
 
 
 def payload_of(msg: Any) -> Any:

@@ -26,6 +26,7 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
+from flux_k8s.rabbits.fluxion import MODULE
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
@@ -52,7 +53,17 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memos, names, settle
+from support.service import (
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    lines,
+    memos,
+    names,
+    settle,
+)
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""
@@ -177,6 +188,29 @@ def test_nodes_whose_rabbit_is_in_use_are_marked_for_as_long_as_it_is() -> None:
     settle(system)
     wait(system)
     assert marked(system, "alloc_rabbit") == ""
+
+
+def test_jobs_wait_where_fluxion_is_to_schedule_no_storage() -> None:
+    system = system_of(scheduler=False, scheduler_module=MODULE)
+    jobid = submit(system)
+    wait(system)
+    assert names(system, jobid)[-1] == "dependency-add"
+    reason = memos(system, jobid)["rabbit_waits_for"]
+    assert "scheduler=none: Fluxion is loaded" in reason
+    wait(system)
+    begin = "dws: scheduler=none: Fluxion"
+    told = [(level, line) for _, level, line in system.log if line.startswith(begin)]
+    assert [level for level, _ in told] == [syslog.LOG_ERR]
+    assert "flux dws2jgf" in told[0][1]
+    system.instance.cancel(jobid)
+    settle(system)
+
+
+def test_the_error_is_logged_when_fluxion_comes_after_the_module() -> None:
+    system = system_of(scheduler=False, scheduler_module=MODULE)
+    system.instance.reload_fluxion()
+    wait(system)
+    assert len(lines(system, "scheduler=none: Fluxion is loaded")) == 2
 
 
 def test_a_plan_names_the_nodes_where_the_scheduler_takes_no_properties() -> None:

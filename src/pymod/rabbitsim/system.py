@@ -26,6 +26,7 @@ from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json, Kind, KubeError
+from flux_k8s.rabbits.fluxion import MODULE, RABBIT_MODULE
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws import (
     Controllers,
@@ -123,11 +124,14 @@ class VirtualSystem:
         queues: Queues = None,
         chunks: Optional[int] = None,
         rabbit_nodes: bool = False,
+        scheduler_module: str = "",
     ) -> None:
         """
         Args:
             rabbit_nodes: the Rabbits are nodes of Flux as well.
             scheduler: false for the module argument ``scheduler=none``.
+            scheduler_module: the scheduler that takes properties: Fluxion by default,
+                and sched-rabbit with ``scheduler=none``.
             dynamic_properties: the scheduler takes properties while it runs.
             queues: as in the service's settings.
             chunks: the number of ``ssd`` of each Rabbit; by default, each has a GiB.
@@ -161,6 +165,8 @@ class VirtualSystem:
             log=self._add_log,
             dynamic_properties=dynamic_properties,
             chunks=chunks,
+            scheduler_module=scheduler_module
+            or (MODULE if scheduler else RABBIT_MODULE),
         )
         self._scheduler = scheduler
         self.queues = queues

@@ -34,12 +34,13 @@ from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.room import Room
+from flux_k8s.errors import StorageUnavailable
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.disagreements import Disagreements
 from flux_k8s.rabbits.fences import Fences
-from flux_k8s.rabbits.fluxion import Fluxion
+from flux_k8s.rabbits.fluxion import MISUSED, Fluxion
 from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.health import (
@@ -229,7 +230,12 @@ class Availability:
         Args:
             with_rabbits: the job asks for nodes of Rabbits. No other job gets these:
                 they mount no storage.
+
+        Raises:
+            StorageUnavailable: the module was loaded for another scheduler.
         """
+        if self._fluxion.is_misused:
+            raise StorageUnavailable(MISUSED)
         hosts = frozenset() if with_rabbits else self._rabbit_nodes
         names = [BAD_RABBIT]
         if not self._settings.scheduler:

@@ -70,6 +70,12 @@ NAMES = {MODULE: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
 ALLOCATED = "status=down and sched-now=allocated"
 """The vertices that are down, and that jobs have."""
 
+MISUSED = (
+    "scheduler=none: Fluxion is loaded, and would deny most jobs with #DW directives:"
+    " they wait until the module is loaded without it, and Fluxion with a graph from"
+    " flux dws2jgf"
+)
+
 KEY = "fluxion"
 """The one key of the controller."""
 
@@ -181,6 +187,13 @@ class Fluxion:
             return {}
         paths = self._state.paths
         return None if paths is None else paths.rabbits
+
+    @property
+    def is_misused(self) -> bool:
+        """Whether Fluxion is the scheduler, and is to schedule no storage
+        (``scheduler=none``): it would deny jobs that have to wait for a Rabbit."""
+        is_fluxion = self.present and self._module == MODULE
+        return is_fluxion and not self._schedules and self._state.paths is not None
 
     def graph_name(self, file: str) -> str:
         """What messages call the graph.
@@ -308,6 +321,8 @@ class Fluxion:
         if state.paths is None:
             state.see_paths(await self._find_rabbits())
             self._graph_read()
+            if self.is_misused:
+                self._flux.log(syslog.LOG_ERR, MISUSED)
             return 0.0
         now = self._flux.now()
         due = self._check_due

@@ -71,6 +71,7 @@ class Instance:
         groups: Callable[[int], Optional[int]] = lambda userid: userid,
         dynamic_properties: bool = True,
         chunks: Optional[int] = None,
+        scheduler_module: str = MODULE,
     ) -> None:
         """
         Args:
@@ -81,8 +82,10 @@ class Instance:
             dynamic_properties: the scheduler lets properties of nodes be set, as
                 Fluxion does; sched-simple does not.
             chunks: as in :class:`Pool`.
+            scheduler_module: the name of the module that lets properties be set.
         """
         self._clock = clock
+        self._scheduler_module = scheduler_module
         self._log = log
         self._groups = groups
         self.broker = Broker(clock, owner, latency)
@@ -114,6 +117,7 @@ class Instance:
             self.scheduler,
             self.execution,
             self.fluxion if dynamic_properties else None,
+            scheduler_module,
             self.published,
         )
 
@@ -275,7 +279,7 @@ class Instance:
     def reload_fluxion(self) -> None:
         """``flux module reload sched-fluxion-resource``."""
         self.fluxion.reload()
-        for loaded in self._module_watchers.get(MODULE, ()):
+        for loaded in self._module_watchers.get(self._scheduler_module, ()):
             loaded()
 
     def reload_exec(self) -> None:

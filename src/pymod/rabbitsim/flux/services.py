@@ -17,7 +17,7 @@ from rabbitsim.flux.broker import Broker, Respond
 from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.execution import Execution
 from rabbitsim.flux.fluid import encode
-from rabbitsim.flux.fluxion import MODULE, Fluxion
+from rabbitsim.flux.fluxion import Fluxion
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.flux.pool import Node
 from rabbitsim.flux.scheduler import Scheduler
@@ -33,11 +33,13 @@ def register(
     scheduler: Scheduler,
     execution: Execution,
     fluxion: Optional[Fluxion],
+    scheduler_module: str,
     published: list[tuple[str, Json]],
 ) -> None:
     """Offer the services on ``broker``.
 
     Args:
+        scheduler_module: the name under which ``fluxion`` is offered.
         published: gets the topic and the payload of each event that is published.
     """
     jobs, nodes = _Jobs(manager), _Resource(scheduler)
@@ -63,7 +65,7 @@ def register(
         "resource": {"status": nodes.status, "sched-status": nodes.sched_status},
     }
     if fluxion is not None:
-        services[MODULE] = fluxion.methods
+        services[scheduler_module] = fluxion.methods
     for name, methods in services.items():
         broker.register(name, _handler(methods))
 
