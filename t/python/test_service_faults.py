@@ -13,6 +13,8 @@ import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError
+from flux_k8s.jobs import lastresort
+from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
@@ -166,6 +168,22 @@ def test_the_release_of_a_job_that_is_given_up_is_repeated_until_it_is_answered(
     system, job = broken_in_epilog(monkeypatch, epilog_remove=5)
     assert names(system, job)[-1] == "clean"
     assert len([e for e in exceptions(system, job) if "left behind" in e["note"]]) == 1
+
+
+@pytest.mark.parametrize("name", ["drain_mounted", "data_loss"])
+def test_the_epilog_of_a_job_that_is_given_up_is_released_whatever_else_breaks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fragile(*args: Any) -> Any:
+        raise RuntimeError(f"{name} broke as well")
+
+    owner = InUse if name == "drain_mounted" else lastresort
+    monkeypatch.setattr(owner, name, fragile)
+    system, job = broken_in_epilog(monkeypatch)
+    assert names(system, job)[-1] == "clean"
+    assert any(f"{name} broke as well" in line for line in crits(system))
+    drained = [n for n in system.instance.scheduler.pool.nodes if n.drained]
+    assert bool(drained) == (name != "drain_mounted")
 
 
 def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(

@@ -154,14 +154,12 @@ class Faults:
         count: the number of exceptions since the job's goal is RELEASED.
         given_up: whether the service has stopped working for the job.
         note: the last exception, in a note for the job's user.
-        let_go: the job is being let go, by :mod:`flux_k8s.jobs.lastresort`.
         reported: an exception of the job says that storage may be left.
     """
 
     count: int = 0
     given_up: bool = False
     note: str = ""
-    let_go: bool = False
     reported: bool = False
 
     def handle(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
