@@ -78,7 +78,7 @@ test_expect_success 'a misspelt key is refused, with the one that is meant' '
 '
 test_expect_success 'a negative time is refused' '
     rabbit_table "setup_timeout = -5" &&
-    refuses "rabbit.setup_timeout: is -5, expected a number of seconds, 0 or more"
+    refuses "rabbit.setup_timeout: is -5, expected a duration like \"30m\", or a number of seconds, 0 or more"
 '
 test_expect_success 'a value of the wrong type is refused' '
     rabbit_table "soft_drain = \"maybe\"" &&

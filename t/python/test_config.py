@@ -50,7 +50,9 @@ def test_all_keys_of_the_design_are_read() -> None:
             "dws_api_version": "v1alpha7",
             "nnf_api_version": "v1alpha11",
             "module_nopanic": False,
-            "daemons": {"copy-offload": {"environment": {"A": "1"}, "unit": "co"}},
+            "daemons": {
+                "copy-offload": {"environment": {"A": "1"}, "unit": "co.service"}
+            },
         }
     )
     assert config.prolog_timeout == 1800
@@ -64,7 +66,7 @@ def test_all_keys_of_the_design_are_read() -> None:
     assert Config.parse({"stall_timeout": 0}).stall_timeout is None
     assert config.maximums == {"xfs": 100, "lustre": 1024}
     assert config.presets["both"] == (PRESET, "#DW persistentdw name=x")
-    assert config.daemons["copy-offload"].unit == "co"
+    assert config.daemons["copy-offload"].unit == "co.service"
 
 
 @pytest.mark.parametrize(
@@ -72,12 +74,15 @@ def test_all_keys_of_the_design_are_read() -> None:
     [
         ({"tc_timout": 1}, "rabbit.tc_timout: unknown key, did you mean 'tc_timeout'?"),
         ({"zzz": 1}, "rabbit.zzz: unknown key, known: "),
-        ({"tc_timeout": "10"}, 'rabbit.tc_timeout: is "10", expected a number'),
-        ({"tc_timeout": -1}, "rabbit.tc_timeout: is -1, expected a number of seconds"),
-        ({"setup_timeout": True}, "rabbit.setup_timeout: is true, expected a number"),
+        ({"tc_timeout": "10x"}, 'rabbit.tc_timeout: "10x" is not a duration, expected'),
+        (
+            {"tc_timeout": -1},
+            'is -1, expected a duration like "30m", or a number of sec',
+        ),
+        ({"setup_timeout": True}, "rabbit.setup_timeout: is true, expected a duration"),
         ({"setup_timeout": float("nan")}, "rabbit.setup_timeout: is NaN"),
-        ({"stall_timeout": -1}, "rabbit.stall_timeout: is -1, expected a number of"),
-        ({"stall_timeout": "1h"}, 'rabbit.stall_timeout: is "1h", expected a number'),
+        ({"stall_timeout": -1}, "a number of seconds, 0 or more"),
+        ({"stall_timeout": ""}, 'rabbit.stall_timeout: "" is not a duration'),
         (
             {"unmount_failure": "kept"},
             'rabbit.unmount_failure: is "kept", expected "teardown" or "keep"',
@@ -124,6 +129,8 @@ def test_all_keys_of_the_design_are_read() -> None:
             {"daemons": {"x": {"unit": "a.service b.service"}}},
             'rabbit.daemons.x.unit: is "a.service b.service", expected the name of one',
         ),
+        ({"daemons": {"x": {"unit": "nnf"}}}, 'unit: is "nnf", expected the name'),
+        ({"daemons": {"x": {"unit": "nnf.servce"}}}, 'unit: is "nnf.servce", expected'),
         ({"daemons": {"x": {"unit": "../a"}}}, 'rabbit.daemons.x.unit: is "../a"'),
         (
             {"daemons": {"x": {"environment": {"A=B": "1"}}}},
@@ -163,14 +170,35 @@ def test_durations_are_those_of_rfc_23(text: str, seconds: float) -> None:
     assert parse_fsd("key", text) == seconds
 
 
+TIMES = (
+    "tc_timeout",
+    "setup_timeout",
+    "prerun_timeout",
+    "postrun_timeout",
+    "teardown_after",
+    "stall_timeout",
+    "keep_failed",
+    "prolog_timeout",
+    "stage_timeout",
+)
+
+
+@pytest.mark.parametrize("key", TIMES)
+def test_each_time_is_a_duration_or_a_number_of_seconds(key: str) -> None:
+    for value in ("1.5m", "90", 90, 90.0):
+        assert getattr(Config.parse({key: value}), key) == 90
+    for value in ("0s", 0):
+        assert not getattr(Config.parse({key: value}), key)
+
+
 @pytest.mark.parametrize("text", ["infinity", "inf", "Infinity"])
 def test_an_infinite_duration_is_no_limit_and_keeps_data_for_good(text: str) -> None:
     """RFC 23: the string ``infinity`` is a duration."""
-    config = Config.parse(dict.fromkeys(("prolog_timeout", "stage_timeout"), text))
-    assert config.prolog_timeout is None and config.stage_timeout is None
+    config = Config.parse(dict.fromkeys(TIMES, text))
+    assert all(getattr(config, key) is None for key in TIMES[1:6] + TIMES[7:])
     century = 100 * 365.25 * 86400
-    kept = Config.parse({"keep_failed": text}).keep_failed
-    assert kept is not None and kept > century
+    assert config.keep_failed is not None and config.keep_failed > century
+    assert config.tc_timeout > century
 
 
 def test_keys_that_the_module_reads_once_are_in_force_when_it_is_loaded_again() -> None:

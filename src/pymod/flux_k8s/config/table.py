@@ -37,7 +37,10 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 _VERSION = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
-_UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
+_UNIT = re.compile(
+    r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*"
+    r"\.(service|socket|target|mount|automount|path|timer|slice|swap)"
+)
 
 READ_ONCE = ("mapping", "kubeconfig", "instance", "dws_api_version", "nnf_api_version")
 """Keys that are read when the module is loaded. A reload of the configuration does not
@@ -168,7 +171,11 @@ def parse_fsd(key: str, value: Any) -> float:
                 key, f'{show(value)} is not a duration, expected one like "30m"'
             )
         value = float(match.group(1)) * _FSD_SECONDS[match.group(2)]
-    return _seconds(key, value, 'a duration like "30m", or a number of seconds')
+    expected = 'a duration like "30m", or a number of seconds, 0 or more'
+    seconds = _number(key, value, expected)
+    if seconds > _LONGEST:
+        raise ConfigError(key, f"is {seconds:g} s, expected at most {_LONGEST:g} s")
+    return seconds
 
 
 def _unknown(where: str, key: str, known: Iterable[str]) -> ConfigError:
@@ -220,8 +227,8 @@ def _version(key: str, value: Any) -> str:
 
 
 def _unit(key: str, value: Any) -> str:
-    """The name of a systemd unit, without blanks and slashes: the prolog script ends a
-    name at a blank, and has a folder with the name of each unit."""
+    """The whole name of a systemd unit, without blanks and slashes: the prolog script
+    ends a name at a blank, and has a folder with the name of each unit."""
     if not _UNIT.fullmatch(_string(key, value)):
         expected = "expected the name of one systemd unit, like daemon.service"
         raise ConfigError(key, f"is {show(value)}, {expected}")
@@ -247,33 +254,24 @@ def _number(key: str, value: Any, what: str) -> float:
     return float(value)
 
 
-def _seconds(
-    key: str, value: Any, what: str = "a number of seconds, 0 or more"
-) -> float:
-    seconds = _number(key, value, what)
-    if seconds > _LONGEST:
-        raise ConfigError(key, f"is {seconds:g} s, expected at most {_LONGEST:g} s")
-    return seconds
-
-
-def _limit(key: str, value: Any) -> Optional[float]:
-    """A time limit; 0 is off."""
-    return _seconds(key, value) or None
-
-
 def _is_infinite(value: Any) -> bool:
     """Whether a value is the duration that has no end (RFC 23)."""
     return isinstance(value, str) and value.lower() in ("infinity", "inf")
 
 
-def _duration(key: str, value: Any) -> Optional[float]:
+def _limit(key: str, value: Any) -> Optional[float]:
     """A time limit as a duration; 0 is off, and so is infinity."""
     return None if _is_infinite(value) else parse_fsd(key, value) or None
 
 
+def _tolerated(key: str, value: Any) -> float:
+    """For how long something is tolerated, as a duration; 0 is not at all."""
+    return _LONGEST if _is_infinite(value) else parse_fsd(key, value)
+
+
 def _kept(key: str, value: Any) -> Optional[float]:
     """How long something is kept, as a duration; 0 is off."""
-    return _LONGEST if _is_infinite(value) else parse_fsd(key, value) or None
+    return _tolerated(key, value) or None
 
 
 def _per_cent(key: str, value: Any) -> float:
@@ -358,7 +356,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "mapping": _string,
         "kubeconfig": _string,
         "instance": _label,
-        "tc_timeout": _seconds,
+        "tc_timeout": _tolerated,
         "setup_timeout": _limit,
         "prerun_timeout": _limit,
         "postrun_timeout": _limit,
@@ -366,7 +364,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "stall_timeout": _limit,
         "keep_failed": _kept,
         "keep_failed_limit": _per_cent,
-        "prolog_timeout": _duration,
+        "prolog_timeout": _limit,
         "drain_compute_nodes": _boolean,
         "soft_drain": _boolean,
         "save_datamovements": _count,
@@ -377,7 +375,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "stage": partial(_choice, choices=STAGES),
         "stage_limit": _per_cent,
         "stage_user_limit": _per_cent,
-        "stage_timeout": _duration,
+        "stage_timeout": _limit,
         "user_workflows": _count,
         "directives_limit": _directives_limit,
         "user_directives_limit": _count,
