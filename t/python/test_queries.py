@@ -552,6 +552,22 @@ def test_an_answer_of_many_rows_is_made_in_several_turns(
     assert turns > 10
 
 
+def test_an_answer_of_many_rows_names_the_rabbits_out_of_service_from_one_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = []
+    look = JobFacts.out_of_service
+
+    def counted(self: JobFacts) -> str:
+        looks.append(1)
+        return look(self)
+
+    monkeypatch.setattr(JobFacts, "out_of_service", counted)
+    system, jobids = crowd(30)
+    assert len(rows(system, {})) == len(jobids)
+    assert len(looks) == 1
+
+
 def test_jobs_that_end_while_an_answer_is_made_do_no_harm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

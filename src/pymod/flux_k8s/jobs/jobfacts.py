@@ -11,7 +11,7 @@ from flux_k8s.control.turns import Parts
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.workflowstate import State
-from flux_k8s.jobs.jobrows import Known, Mounts, awaits_nodes, state_of
+from flux_k8s.jobs.jobrows import Known, Mounts, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.progressmemos import data_text, mount_text
@@ -70,15 +70,19 @@ class JobFacts:
         self._movements.stop()
         self._mounts.stop()
 
-    def for_row(self, job: Job) -> Parts[Known]:
-        """The state for the row of a job."""
+    def for_row(self, job: Job, out: str) -> Parts[Known]:
+        """The state for the row of a job.
+
+        Args:
+            out: :meth:`out_of_service`, which costs too much for each row.
+        """
         nodes, nnodes = yield from self._node_text(job)
         return Known(
             nodes=nodes,
             nnodes=nnodes,
             usage=self._machine.free_storage.usage_of(job.info.jobid),
             waits=job.progress.memo or "",
-            out=self._out_of_service() if awaits_nodes(job.info) else "",
+            out=out,
             progress=self.progress(job),
         )
 
@@ -94,7 +98,7 @@ class JobFacts:
             nnodes=nnodes,
             usage=self._machine.free_storage.usage_of(job.info.jobid),
             waits=job.progress.memo or "",
-            out=self._out_of_service() if awaits_nodes(job.info) else "",
+            out=self.out_of_service(),
             progress=self.progress(job),
             movements=tuple(movements.values()),
             mounts=self.mounts(job),
@@ -133,7 +137,7 @@ class JobFacts:
             nodes[node] = mounted and is_mounted, done and reached
         return nodes
 
-    def _out_of_service(self) -> str:
+    def out_of_service(self) -> str:
         """The Rabbits that take no jobs, those with the same reason together."""
         groups: dict[str, list[str]] = {}
         for rabbit, reason in self._machine.rabbits.broken.items():

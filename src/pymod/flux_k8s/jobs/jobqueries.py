@@ -121,6 +121,7 @@ class JobQueries:
     def _list(self, found: JobFilter, userid: Optional[int]) -> Parts[Json]:
         rows: list[Json] = []
         work, last = 0, found.after
+        out = self._facts.out_of_service()
         while len(rows) < found.limit:
             # The index may change between two turns.
             ids = self._index.after(last, 1, userid)
@@ -131,7 +132,7 @@ class JobQueries:
             work += LOOK
             if job is not None and found.matches(job, self._machine):
                 work += READ * self._read_details(last)
-                known = yield from self._facts.for_row(job)
+                known = yield from self._facts.for_row(job, out)
                 rows.append(jobrows.row(job.info, known))
                 work += ROW + known.nnodes + RABBIT * known.nrabbits
             if work >= TURN:

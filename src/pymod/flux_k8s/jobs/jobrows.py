@@ -71,8 +71,7 @@ class Known:
         nnodes: their number.
         usage: the job's Servers, by name.
         waits: why the job waits, or "".
-        out: the Rabbits that take no jobs, each with the reason, if the job waits for
-            nodes; or "".
+        out: the Rabbits that take no jobs, each with the reason; or "".
         progress: how far the data movement of its state is.
         movements: all of its data movements.
         mounts: how far mounting or unmounting is.
@@ -133,14 +132,10 @@ def waits_of(info: WorkflowInfo, known: Known) -> str:
     return kept_until(hostlist.encode(info.writers)) if info.writers else known.waits
 
 
-def awaits_nodes(info: WorkflowInfo) -> bool:
-    """Whether a job needs only nodes: its storage is planned, or was made ahead."""
-    return info.goal is Goal.PLANNED and info.planned
-
-
 def _nodes_and_rabbits(info: WorkflowInfo, known: Known) -> str:
-    """That a job waits for nodes, and the Rabbits below which there are none now."""
-    if not awaits_nodes(info):
+    """That a job whose storage is planned, or was made ahead, waits for nodes, and the
+    Rabbits below which there are none now; "" for another job."""
+    if info.goal is not Goal.PLANNED or not info.planned:
         return ""
     return f"nodes; out of service: {known.out}" if known.out else "nodes"
 
