@@ -15,6 +15,7 @@ from dwscli.width import columns
 from support.dwscli import (
     FIRST,
     GIB,
+    NEVER,
     NOT_LOADED,
     NOW,
     OLD,
@@ -196,6 +197,13 @@ def test_an_outage_of_kubernetes_is_a_change_of_a_job_that_is_followed() -> None
     assert lines[1].endswith(f" Setup: {reason}")
     waits = {**LIFE[0], **OLD, "waits": "Kubernetes: connection refused"}
     assert dws(instance(waits, GONE), "wait", F58).out.splitlines()[0] == lines[1]
+
+
+def test_a_kubernetes_that_was_never_reached_has_no_age() -> None:
+    found = instance({**LIFE[0], **NEVER}, GONE)
+    line = dws(found, "wait", F58).out.splitlines()[0]
+    reason = "Kubernetes was never reached since the dws service was started"
+    assert line.endswith(f" Setup: {reason}: connection refused")
 
 
 def test_a_workflow_that_is_gone_after_its_teardown_is_no_state() -> None:

@@ -17,6 +17,7 @@ from flux_k8s.ports import Json
 from support.dwscli import (
     ANY_RABBITS,
     FRESH,
+    NEVER,
     OLD,
     FixedInstance,
     dws,
@@ -108,6 +109,17 @@ def test_rabbits_are_listed_with_the_age_of_their_state() -> None:
     found = FixedInstance({"dws.rabbit-list": {**OLD, "rabbits": [rabbit()]}})
     done = dws(found, "rabbits")
     assert "Kubernetes was last heard of 3.5m ago" in done.err and done.out
+
+
+def test_rabbits_that_kubernetes_never_showed_have_no_free_storage() -> None:
+    unseen = rabbit(state="unknown", reason="unknown", free=None, withheld=None)
+    done = dws(
+        FixedInstance({"dws.rabbit-list": {**NEVER, "rabbits": [unseen]}}), "rabbits"
+    )
+    warning = "Kubernetes was never reached since the dws service was started, what"
+    assert f"WARNING: {warning} follows is without it: connection refused" in done.err
+    line = done.out.splitlines()[1].split()
+    assert line[:4] == ["tuo201", "unknown", "30TiB", "-"], done.out
 
 
 def test_colors_tell_who_serves() -> None:

@@ -311,6 +311,26 @@ def test_each_answer_says_how_old_it_is() -> None:
     assert 90.0 < found["age"] < 110.0
 
 
+def test_an_answer_of_a_service_that_never_reached_kubernetes_has_no_age() -> None:
+    system = started()
+    seen(system)
+    system.unload_module()
+    system.load_module()
+    assert system.service_kube is not None
+    error = KubeError(0, "ConnectError", "connection refused")
+    system.service_kube.faults = lambda request: _fault(error)
+    system.loop.run(timeout=3.5)
+    found = query(system, "job-list")
+    assert found["kubernetes"] == "connection refused" and found["age"] is None
+    system.service_kube.faults = None
+    system.loop.run(timeout=100.0)
+    assert query(system, "job-list")["age"] == 0
+    system.service_kube.faults = lambda request: _fault(error)
+    system.service_kube.drop_watches(error)
+    system.loop.run(timeout=50.0)
+    assert query(system, "job-list")["age"] >= 50.0
+
+
 def _fault(error: KubeError) -> Any:
     return Fault(error=error)
 

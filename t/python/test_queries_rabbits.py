@@ -83,8 +83,8 @@ RABBIT = {
     "state": (str,),
     "reason": (str,),
     "capacity": (int,),
-    "free": (int,),
-    "withheld": (int,),
+    "free": (int, type(None)),
+    "withheld": (int, type(None)),
     "ssd_size": (int,),
     "ssds": (int,),
     "ssds_withheld": (int,),
@@ -187,6 +187,8 @@ def test_nothing_is_known_of_a_rabbit_that_kubernetes_has_not_shown() -> None:
     system.service_kube.faults = lambda request: Fault(30.0, lost)
     found = rabbits(system)
     assert {row["state"] for row in found.values()} == {"unknown"}
+    assert {(row["free"], row["withheld"]) for row in found.values()} == {(None, None)}
+    assert all(row["capacity"] > 0 for row in found.values())
     text = refusal(system, "rabbit-enable", {"rabbits": ["rabbit-01"]})[1]
     assert text == "Kubernetes: no answer in time; not known to be done for rabbit-01"
 

@@ -157,8 +157,17 @@ def old_line(answer: Fields) -> str:
         return ""
     if lacks_jobs(answer):
         return f"what follows may lack jobs: {reason}"
-    age = duration(number(answer, "age") or 0)
-    return f"last heard of {age} ago, what follows may be old: {reason}"
+    was = heard_of(answer)
+    follows = "is without it" if number(answer, "age") is None else "may be old"
+    return f"{was}, what follows {follows}: {reason}"
+
+
+def heard_of(answer: Fields) -> str:
+    """How long ago Kubernetes was heard of."""
+    age = number(answer, "age")
+    if age is None:
+        return "never reached since the dws service was started"
+    return f"last heard of {duration(age)} ago"
 
 
 def old_sentence(answer: Fields) -> str:

@@ -16,6 +16,7 @@ from typing import Callable, Optional
 from dwscli.bars import gauge
 from dwscli.page import (
     data_line,
+    heard_of,
     lacks_jobs,
     mounts_line,
     movement_rate,
@@ -56,8 +57,7 @@ def summary(answer: Json) -> str:
     failed = text(answer, "failed")
     parts += [f"failed: {failed}"] if failed else []
     if is_old:
-        age = duration(number(answer, "age") or 0)
-        away = f"Kubernetes was last heard of {age} ago"
+        away = f"Kubernetes was {heard_of(answer)}"
         since = "Flux" if lacks_jobs(answer) else away
         parts.append(f"{since}: {reason}")
     line = f"{words}: {'; '.join(parts)}" if parts else words

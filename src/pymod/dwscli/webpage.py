@@ -211,9 +211,9 @@ def _facts(report: Report) -> Markup:
 
 
 def _used(rabbit: Json) -> float:
-    """The bytes that no job can have."""
-    capacity, free = number(rabbit, "capacity") or 0, number(rabbit, "free") or 0
-    return max(0.0, capacity - free)
+    """The bytes that no job can have; 0 where that is not known."""
+    capacity, free = number(rabbit, "capacity") or 0, number(rabbit, "free")
+    return 0.0 if free is None else max(0.0, capacity - free)
 
 
 def _moved(job: Json) -> float:
@@ -237,10 +237,11 @@ def _rabbit(rabbit: Json) -> Markup:
     capacity, used = number(rabbit, "capacity") or 0, _used(rabbit)
     withheld = min(used, number(rabbit, "withheld") or 0)
     health, sign = HEALTH[rabbit_color(rabbit)]
-    share = f"{100 * used / capacity:.0f}%" if capacity else "?"
+    is_known = number(rabbit, "free") is not None
+    share = f"{100 * used / capacity:.0f}%" if capacity and is_known else "?"
     why = ": ".join(filter(None, [state, reason(rabbit)]))
     hint = (
-        f"{name}: {why}; {size(used)} of {size(capacity)} used,"
+        f"{name}: {why}; {size(used) if is_known else '?'} of {size(capacity)} used,"
         f" {number(rabbit, 'njobs') or 0:.0f} jobs, nodes {text(rabbit, 'nodes')}"
     )
     parts = [

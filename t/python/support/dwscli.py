@@ -39,6 +39,7 @@ FIRST = 1 << 60
 """A job ID."""
 
 OLD = {"now": NOW, "kubernetes": "connection refused", "age": 210.0}
+NEVER = {**OLD, "age": None}
 
 STATES = [
     {"state": "Setup", "begun": NOW - 500, "seconds": 40.0},
@@ -107,8 +108,8 @@ ANY_RABBITS = st.lists(
             "state": _texts,
             "reason": st.just("") | _texts,
             "capacity": _sizes,
-            "free": _sizes,
-            "withheld": _sizes,
+            "free": st.none() | _sizes,
+            "withheld": st.none() | _sizes,
             "ssd_size": _sizes,
             "ssds": _sizes,
             "ssds_free": _sizes,

@@ -54,7 +54,7 @@ SITUATION: dict[str, tuple[type, ...]] = {
     "now": (int, float),
     "kubernetes": (str,),
     "incomplete": (bool,),
-    "age": (int, float),
+    "age": (int, float, type(None)),
 }
 
 

@@ -50,6 +50,7 @@ class Outage:
         self._lost: dict[Kind, str] = {}
         self._silent = False
         self._heard = flux.now()
+        self._reached = False
         self._list_checks = Controller[float](flux, self._check_lists)
         self._stopped = False
 
@@ -64,10 +65,10 @@ class Outage:
         self._list_checks.stop()
 
     @property
-    def heard(self) -> float:
-        """When Kubernetes has sent something last, or the service was made (UNIX
-        time)."""
-        return self._heard
+    def heard(self) -> Optional[float]:
+        """When Kubernetes has sent something last (UNIX time); None if it has sent
+        nothing yet."""
+        return self._heard if self._reached else None
 
     @property
     def listed(self) -> bool:
@@ -89,11 +90,12 @@ class Outage:
             self._lost.pop(kind, None)
             self._listed.add(kind)
             self._heard, self._silent = self._flux.now(), False
+            self._reached = True
         self._update(changed=error is None)
 
     def note_answer(self) -> None:
         """Kubernetes has sent something."""
-        self._heard = self._flux.now()
+        self._heard, self._reached = self._flux.now(), True
         if self._silent:
             self._silent = False
             self._update()

@@ -204,6 +204,7 @@ class Queries:
         """The part of each answer about its age."""
         now, outage = self._flux.now(), self._outage
         away = outage.reason or (None if outage.listed else "connecting")
+        heard = outage.heard if away else now
         is_incomplete = away is None and not self._jobs.complete
         reason = away or "ok"
         if is_incomplete and self._jobs.has_no_plugin:
@@ -214,7 +215,7 @@ class Queries:
             "now": now,
             "kubernetes": reason,
             "incomplete": is_incomplete,
-            "age": max(0.0, now - outage.heard) if away else 0.0,
+            "age": None if heard is None else max(0.0, now - heard),
         }
 
     def _work(self, parts: Parts[Json], respond: Respond) -> None:

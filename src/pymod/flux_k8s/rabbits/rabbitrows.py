@@ -34,9 +34,11 @@ def rabbit_rows(
         down: the Rabbits that are out of service.
         ssds_of: the ``ssd`` of a Rabbit that jobs may have.
     """
-    free, unscheduled = rabbits.free_storage.left(()), rabbits.free_storage.unscheduled
+    storage = rabbits.free_storage
+    free, unscheduled = storage.left(()), storage.unscheduled
     for name in (*mapping.rabbits, *disagreements.unmapped):
         state = rabbits.state(name) or UNKNOWN
+        is_known = state is not UNKNOWN and storage.counted
         disabled = state.disabled
         reason = "" if state.serving else state.status
         if name in down and state.serving:
@@ -51,8 +53,8 @@ def rabbit_rows(
             "reason": printable(reason, SHOWN),
             **({"disagreement": printable(sentence, SHOWN)} if sentence else {}),
             "capacity": mapping.capacity(name),
-            "free": free.get(name, 0),
-            "withheld": unscheduled.get(name, 0),
+            "free": free.get(name, 0) if is_known else None,
+            "withheld": unscheduled.get(name, 0) if is_known else None,
             "ssd_size": ssds.size,
             "ssds": ssds.count,
             "ssds_withheld": ssds.withheld,
