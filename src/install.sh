@@ -147,7 +147,8 @@ install () {
     set -- .
     test -z "$built" || set -- --pre flux-dws
     test -z "$wheels" || set -- --no-index --find-links "$wheels" "$@"
-    "$new/bin/python" -m pip --disable-pip-version-check install --quiet "$@" || {
+    # Isolated: what is on PYTHONPATH would count as installed.
+    "$new/bin/python" -I -m pip --disable-pip-version-check install --quiet "$@" || {
         test -z "$wheels" || fail "WHEELS=$wheels: lacks what pip names above," \
             "for Python $version on this machine"
         fail "flux-dws could not be built and installed: see above"

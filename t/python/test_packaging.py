@@ -241,7 +241,7 @@ class Node:
 
     TOOLS = (
         "basename cat chmod dirname env find grep ln ls make mkdir readlink realpath"
-        " rm rmdir sh test mv touch flock"
+        " rm rmdir sed sh test mv touch flock"
     )
 
     def __init__(self, folder: Path) -> None:
@@ -310,6 +310,12 @@ class Node:
             text=True,
         )
 
+    def install(self, wheels: Path) -> None:
+        done = self.make("install", f"WHEELS={wheels}")
+        next_step = 'next: "Load it" in doc/admin.md'
+        said = f"installed into {self.destination}; {next_step}\n"
+        assert (done.returncode, done.stdout) == (0, said)
+
     def refusal(self, *args: str) -> str:
         """What make says that fails, but for its own line."""
         done = self.make(*args)
@@ -369,8 +375,7 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
 
     (tmp_path / kubernetes.name).rename(kubernetes)
     copying, node.python = node.python, sys.executable
-    done = node.make("install", f"WHEELS={wheels}")
-    assert (done.returncode, done.stdout) == (0, "")
+    node.install(wheels)
     node.python = copying
     assert not (node.destination / ".new").exists()
     script = (node.destination / "bin/pip").read_text()
@@ -383,8 +388,7 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
     assert all(path.exists() for path in node.linked())
 
     plugin.unlink()
-    done = node.make("install", f"WHEELS={wheels}")
-    assert (done.returncode, done.stdout) == (0, "")
+    node.install(wheels)
     assert plugin.exists() and all(path.exists() for path in node.linked())
 
     done = node.make("uninstall")
@@ -397,8 +401,26 @@ def installed(wheels: Path, folder: Path) -> Node:
     """A node with a version of flux-dws."""
     node = Node(folder)
     node.copy_environments(folder / "venv")
-    assert node.make("install", f"WHEELS={wheels}").returncode == 0
+    node.install(wheels)
     return node
+
+
+def test_what_is_on_pythonpath_does_not_count_as_installed(
+    wheels: Path, tmp_path: Path
+) -> None:
+    """As the egg-info of a checkout, or the packages of a module of the environment."""
+    elsewhere = tmp_path / "elsewhere"
+    for name, version in (("flux_dws", "0.1"), ("pyyaml", "6")):
+        info = elsewhere / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+    node = Node(tmp_path)
+    node.copy_environments(tmp_path / "venv")
+    node.environment["PYTHONPATH"] = str(elsewhere)
+    node.install(wheels)
+    assert list(node.destination.glob("lib/python*/site-packages/pyyaml-*"))
 
 
 def test_what_is_linked_is_there_while_it_is_installed_again(
@@ -477,8 +499,7 @@ def test_what_a_first_installation_left_that_was_killed_is_not_in_the_way(
     node = Node(tmp_path)
     node.copy_environments(tmp_path / "venv")
     (node.destination / ".new/lib").mkdir(parents=True)
-    done = node.make("install", f"WHEELS={wheels}")
-    assert (done.returncode, done.stdout) == (0, "")
+    node.install(wheels)
     assert not (node.destination / ".new").exists()
 
 
@@ -528,7 +549,7 @@ def test_a_second_installation_at_the_same_time_is_refused(
         finally:
             marks[1].touch()
     assert said == f"install.sh: DEST={node.destination}: is being installed already"
-    assert (first.result().returncode, first.result().stdout) == (0, "")
+    assert first.result().returncode == 0, first.result().stdout
     assert all(path.exists() for path in node.linked())
 
 
