@@ -164,6 +164,12 @@ test_expect_success 'a mapping that is not JSON is refused' '
     mapping_is $TRASH/bad &&
     refuses "rabbit.mapping: $TRASH/bad: is not JSON"
 '
+test_expect_success 'an empty mapping leaves no module, and the log says what to do' '
+    : >bad &&
+    mapping_is $TRASH/bad &&
+    refuses "$TRASH/bad: is empty, expected what flux rabbitmapping writes; not loaded" &&
+    log_says "not loaded: mend that, then flux module load dws"
+'
 test_expect_success 'a mapping that is something else is refused' '
     echo "{\"computes\": 3}" >bad &&
     mapping_is $TRASH/bad &&

@@ -178,7 +178,9 @@ def mod_main(handle: Any, *args: str) -> None:
         module = DwsModule(handle, *args)
     except (DWSError, OSError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        log(handle, syslog.LOG_ERR, reason)
+        # After a reload there is no module: the one before was removed.
+        text = f"{reason}; not loaded: mend that, then flux module load dws"
+        log(handle, syslog.LOG_ERR, text)
         raise OSError(errno.EINVAL, reason) from None
     except Exception as error:
         log_exception(handle, "dws cannot be loaded", error)

@@ -26,7 +26,13 @@ def load_mapping(config: Config) -> RabbitMapping:
         raise ConfigError("rabbit.mapping", "is not set: expected the path of a file")
     try:
         with open(path, encoding="utf-8") as file:
-            return mapping.parse(json.load(file), name=path)
+            content = file.read()
+        if not content.strip():
+            raise ConfigError(
+                "rabbit.mapping",
+                f"{path}: is empty, expected what flux rabbitmapping writes",
+            )
+        return mapping.parse(json.loads(content), name=path)
     except OSError as error:
         raise ConfigError("rabbit.mapping", f"{path}: {error.strerror}") from None
     except ValueError as error:
