@@ -10,7 +10,7 @@ import syslog
 from flux_k8s.control.coroutines import Bind, drive
 from flux_k8s.dws.workflowmarks import WARNED
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
-from flux_k8s.jobs.losses import left_behind
+from flux_k8s.jobs.losses import left_persistent
 from flux_k8s.jobs.pluginrequests import request_plugin
 from flux_k8s.jobs.step import Warn
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -57,9 +57,9 @@ class FailureReports:
             self._flux.raise_exception(info.jobid, DWS, FATAL, note)
         info.failed = True
 
-    def name_left_behind(self, info: WorkflowInfo) -> None:
+    def report_persistent(self, info: WorkflowInfo) -> None:
         """Report what outlives a job that did not run. Its epilog is released next."""
-        note = left_behind(info)
+        note = left_persistent(info)
         if note:
             self._flux.raise_exception(info.jobid, DWS, WARNING, printable(note, NOTE))
 

@@ -70,7 +70,7 @@ def data_loss(info: WorkflowInfo) -> str:
     return info.interference or UNKNOWN_LOSS
 
 
-def left_behind(info: WorkflowInfo) -> str:
+def left_persistent(info: WorkflowInfo) -> str:
     """A sentence about persistent storage that a job has made, although it did not run;
     "" without any. DWS keeps it from Setup on, whatever becomes of the job."""
     view = info.view

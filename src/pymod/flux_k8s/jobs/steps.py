@@ -499,7 +499,7 @@ class Steps:
         else:
             await self._data.record(info, data_loss(info))
             info.data_reported = True
-            self._failures.name_left_behind(info)
+            self._failures.report_persistent(info)
         await request_plugin(self._flux, "epilog-remove", payload)
         info.released = True
 
