@@ -143,7 +143,7 @@ class Reporter:
         if self._outage.reason is not None:
             return None
         if view is None or progress.state is None:
-            self._memo(info, progress, info.bound or None)
+            self._memo(info, progress, info.user_limit or None)
             return None
         state, since = progress.state
         due = since + DWS_PATIENCE

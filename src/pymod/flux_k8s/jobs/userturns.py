@@ -47,7 +47,8 @@ class _User:
         size: those of the jobs that are not in ``line``, together.
         line: the jobs that wait for their Workflow, in order.
         line_size: the bytes of their directives.
-        unaware: those of them that wait for their turn only, as far as they know.
+        unlimited: those of them that waited for their turn only when their step was
+            decided last.
     """
 
     id: Optional[int]
@@ -56,7 +57,7 @@ class _User:
     size: int = 0
     line: list[int] = field(default_factory=list)
     line_size: int = 0
-    unaware: set[int] = field(default_factory=set)
+    unlimited: set[int] = field(default_factory=set)
 
 
 class UserTurns:
@@ -76,7 +77,7 @@ class UserTurns:
 
     def decide(self, info: WorkflowInfo, step: Step) -> Step:
         """The next step of a job: the one that its storage calls for, or Wait. Then
-        ``info.bound`` says for what, if that is not just its turn."""
+        ``info.user_limit`` says for what, if that is not just its turn."""
         user = self._user_of(info)
         if isinstance(step, Create) and not info.planned:
             if not self._may_create(info, user):
@@ -84,7 +85,7 @@ class UserTurns:
         else:
             self._creating.pop(info.jobid, None)
             self._count(info, user)
-        info.bound = ""
+        info.user_limit = ""
         self._go_on(user, info.jobid)
         return step
 
@@ -122,9 +123,9 @@ class UserTurns:
             self._join_line(info, user)
             self._go_on(user, jobid)
         if jobid not in user.planning:
-            info.bound = self._bound(user, jobid)
-            if not info.bound:
-                user.unaware.add(jobid)
+            info.user_limit = self._limit(user, jobid)
+            if not info.user_limit:
+                user.unlimited.add(jobid)
             return False
         if self._creating.get(jobid):
             del self._creating[jobid]  # the first try has failed
@@ -148,7 +149,7 @@ class UserTurns:
         place = bisect_left(user.line, jobid)
         if user.line[place : place + 1] == [jobid]:
             del user.line[place]
-            user.unaware.discard(jobid)
+            user.unlimited.discard(jobid)
             user.line_size -= user.sizes[jobid]
             user.size += user.sizes[jobid]
 
@@ -173,16 +174,16 @@ class UserTurns:
 
     def _refresh(self, user: _User) -> None:
         """A user's jobs have changed: the turn of that user comes, or does not."""
-        bound = bool(user.line) and bool(self._bound(user, user.line[0]))
-        if user.line and not bound:
+        limited = bool(user.line) and bool(self._limit(user, user.line[0]))
+        if user.line and not limited:
             self._ready.setdefault(user.id)
             return
         self._ready.pop(user.id, None)
-        unaware, user.unaware = user.unaware, set()
-        for jobid in unaware:
+        unlimited, user.unlimited = user.unlimited, set()
+        for jobid in unlimited:
             self._ask(jobid)
 
-    def _bound(self, user: _User, jobid: int) -> str:
+    def _limit(self, user: _User, jobid: int) -> str:
         """For which others of the user a job in line has to wait, or ""."""
         config = self._settings.config
         before = bisect_left(user.line, jobid)

@@ -127,8 +127,8 @@ class WorkflowInfo:
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
             None unless it is to be.
         fits: the plan of a Workflow that was made again fits what Flux was told.
-        bound: for which jobs of its user the job waits before it gets a Workflow, or
-            ""; :mod:`flux_k8s.jobs.userturns` writes this.
+        user_limit: the limit of its user for which the job waits before it gets a
+            Workflow, in words, or ""; :mod:`flux_k8s.jobs.userturns` writes this.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
         warned: the job has a warning that Teardown makes no progress.
@@ -206,7 +206,7 @@ class WorkflowInfo:
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
     uncertain: bool = False
-    bound: str = ""
+    user_limit: str = ""
     staged: bool = False
     remade: int = 0
     again_at: Optional[float] = None
