@@ -10,8 +10,16 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-from flux_k8s.ports import SERVERS, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import (
+    SERVERS,
+    STORAGE,
+    WORKFLOW,
+    Json,
+    Kind,
+    KubeError,
+)
 from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.service import (
@@ -41,6 +49,10 @@ WRONG: dict[str, Json] = {
         "metadata": {"name": "other", "uid": "1", "resourceVersion": "1"},
     },
     "no uid": {"kind": "Workflow", "metadata": {"name": "NAME"}},
+    "no spec": {
+        "kind": "Workflow",
+        "metadata": {"name": "NAME", "uid": "1", "resourceVersion": "1"},
+    },
     "metadata that is none": {"kind": "Workflow", "metadata": 7},
     "a list": {"kind": "WorkflowList", "metadata": {}, "items": []},
 }
@@ -103,6 +115,53 @@ def test_a_wrong_answer_is_named() -> None:
     settle(system)
     text = f"the answer is malformed: it is no Workflow {workflow_name(jobid)}"
     assert lines(system, text)
+
+
+def mounting() -> tuple[VirtualSystem, int]:
+    """A system, and a job whose mounts are to be listed before it starts: nobody has
+    seen whether a node was disabled meanwhile."""
+    system = started(options=Options(latency=table({"PreRun": 5.0})))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    system.loop.run(timeout=1.0)
+    assert system.service_kube is not None
+    system.service_kube.drop_watches()
+    return system, jobid
+
+
+@pytest.mark.parametrize("items", [[None], [3], [{}], {"a": "b"}, "x"], ids=str)
+def test_no_job_fails_by_lists_of_what_is_no_object(items: Any) -> None:
+    system, jobid = mounting()
+    lies = 20
+
+    def junk(request: Request) -> Optional[Fault]:
+        nonlocal lies
+        if request.verb != "list" or not lies:
+            return None
+        lies -= 1
+        kind = f"{request.kind.name}List"
+        return Fault(answer={"kind": kind, "metadata": {}, "items": items})
+
+    assert system.service_kube is not None
+    system.service_kube.faults = junk
+    settle(system)
+    assert lies == 0 and names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_a_list_of_nothing_may_be_null() -> None:
+    system, jobid = mounting()
+
+    def null(request: Request) -> Optional[Fault]:
+        if request.verb != "list" or request.kind != STORAGE:
+            return None
+        kind = f"{request.kind.name}List"
+        return Fault(answer={"kind": kind, "metadata": {}, "items": None})
+
+    assert system.service_kube is not None
+    system.service_kube.faults = null
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
 
 
 STATES = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
@@ -169,14 +228,14 @@ def test_a_patch_that_says_that_there_is_no_workflow_fails_no_job() -> None:
 
 
 def test_what_a_job_leaves_that_failed_by_a_wrong_answer_is_torn_down() -> None:
-    """The answer has the kind, name and uid that were asked for, and no more."""
+    """The answer has the kind, name and uid that were asked for, and an empty spec."""
 
     def fault(request: Request) -> Optional[Fault]:
         stored = system.workflows()
         if request.kind != WORKFLOW or request.verb != "patch" or not stored:
             return None
         metadata = {**stored[0]["metadata"], "resourceVersion": "99999"}
-        found = {"kind": "Workflow", "metadata": metadata}
+        found = {"kind": "Workflow", "metadata": metadata, "spec": {}}
         assert system.service_kube is not None
         system.service_kube.faults = None
         return Fault(answer=found)

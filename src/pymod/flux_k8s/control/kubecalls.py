@@ -8,7 +8,7 @@ from functools import partial
 from typing import Callable, Optional, Union
 
 from flux_k8s.control.coroutines import Answer, Call, call
-from flux_k8s.ports import Json, Kind, Kube, KubeError, Patch, gone
+from flux_k8s.ports import WORKFLOW, Json, Kind, Kube, KubeError, Patch, gone
 
 REOPEN_DELAY = 3600.0
 """Seconds until a watch that Kubernetes forbids, or whose kind it does not know, is
@@ -36,13 +36,29 @@ def check_list(kind: Kind, answer: Json) -> None:
         raise _malformed(f"{kind.name}List")
 
 
+def _check_items(kind: Kind, answer: Json) -> None:
+    """Refuse what is no list of objects of a kind. One of none, which a server may
+    write as null, has no items then."""
+    check_list(kind, answer)
+    if answer.get("items") is None:
+        answer["items"] = []
+    items = answer["items"]
+    if not isinstance(items, list) or not all(map(_is_object, items)):
+        raise _malformed(f"{kind.name}List")
+
+
+def _is_object(item: object) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("metadata"), dict)
+
+
 def _check_object(kind: Kind, name: str, answer: Json) -> None:
-    """Refuse what is not the object that was asked for."""
+    """Refuse what is not the object that was asked for. Every Workflow has a spec."""
     metadata = answer.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     uid = found.get("uid")
     identified = found.get("name") == name and isinstance(uid, str) and bool(uid)
-    if answer.get("kind") != kind.name or not identified:
+    empty = kind is WORKFLOW and not isinstance(answer.get("spec"), dict)
+    if answer.get("kind") != kind.name or not identified or empty:
         raise _malformed(f"{kind.name} {name}")
 
 
@@ -132,7 +148,7 @@ class KubeCalls:
             limit=limit,
             token=token,
         )
-        return _checked(listed, partial(check_list, kind))
+        return _checked(listed, partial(_check_items, kind))
 
     def patch(
         self, kind: Kind, namespace: str, name: str, body: Patch, *, key: str
