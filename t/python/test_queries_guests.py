@@ -34,7 +34,7 @@ def test_the_details_of_a_job_have_each_directive_made_printable_once(
 
     storage = directives(16)
     copies = [
-        f"#DW copy_out source=$DW_JOB_p{n}/{500 * chr(1)} destination=/lustre/{n}"
+        f"#DW copy_out source=$DW_JOB_p{n}/{400 * chr(1)} destination=/lustre/{n}"
         for n in range(16)
     ]
     system = started()
