@@ -38,6 +38,7 @@ MASKS = [
     (r"\b\d+(\.\d+)?(B|KiB|MiB)\b(/s)?", "AMOUNT"),
     (r"\b\d+\.\d+\b", "NUMBER"),
     (r"\b\d+ secs\b", "NUMBER secs"),
+    (r"\(NUMBER \w+/s\)", "(RATE)"),
     (r"│[^│]*│", "GAUGE"),
     (r"[▏▎▍▌▋▊▉█]+", "BAR"),
     (r"(?m)^(> |  )(\w+) +DURATION BAR$", r"\1\2 DURATION"),
@@ -94,8 +95,9 @@ def _words(page: str) -> str:
 
 
 def _samples(metrics: str) -> str:
-    """Metrics with the values of those that are the same each time. Requests and
-    durations are different."""
+    """Metrics with the values of those that are the same each time. Requests,
+    durations and versions are different."""
+    metrics = re.sub(r'\b(version|plugin)="[^"]*"', r'\1="VERSION"', metrics)
     differs = r"(?m)^(\w+_(seconds|total|seconds_\w+))(\{.*\})? .*\n(\1.*\n)*"
     return re.sub(differs, r"\1 NUMBER\n", metrics)
 
