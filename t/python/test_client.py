@@ -19,7 +19,7 @@ import pytest
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.kube.transfer import Transfer
-from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
+from flux_k8s.ports import DWS_GROUP, NNF_GROUP, SECRET, WORKFLOW
 from support.client import (
     OK,
     TOKEN,
@@ -41,6 +41,34 @@ def refused_client(service: Service, tmp_path: Path) -> KubeClient:
     """A client of a server that is not there."""
     kubeconfig = write_kubeconfig(tmp_path / "kc", unused_port())
     return service.client(kubeconfig, api_versions={DWS_GROUP: "v1alpha7"})
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_version_that_is_set_and_not_served_is_logged_with_the_first_answer(
+    service: Service, tmp_path: Path, status: int
+) -> None:
+    """Objects of NNF may be asked for only when data of a job moves."""
+    served = [{"version": "v1alpha7"}, {"version": "v1alpha8"}]
+
+    def answer(request: Request, wire: Wire) -> None:
+        if request.path == f"/apis/{NNF_GROUP}":
+            wire.json(status, {"versions": served} if status == 200 else {})
+        else:
+            wire.json(200, OK)
+
+    for version in ("v1alpha99", "v1alpha8"):
+        with Fake(answer) as fake:
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fake.port),
+                api_versions={DWS_GROUP: "v1alpha7", NNF_GROUP: version},
+            )
+            for _ in range(2):
+                assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+    hint = "see rabbit.dws_api_version and rabbit.nnf_api_version"
+    has = "v1alpha7, v1alpha8" if status == 200 else "no version"
+    lines = [line for line in service.logged if NNF_GROUP in line]
+    assert lines[0] == f"the API server has no {NNF_GROUP}/v1alpha99, but {has}: {hint}"
+    assert len(lines) == (1 if status == 200 else 2)
 
 
 class Test_requests:

@@ -15,6 +15,8 @@ from flux_k8s.ports import Json, Kind, KubeError
 
 T = TypeVar("T")
 
+FORCED = "see rabbit.dws_api_version and rabbit.nnf_api_version"
+
 
 class Api:
     """Requests to an API server about kinds of objects.
@@ -32,6 +34,7 @@ class Api:
     ) -> None:
         self._session = session
         self._forced = {"": "v1", **versions}
+        self._unchecked = set(versions)
         self._found: dict[str, str] = {}
         self._log = log
 
@@ -67,7 +70,34 @@ class Api:
                 content_type=content_type,
             )
 
-        return await self._versioned(kind, send)
+        answer = await self._versioned(kind, send)
+        await self._check_others(kind.group)
+        return answer
+
+    async def _check_others(self, group: str) -> None:
+        """Log the versions that are set and that the server does not have. Those of
+        other groups than ``group``, of which it has just answered, may be used only
+        when a job needs them."""
+        self._unchecked.discard(group)
+        while self._unchecked:
+            other = self._unchecked.pop()
+            try:
+                served = _served(await self._session.request("GET", f"/apis/{other}"))
+            except KubeError as error:
+                if error.status == 404:
+                    served = []
+                elif error.status:
+                    continue  # discovery is forbidden, say
+                else:
+                    self._unchecked.add(other)
+                    return
+            version = self._forced[other]
+            if version not in served:
+                self._log(
+                    syslog.LOG_ERR,
+                    f"the API server has no {other}/{version}, but"
+                    f" {', '.join(served) or 'no version'}: {FORCED}",
+                )
 
     async def watch(
         self,
@@ -129,7 +159,7 @@ class Api:
         if newer == api_version:
             hint = "is the CRD installed?"
             if kind.group in self._forced:
-                hint = "see rabbit.dws_api_version and rabbit.nnf_api_version"
+                hint = FORCED
             raise KubeError(
                 404,
                 "KindNotFound",
@@ -163,6 +193,17 @@ class Api:
                 0, "BadResponse", f"/apis/{group} does not name a preferredVersion"
             )
         return version
+
+
+def _served(group: Json) -> list[str]:
+    """The versions that an APIGroup has."""
+    entries = group.get("versions")
+    found = (
+        entry.get("version")
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
+    )
+    return [version for version in found if isinstance(version, str)]
 
 
 def _path(api_version: str, kind: Kind, namespace: Optional[str], name: str) -> str:
