@@ -99,6 +99,14 @@ test_expect_success 'without a [rabbit] table the log says what it needs' '
     refuses "rabbit: there is no such table in the configuration, expected one with" &&
     grep "mapping .*kubeconfig" lines
 '
+test_expect_success 'a [rabit] that is to be [rabbit] is named, with the rest in its place or not' '
+    rabbit_table && sed -i "s/rabbit\]/rabit]/" conf/rabbit.toml &&
+    flux config reload &&
+    refuses "there is one named \"rabit\": did you mean that?" &&
+    printf "[rabbit.policy]\n" >>conf/rabbit.toml &&
+    flux config reload &&
+    refuses "is not set in this table; there is one named \"rabit\": did you mean that?"
+'
 test_expect_success 'a table without a kubeconfig is refused where no other is' '
     printf "[rabbit]\nmapping = \"$TRASH/mapping.json\"\n" >conf/rabbit.toml &&
     flux config reload &&

@@ -43,7 +43,7 @@ from flux_k8s.broker.fluxversion import check_flux
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
 from flux_k8s.config.arguments import Arguments, graph_file, queue_properties
-from flux_k8s.config.table import Config
+from flux_k8s.config.table import Config, misspelt
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.text import printable
 
@@ -106,14 +106,19 @@ class DwsModule(BrokerModule):
             ConfigError: the part is invalid, or has no ``[rabbit]`` table.
         """
         tables = {name: config.get(name) for name in ("rabbit", "queues")}
+        hint = misspelt(config)
         if tables["rabbit"] is None:
             raise ConfigError(
                 "rabbit",
                 "there is no such table in the configuration, expected one with"
                 " mapping (a file from flux rabbitmapping) and kubeconfig (unless"
-                " the instance owner has one, or is in a pod with a service account)",
+                " the instance owner has one, or is in a pod with a service account)"
+                + hint,
             )
-        check_program(Config.parse(tables["rabbit"]))
+        table = Config.parse(tables["rabbit"])
+        if table.mapping is None and hint:
+            raise ConfigError("rabbit.mapping", f"is not set in this table{hint}")
+        check_program(table)
         queue_properties(tables["queues"], self._arguments.queues)
         tables["graph"] = graph_file(config.get("resource"))
         return tables

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.broker.files import check_program
-from flux_k8s.config.table import Config, parse_fsd
+from flux_k8s.config.table import Config, misspelt, parse_fsd
 from flux_k8s.errors import ConfigError
 
 PRESET = "#DW jobdw type=xfs capacity=10GiB name=p1"
@@ -206,6 +206,18 @@ def test_keys_that_the_module_reads_once_are_in_force_when_it_is_loaded_again() 
     later = Config.parse({"mapping": "/b", "tc_timeout": 6})
     assert later.not_in_force(loaded) == ["rabbit.mapping"]
     assert later.not_in_force(later) == []
+
+
+@pytest.mark.parametrize("name", ["rabit", "rabbits", "Rabbit", "rabbbit"])
+def test_a_table_with_a_misspelt_name_is_named(name: str) -> None:
+    tables = ["resource", "rabbit", name, "queues"]
+    assert misspelt(tables) == f'; there is one named "{name}": did you mean that?'
+
+
+def test_other_tables_are_not_mistaken_for_that_of_rabbits() -> None:
+    known = "access archive bootstrap cron exec ingest job-manager kvs policy queues"
+    others = "rabbit resource sched-fluxion-resource systemd tbon heartbeat"
+    assert misspelt([*known.split(), *others.split()]) == ""
 
 
 VALUES = st.recursive(

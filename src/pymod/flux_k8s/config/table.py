@@ -158,6 +158,14 @@ class Config:
         ]
 
 
+def misspelt(tables: Iterable[str]) -> str:
+    """A hint at the table of Flux's configuration whose name is nearly ``rabbit``;
+    empty if there is none."""
+    others = [name for name in tables if name != "rabbit"]
+    found = get_close_matches("rabbit", others, n=1, cutoff=0.8)
+    return f"; there is one named {show(found[0])}: did you mean that?" if found else ""
+
+
 def parse_fsd(key: str, value: Any) -> float:
     """Seconds from a Flux Standard Duration (RFC 23), or from a number.
 
