@@ -150,6 +150,23 @@ def test_a_flux_without_a_rabbit_table_checks_nothing() -> None:
     assert flux.asked == 0
 
 
+@pytest.mark.parametrize(
+    "dw",
+    ["#DW jobdw type=xfs capacity=1GiB name=p1", "#DW create_persistent name=p1"],
+)
+def test_storage_without_nodes_is_refused_where_the_scheduler_knows_rabbits(
+    dw: str,
+) -> None:
+    tasks = [{"type": "slot", "count": 2, "label": "task", "with": []}]
+    job = {**jobspec(dw), "resources": tasks}
+    flux = Flux({"rules": None, "scheduler": True})
+    with pytest.raises(ValueError, match=r"needs whole nodes.*add -N"):
+        Ingest().check(flux, job)
+    Ingest().check(flux, {**job, "resources": [{"type": "node", "count": 2}]})
+    for answer in ({"rules": None, "scheduler": False}, {"rules": None}, OSError()):
+        Ingest().check(Flux(answer), job)
+
+
 def write_mapping(path: Path, capacity: int) -> None:
     rabbits = {"r1": {"capacity": capacity, "hostlist": "h[1-2]"}}
     computes = {"h1": "r1", "h2": "r1"}

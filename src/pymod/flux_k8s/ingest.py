@@ -50,7 +50,7 @@ class Ingest:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._rules = NO_RULES
+        self._rules, self._scheduler = NO_RULES, False
         self._rules_until: Optional[float] = None
         self._mapping: Optional[RabbitMapping] = None
         self._mapping_from: Any = None
@@ -97,21 +97,22 @@ class Ingest:
         table = handle.conf_get("rabbit")
         if table is None:
             return None
+        self._ask(handle)
         return Site(
             table,
-            self._get_rules(handle),
+            self._rules,
             self._read_mapping(table),
             int(handle.attr_get("security.owner")),
+            self._scheduler,
         )
 
-    def _get_rules(self, handle: Handle) -> RuleSet:
-        """The live rules; those built in while they are not known. A module that does
-        not answer is not asked again for a while, either."""
+    def _ask(self, handle: Handle) -> None:
+        """Get the live rules, and whether the scheduler knows Rabbits. A module that
+        does not answer is not asked again for a while, either."""
         now = self._clock()
         if self._rules_until is None or now >= self._rules_until:
-            self._rules = _ask_for_rules(handle)
+            self._rules, self._scheduler = _ask_for_rules(handle)
             self._rules_until = self._clock() + RULES_AGE
-        return self._rules
 
     def _read_mapping(self, table: Any) -> Optional[RabbitMapping]:
         """The mapping; None where the file is not on this node, or is wrong."""
@@ -130,13 +131,15 @@ class Ingest:
         return self._mapping
 
 
-def _ask_for_rules(handle: Handle) -> RuleSet:
-    """The rules that the module has; those built in where there is no module, or it
-    does not know."""
+def _ask_for_rules(handle: Handle) -> tuple[RuleSet, bool]:
+    """The rules that the module has, none where there is no module, or it does not
+    know; and whether it says that the scheduler knows Rabbits."""
     try:
         future = handle.rpc("dws.rules", {})
         future.wait_for(RULES_TIMEOUT)
         answer = future.get()
     except (OSError, ValueError):
-        return NO_RULES
-    return read_rules(answer.get("rules") if isinstance(answer, dict) else None)
+        return NO_RULES, False
+    if not isinstance(answer, dict):
+        return NO_RULES, False
+    return read_rules(answer.get("rules")), answer.get("scheduler") is True

@@ -93,8 +93,9 @@ class VirtualInstance:
         return read_nodes(self.ask("resource.sched-status", {}))
 
     def site(self) -> Site:
-        rules = read_rules(self.ask("dws.rules", {})["rules"])
-        return Site(self._table, rules, self._system.mapping, self._owner)
+        answer = self.ask("dws.rules", {})
+        rules, scheduler = read_rules(answer["rules"]), bool(answer["scheduler"])
+        return Site(self._table, rules, self._system.mapping, self._owner, scheduler)
 
     def batch_jobspec(self, script: str, nodes: Optional[int]) -> Json:
         text = Path(script).read_text(encoding="utf-8")

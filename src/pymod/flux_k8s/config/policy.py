@@ -25,7 +25,11 @@ from typing import Any, Optional, Sequence
 
 from flux_k8s.config.stagepolicy import check_stages_ahead
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import requested_chassis, requested_nodes
+from flux_k8s.dws.directivebreakdown import (
+    NO_NODES,
+    requested_chassis,
+    requested_nodes,
+)
 from flux_k8s.dws.directives import GIB, SHARED_TYPES, Directive
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.room import rooms_of, why_never
@@ -36,6 +40,7 @@ from flux_k8s.dws.storagerequest import (
     UNMOUNTED,
     StorageRequest,
 )
+from flux_k8s.dws.workflowdirectives import CREATING
 from flux_k8s.errors import DirectiveError, show
 from flux_k8s.json_reader import is_integer
 from flux_k8s.limits import NODES
@@ -151,6 +156,21 @@ def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
         problem = on_node and why_never(nodes, on_node, rooms, chassis)
         if problem:
             raise directive.wrong_value("capacity", problem)
+
+
+def check_nodes(request: StorageRequest) -> None:
+    """Refuse a request for storage without whole nodes. It is for instances whose
+    scheduler knows Rabbits.
+
+    Raises:
+        DirectiveError: names the first directive that makes storage.
+        BadObject: the job's ``resources`` are not as RFC 14 says.
+    """
+    if requested_nodes(request.resources):
+        return
+    for directive in request.directives:
+        if directive.command in CREATING:
+            raise directive.wrong_command(NO_NODES)
 
 
 def check_tolerance(tolerance: Any, resources: Sequence[Any]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Iterable, Optional
 
 from flux_k8s.config.policy import (
     check_machine,
+    check_nodes,
     check_release,
     check_request,
     check_stage,
@@ -55,12 +56,15 @@ class Site:
         rules: the rules for each directive.
         mapping: the Rabbits of the machine; None if they are not known.
         owner: the user ID of the instance's owner.
+        scheduler: whether the scheduler knows Rabbits, so that the module adds storage
+            to the resources of jobs; False if that is not known.
     """
 
     table: Any
     rules: RuleSet = NO_RULES
     mapping: Optional[RabbitMapping] = None
     owner: int = _ANY_USER
+    scheduler: bool = False
 
 
 def check_submission(
@@ -101,6 +105,8 @@ def check_submission(
         check_stage(stage)
     request = StorageRequest(userid, directives, resources, release, stage)
     check_request(request, config, site.owner)
+    if site.scheduler:
+        check_nodes(request)
     if "dw_failure_tolerance" in system:
         check_tolerance(system["dw_failure_tolerance"], resources)
     if site.mapping is not None:

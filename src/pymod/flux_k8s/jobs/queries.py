@@ -79,6 +79,7 @@ class Queries:
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = flux
+        self._settings = settings
         self._jobs = jobs
         self._machine = machine
         self._outage = outage
@@ -300,7 +301,8 @@ class Queries:
 
     def _answer_rules(self, payload: Any, sender: Sender, respond: Respond) -> None:
         Reader("dws.rules", payload)
-        self._respond(respond, {"rules": self._rules.rules})
+        answer = {"rules": self._rules.rules, "scheduler": self._settings.scheduler}
+        self._respond(respond, answer)
 
     def _metrics(self, payload: Any, sender: Sender, respond: Respond) -> None:
         Reader("dws.metrics", payload)

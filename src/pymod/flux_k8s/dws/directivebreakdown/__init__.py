@@ -40,6 +40,7 @@ from flux_k8s.dws.directivebreakdown.compute import (
     with_network_access,
 )
 from flux_k8s.dws.directivebreakdown.resources import (
+    NO_NODES,
     apply_breakdowns,
     asks_for_rabbits,
     below_chassis,
@@ -52,6 +53,7 @@ from flux_k8s.dws.directivebreakdown.resources import (
 from flux_k8s.dws.directivebreakdown.servers import build_allocation_sets, build_servers
 
 __all__ = [
+    "NO_NODES",
     "ONE_FOR_EACH_NODE",
     "Access",
     "Allocation",

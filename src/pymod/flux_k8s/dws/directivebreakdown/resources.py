@@ -28,6 +28,12 @@ from flux_k8s.rfc.jgf import CHASSIS, NODE, SSD, STORAGE_NODE
 SLOT_LABEL = "rabbit"
 """The label of a vertex that was added for the job's storage."""
 
+NO_NODES = (
+    "Rabbit storage needs whole nodes, and the job asks for none:"
+    " add -N (--nodes) to the request"
+)
+"""Why a job without whole nodes gets no storage."""
+
 MAX_RESOURCE_DEPTH = 32
 """More levels of resources than this in a request are taken for a mistake."""
 
@@ -64,10 +70,7 @@ def apply_breakdowns(
             raise reader.bad("type", f"a {STORAGE_NODE} below a {CHASSIS}, with nodes")
     nodes = [found for reader in bare for found in _nodes(reader)]
     if not nodes:
-        raise AllocationError(
-            "Rabbit storage needs whole nodes, and the job asks for none:"
-            " add -N (--nodes) to the request"
-        )
+        raise AllocationError(NO_NODES)
     if len(nodes) > 1:
         raise BadObject(name, "resources", resources, "a single node vertex")
     ssd = ssd_per_node(breakdowns, nodes[0])
