@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flux_k8s.broker.files import check_program
+from flux_k8s.broker.files import check_files, check_program
 from flux_k8s.config.table import Config, misspelt, parse_fsd
 from flux_k8s.errors import ConfigError
 
@@ -218,6 +219,17 @@ def test_other_tables_are_not_mistaken_for_that_of_rabbits() -> None:
     known = "access archive bootstrap cron exec ingest job-manager kvs policy queues"
     others = "rabbit resource sched-fluxion-resource systemd tbon heartbeat"
     assert misspelt([*known.split(), *others.split()]) == ""
+
+
+def test_an_empty_mapping_is_refused_with_what_is_to_be_done(tmp_path: Path) -> None:
+    path = tmp_path / "rabbitmapping.json"
+    for text in ("", " \n"):
+        path.write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            check_files(Config.parse({"mapping": str(path)}))
+        assert str(caught.value) == (
+            f"rabbit.mapping: {path}: is empty, expected what flux rabbitmapping writes"
+        )
 
 
 VALUES = st.recursive(
