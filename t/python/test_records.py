@@ -681,7 +681,7 @@ def portions(system: VirtualSystem, seconds: float, number: float) -> list[float
             return whole(kind, namespace, **options)
         token = "more" if len(asked_for) < number else ""
         empty = whole(kind, namespace, limit=1)
-        return {**empty, "items": [{}], "metadata": {"continue": token}}
+        return {**empty, "items": [{"metadata": {}}], "metadata": {"continue": token}}
 
     whole = system.store.list
     pytest.MonkeyPatch().setattr(system.store, "list", listed)  # of this test alone
