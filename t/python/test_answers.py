@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional
 import pytest
 
 from flux_k8s.ports import (
+    CLIENTMOUNT,
     SERVERS,
     STORAGE,
     WORKFLOW,
@@ -52,6 +53,11 @@ WRONG: dict[str, Json] = {
     "no spec": {
         "kind": "Workflow",
         "metadata": {"name": "NAME", "uid": "1", "resourceVersion": "1"},
+    },
+    "a spec without a job": {
+        "kind": "Workflow",
+        "metadata": {"name": "NAME", "uid": "1", "resourceVersion": "1"},
+        "spec": {},
     },
     "metadata that is none": {"kind": "Workflow", "metadata": 7},
     "a list": {"kind": "WorkflowList", "metadata": {}, "items": []},
@@ -164,6 +170,13 @@ def test_a_list_of_nothing_may_be_null() -> None:
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
 
 
+def test_one_list_of_no_mounts_fails_no_job() -> None:
+    system, jobid = mounting()
+    empty_once(system, CLIENTMOUNT)
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
+
+
 STATES = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
 
 
@@ -192,6 +205,40 @@ def test_one_list_that_is_empty_by_mistake_fails_no_job(kind: Kind, state: str) 
     assert system.loop.run(in_state(system, state), HOUR)
     empty_once(system, kind)
     settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize("mine", [True, False], ids=["its job", "another job"])
+@pytest.mark.parametrize("state", STATES[:-1])
+def test_another_workflow_for_some_seconds_fails_no_job(state: str, mine: bool) -> None:
+    """Each read of the Workflow is answered with one that has its name."""
+    system = started(options=Options(latency=table({each: 5.0 for each in STATES})))
+    jobid = system.instance.submit(long([XFS, COPY_OUT], seconds=1))
+    assert system.loop.run(in_state(system, state), HOUR)
+    until = system.loop.now() + 15.0
+    told = 0
+
+    def lie(request: Request) -> Optional[Fault]:
+        nonlocal told
+        stored = system.workflows()
+        if request.kind != WORKFLOW or not stored or system.loop.now() > until:
+            return None
+        if request.verb == "patch":  # the service looks whether that is so
+            return Fault(error=KubeError(404, "NotFound", "workflows not found"))
+        if request.verb != "get":
+            return None
+        told += 1
+        found = copy.deepcopy(stored[0])
+        found["metadata"]["uid"] = "another"
+        if not mine:
+            found["spec"]["jobID"] = "another"
+        return Fault(answer=found)
+
+    assert system.service_kube is not None
+    system.service_kube.faults = lie
+    settle(system)
+    assert told
     assert names(system, jobid) == LIFE
     assert exceptions(system, jobid) == []
 
@@ -228,14 +275,15 @@ def test_a_patch_that_says_that_there_is_no_workflow_fails_no_job() -> None:
 
 
 def test_what_a_job_leaves_that_failed_by_a_wrong_answer_is_torn_down() -> None:
-    """The answer has the kind, name and uid that were asked for, and an empty spec."""
+    """The answer has the kind, name and uid that were asked for, and another job."""
 
     def fault(request: Request) -> Optional[Fault]:
         stored = system.workflows()
         if request.kind != WORKFLOW or request.verb != "patch" or not stored:
             return None
         metadata = {**stored[0]["metadata"], "resourceVersion": "99999"}
-        found = {"kind": "Workflow", "metadata": metadata, "spec": {}}
+        spec = {**stored[0]["spec"], "jobID": "another"}
+        found = {"kind": "Workflow", "metadata": metadata, "spec": spec}
         assert system.service_kube is not None
         system.service_kube.faults = None
         return Fault(answer=found)

@@ -52,14 +52,19 @@ def _is_object(item: object) -> bool:
 
 
 def _check_object(kind: Kind, name: str, answer: Json) -> None:
-    """Refuse what is not the object that was asked for. Every Workflow has a spec."""
+    """Refuse what is not the object that was asked for. The spec of each Workflow
+    says whose it is."""
     metadata = answer.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     uid = found.get("uid")
     identified = found.get("name") == name and isinstance(uid, str) and bool(uid)
-    empty = kind is WORKFLOW and not isinstance(answer.get("spec"), dict)
+    empty = kind is WORKFLOW and not _is_specified(answer.get("spec"))
     if answer.get("kind") != kind.name or not identified or empty:
         raise _malformed(f"{kind.name} {name}")
+
+
+def _is_specified(spec: object) -> bool:
+    return isinstance(spec, dict) and "wlmID" in spec and "jobID" in spec
 
 
 def _check_deleted(kind: Kind, name: str, answer: Json) -> None:

@@ -21,6 +21,7 @@ from flux_k8s.dws.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject, DWSError, NotReady
+from flux_k8s.jobs.confirmation import check_mounts, check_workflow
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.machine import Nodes
 from flux_k8s.jobs.persistence import has_persisted
@@ -128,6 +129,7 @@ class Exclusion:
             requested_at: float, computes: Json, lists: Sequence[Json]
         ) -> Survey:
             clientmounts, storages = (found.get("items", []) for found in lists)
+            check_mounts(info, clientmounts, requested_at)
             mapping = self._settings.mapping
             return nodefailure.survey_mounts(
                 requested_at, computes, clientmounts, storages, expected, mapping
@@ -157,6 +159,8 @@ class Exclusion:
                 *calls,
             ]
         )
+        if workflow:
+            check_workflow(info, info.read(workflow), self._flux.now())
         try:
             found = survey(requested_at, computes, others)
             if found.excluded is not None:

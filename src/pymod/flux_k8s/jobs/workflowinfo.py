@@ -112,6 +112,8 @@ class WorkflowInfo:
             just been started.
         seen_early: for each time that was yet to come when it was seen first, when that
             was (UNIX times): a clock was set back, or goes wrong.
+        unlikely: for each kind of unlikely answer of Kubernetes that is still given,
+            the UNIX time at which it was given first.
         existed: there has been a Workflow.
         watched: what the watch has shown.
         doubtful: the Workflow is to be looked up before anything else is done. The
@@ -200,6 +202,7 @@ class WorkflowInfo:
     begun: dict[State, float] = field(default_factory=dict)
     quiet_until: float = 0.0
     seen_early: dict[float, float] = field(default_factory=dict)
+    unlikely: dict[str, float] = field(default_factory=dict)
     existed: bool = False
     watched: Watched = field(default_factory=Watched)
     doubtful: bool = False

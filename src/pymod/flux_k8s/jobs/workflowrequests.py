@@ -39,6 +39,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
+from flux_k8s.jobs.confirmation import check_workflow
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.step import Advance
 from flux_k8s.jobs.tokens import Tokens
@@ -153,6 +154,7 @@ class WorkflowRequests:
                 raise
             info.see_missing(known, self._flux.now())
         else:
+            check_workflow(info, info.read(workflow), self._flux.now())
             info.looked_up = requested_at
             info.doubtful = False
             self._see(info, workflow)
