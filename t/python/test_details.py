@@ -272,18 +272,18 @@ def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost(
     assert system.service is not None
     job = system.service._jobs.get(jobid)
     assert job is not None and job.info.unread is not None
+    assert system.service_kube is not None
+    system.service_kube.silence_watches(WORKFLOW)
+    none = {"metadata": {"finalizers": None}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), none)
+    system.store.delete(WORKFLOW, "default", workflow_name(jobid))
     if how == "a list":  # which lacks the Workflow
         identity = {key: workflow["metadata"][key] for key in ("name", "uid")}
         system.service.workflows.event("DELETED", {"metadata": identity})
     else:
-        assert system.service_kube is not None
-        system.service_kube.silence_watches(WORKFLOW)
-        none = {"metadata": {"finalizers": None}}
-        system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), none)
-        system.store.delete(WORKFLOW, "default", workflow_name(jobid))
         answered = system.service._queries._rescue._workflows.lookup(job.info)
         drive(answered, lambda result: None, ())
-        assert system.loop.run(lambda: job.info.view is None, DETAILS_OF_COPIES / 10)
+    assert system.loop.run(lambda: job.info.view is None, DETAILS_OF_COPIES / 10)
     found = job.info.interference
     assert found is not None and found.endswith(
         "; not copied: $DW_JOB_p1/y to /lustre/y"

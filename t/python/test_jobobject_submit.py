@@ -151,7 +151,7 @@ def test_the_policy_of_an_object_that_has_none_can_be_given(policy: str) -> None
 
 
 def test_no_control_character_reaches_a_terminal() -> None:
-    directive = "#DW jobdw \x1b[31m \x07 type=xfs capacity=1GiB name=a"
+    directive = "#DW jobdw \x1b[31m= \x07 type=xfs capacity=1GiB name=a"
     storage = '<Resource name="Storage" type="xfs" units="GB">1</Resource>'
     for said in (
         storage + extension("attributes.system.dw", [directive]),

@@ -144,7 +144,7 @@ def test_the_page_of_flux_dws_has_each_subcommand() -> None:
         SUBCOMMANDS
     )
     synopsis = DWS.split("SYNOPSIS")[1].split("DESCRIPTION")[0]
-    words = set(re.findall(r"\*\*dws\*\* \*\*(\S+)\*\*", synopsis))
+    words = set(re.findall(r"\*\*dws\*\* \*\*(\w\S*)\*\*", synopsis))
     assert words == set(SUBCOMMANDS)
 
 

@@ -75,7 +75,7 @@ def test_the_line_is_as_the_user_wrote_it_and_an_error_is_one_line() -> None:
 def test_a_wide_character_takes_two_columns_and_an_accent_none() -> None:
     line, marks = marked(wrong("#DW 漢 漢e\u0301= x"))
     assert line == "#DW 漢 漢e\u0301= x"
-    assert marks == "       ^~~~"
+    assert marks == "       ^~~~~~"
 
 
 def test_a_control_character_is_shown_as_it_is_escaped() -> None:
