@@ -197,7 +197,18 @@ TYPES = {
 }
 
 
-DURATIONS = {"prolog_timeout": "30m", "stage_timeout": "24h", "keep_failed": None}
+DURATIONS = {
+    "tc_timeout": "10s",
+    "setup_timeout": None,
+    "prerun_timeout": None,
+    "postrun_timeout": None,
+    "teardown_after": None,
+    "stall_timeout": None,
+    "keep_failed": None,
+    "prolog_timeout": "30m",
+    "stage_timeout": "24h",
+}
+"""The default of each key that is a time."""
 
 
 def keys() -> dict[str, tuple[str, str]]:
