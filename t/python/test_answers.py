@@ -172,29 +172,39 @@ def test_a_list_of_nothing_may_be_null() -> None:
 
 def test_one_list_of_no_mounts_fails_no_job() -> None:
     system, jobid = mounting()
-    empty_once(system, CLIENTMOUNT)
+    lies = empty_once(system, CLIENTMOUNT, of_a_job=True)
     settle(system)
+    assert len(lies) == 1
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
 
 
 STATES = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
 
 
-def empty_once(system: VirtualSystem, kind: Kind) -> None:
-    """One list of a kind is answered as if there were nothing."""
+def empty_once(
+    system: VirtualSystem, kind: Kind, of_a_job: bool = False
+) -> list[Kind]:
+    """One list of a kind is answered as if there were nothing. Returns the lies.
+
+    Args:
+        of_a_job: it is one of a job's objects alone, which its label selects.
+    """
     store = system.store
     true = store.list
+    lies: list[Kind] = []
 
     def lie(asked: Kind, *args: Any, **options: Any) -> Json:
         found = true(asked, *args, **options)
-        if asked != kind:
+        if asked != kind or (of_a_job and not options.get("label_selector")):
             return found
         store.list = true  # type: ignore[method-assign]
+        lies.append(asked)
         return {**found, "items": []}
 
     store.list = lie  # type: ignore[method-assign, assignment]
     assert system.service_kube is not None
     system.service_kube.drop_watches()
+    return lies
 
 
 @pytest.mark.parametrize("state", STATES)
