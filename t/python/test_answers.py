@@ -181,9 +181,7 @@ def test_one_list_of_no_mounts_fails_no_job() -> None:
 STATES = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
 
 
-def empty_once(
-    system: VirtualSystem, kind: Kind, of_a_job: bool = False
-) -> list[Kind]:
+def empty_once(system: VirtualSystem, kind: Kind, of_a_job: bool = False) -> list[Kind]:
     """One list of a kind is answered as if there were nothing. Returns the lies.
 
     Args:

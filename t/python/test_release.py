@@ -16,6 +16,7 @@ from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowmarks import INSTANCE, NODES_RELEASED, RELEASE
 from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
+from flux_k8s.rabbits.fluxion import RABBIT_MODULE as SCHED_RABBIT
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
@@ -338,7 +339,7 @@ def test_a_job_keeps_its_nodes_where_its_storage_is_not_visible() -> None:
 def test_a_job_keeps_its_nodes_until_fluxion_has_answered(scheduler: bool) -> None:
     system = slow(scheduler=scheduler)
     jobid = submit(system, **UNMOUNTED)
-    restore = fail(system, FLUXION, errno.EIO)
+    restore = fail(system, FLUXION if scheduler else SCHED_RABBIT, errno.EIO)
     assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
     assert always(system, lambda: system.instance.job(jobid).active, 60.0)
     restore()

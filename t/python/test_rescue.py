@@ -530,16 +530,23 @@ def test_that_data_is_not_out_is_logged_once_though_the_mark_is_refused_first() 
     assert len(lines(system, f"{f58(jobid)}: its data is not out")) == 1
 
 
-@pytest.mark.parametrize("item", [{}, {"metadata": 7}])
-def test_a_rescue_that_breaks_is_an_error_of_the_query_and_not_of_the_service(
-    item: Any,
-) -> None:
-    """A data movement may be anything."""
+class Broken(dict[str, Any]):
+    """A data movement that breaks whoever reads it."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key != "metadata":
+            raise RuntimeError("it is broken")
+        return super().get(key, default)
+
+
+def test_a_rescue_that_breaks_is_an_error_of_the_query_and_not_of_the_service() -> None:
+    """Whatever it is that breaks it."""
 
     def fault(request: direct.Request) -> Optional[direct.Fault]:
         if request.verb != "list" or request.kind != NNFDATAMOVEMENT:
             return None
-        answer = {"kind": "NnfDataMovementList", "metadata": {}, "items": [item]}
+        items = [Broken(metadata={"name": "m"})]
+        answer = {"kind": "NnfDataMovementList", "metadata": {}, "items": items}
         return direct.Fault(answer=answer)
 
     system = system_of()
