@@ -61,7 +61,6 @@ class Child:
             text=True,
             env={**os.environ, "PYTHONPATH": ":".join(paths), **(environment or {})},
             start_new_session=True,
-            preexec_fn=_die_with_parent,
         )
 
     @property
@@ -126,13 +125,10 @@ class Child:
         self.close(_PATIENCE if error is None else 2.0)
 
 
-def _die_with_parent() -> None:
-    """Have this process killed when the one that started it is."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def serve(commands: Mapping[str, Callable[..., Any]]) -> None:
-    """Carry out commands until there are no more."""
+    """Carry out commands until there are no more. If the process that started this one
+    is killed, this one is too."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what anything prints is no answer
     for line in sys.stdin:

@@ -80,10 +80,26 @@ def test_what_a_program_that_hangs_has_started_is_killed_with_it(
     os.close(reader)
 
 
-def test_a_program_that_is_missing_or_may_not_be_run_is_an_error() -> None:
-    for path in ("/nonexistent/x", "/etc/hostname", "/"):
+def test_a_program_that_is_missing_or_may_not_be_run_is_an_error(
+    tmp_path: pathlib.Path,
+) -> None:
+    text, empty = tmp_path / "text", tmp_path / "empty"
+    text.touch(0o644)
+    empty.touch(0o755)
+    reasons = {
+        "/nonexistent/x": "No such file or directory",
+        str(text): "Permission denied",
+        str(tmp_path): "Permission denied",
+        str(empty): "Exec format error",
+    }
+    for path, reason in reasons.items():
         found = programs.Programs().run([path], 60.0)
-        assert isinstance(found, OSError) and found.strerror
+        assert isinstance(found, OSError) and found.strerror == reason
+
+
+def test_a_program_has_no_other_file_open_than_its_standard_ones() -> None:
+    found = programs.Programs().run(["/bin/ls", "/proc/self/fd"], 60.0)
+    assert found == "0\n1\n2\n3\n"  # the last is the folder
 
 
 def test_programs_may_run_on_threads_beside_each_other() -> None:
@@ -108,6 +124,13 @@ def test_a_program_takes_the_signals_that_the_threads_of_the_service_block() -> 
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert isinstance(found, OSError) and found.strerror == "it was killed by SIGTERM"
+
+
+@pytest.mark.parametrize("name", ["PIPE", "XFSZ"])
+def test_a_program_does_not_ignore_the_signals_that_python_ignores(name: str) -> None:
+    """Else it would not end when nobody reads any more, but print errors for ever."""
+    found = programs.Programs().run(["/bin/sh", "-c", f"kill -{name} $$"], 30.0)
+    assert isinstance(found, OSError) and found.strerror.endswith(f"by SIG{name}")
 
 
 def test_programs_that_run_at_the_end_of_the_service_are_killed_with_their_children(

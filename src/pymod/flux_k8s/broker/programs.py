@@ -10,11 +10,11 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
-from functools import partial
-from typing import Any, Sequence
+from typing import Any, BinaryIO, Sequence
 
-from flux_k8s.broker.parentdeath import die_with
+from flux_k8s.broker import parentdeath
 from flux_k8s.ports import ReadOutput
 
 MOST = 1 << 20
@@ -38,21 +38,15 @@ class Programs:
         """What a program prints, as it was read, or why it failed: see
         :meth:`flux_k8s.ports.Flux.run_program`."""
         try:
-            program = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-                preexec_fn=partial(_prepare, os.getpid()),
-            )
+            program, failure = _start(argv)
         except OSError as error:
             return error
         assert program.stdout is not None
-        with program.stdout:
+        with program.stdout, failure:
             self._running.add(program)
             if self._closed:  # meanwhile
                 _kill(program)
-            found = _output(program, timeout, read)
+            found = _output(program, failure, timeout, read)
             self._running.discard(program)
         return found
 
@@ -63,15 +57,39 @@ class Programs:
             _kill(program)
 
 
-def _prepare(service: int) -> None:
-    """Is called in the new process. The threads of the service block the signals that
-    its reactor receives. A service that is killed kills no program."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if not die_with(service):
-        os._exit(1)
+def _start(argv: Sequence[str]) -> tuple[subprocess.Popen[bytes], BinaryIO]:
+    """Start a program. The threads of the service block the signals that its reactor
+    receives; the program blocks none. A service that is killed kills no program, so the
+    kernel does.
+
+    Returns:
+        the program, and a file from which the ``errno`` is read, after its end, if it
+        could not be run.
+    """
+    readable, writable = os.pipe()
+    ours = [sys.executable, "-I", "-S", parentdeath.__file__]
+    try:
+        program = subprocess.Popen(
+            [*ours, str(os.getpid()), str(writable), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            pass_fds=[writable],
+            start_new_session=True,
+        )
+    except OSError:
+        os.close(readable)
+        raise
+    finally:
+        os.close(writable)
+    return program, open(readable, "rb")
 
 
-def _output(program: subprocess.Popen[bytes], timeout: float, read: ReadOutput) -> Any:
+def _output(
+    program: subprocess.Popen[bytes],
+    failure: BinaryIO,
+    timeout: float,
+    read: ReadOutput,
+) -> Any:
     """Wait for a program. Return what it prints, as it was read, or why it failed."""
     deadline = time.monotonic() + timeout
     try:
@@ -87,6 +105,9 @@ def _output(program: subprocess.Popen[bytes], timeout: float, read: ReadOutput) 
         _end_now(program)
         return error
     if status:
+        number = failure.read()
+        if number:
+            return OSError(int(number), os.strerror(int(number)))
         return OSError(errno.EIO, _end(status))
     try:
         return read(output.decode())
