@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any, Callable
+from typing import Any, Callable, Union
 
 import pytest
 
@@ -45,6 +45,7 @@ from support.service import (
     HOUR,
     LIFE,
     XFS,
+    exceptions,
     in_state,
     jobspec,
     long,
@@ -194,14 +195,22 @@ def test_an_internal_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None
     assert query(system, "metrics")["failed"] == 1
 
 
-def test_storage_that_is_kept_and_an_abort_that_is_fatal_are_failures() -> None:
+@pytest.mark.parametrize("keep_failed, trouble", [("1d", "error"), (0, "never")])
+def test_storage_that_is_kept_and_an_abort_that_is_fatal_are_failures(
+    keep_failed: Union[str, int], trouble: str
+) -> None:
     """Their jobs have a fatal exception, and no reason that the service keeps."""
-    fault = DwsFault("DataOut", "error")
-    config = Config.parse({"keep_failed": "1d", "keep_failed_limit": 100})
-    system = started(options=Options(faults=[fault]), config=config)
+    config = Config.parse({"keep_failed": keep_failed, "keep_failed_limit": 100})
+    system = started(
+        options=Options(faults=[DwsFault("DataOut", trouble)]),
+        config=config,
+        plugin_conf={"epilog-timeout": 60.0},
+    )
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
     job = system.instance.job(jobid)
     assert system.loop.run(lambda: job.state is JobState.INACTIVE, DAY)
+    raised = {note["type"] for note in exceptions(system, jobid)}
+    assert raised == ({"dws"} if keep_failed else {"dws-epilog-timeout", "dws"})
     assert query(system, "metrics")["failed"] == 1
 
 
