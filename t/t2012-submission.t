@@ -307,6 +307,19 @@ test_expect_success 'directives that DWS would refuse are refused by the rules t
     rules_end
     return $status
 '
+test_expect_success 'storage without whole nodes, where the scheduler gives it to nodes' '
+    text="Rabbit storage needs whole nodes, and the job asks for none: add -N (--nodes) to the request
+  $DW
+      ^~~~~" &&
+    rules_say "{\"rules\": null, \"scheduler\": true}" &&
+    refuses "$text" flux submit -n2 --dw="$DW" true &&
+    refuses "$text" raw -n2 -S dw="$DW" &&
+    flux submit --dry-run -N2 --dw="$DW" true >jobspec &&
+    flux submit --dry-run -n2 --dw="#DW persistentdw name=keep" true >jobspec
+    status=$?
+    rules_end
+    return $status
+'
 test_expect_success 'a module that does not answer holds up no submission for long' '
     rules_say &&
     refuses "$WRONG_REFUSED" timeout 20 flux submit -S dw="$WRONG" true &&
