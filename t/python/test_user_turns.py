@@ -347,3 +347,26 @@ def test_a_job_that_is_beyond_the_limit_by_itself_waits_for_all_others_only() ->
     assert not is_planned(system, large)
     settle(system, DAY)
     assert not exceptions(system, large) and "start" in names(system, large)
+
+
+def test_jobs_that_wait_name_what_the_first_of_them_waits_for() -> None:
+    system = slow(user_workflows=1, user_directives_limit=300)
+    first, _, *waiting = [
+        system.instance.submit(jobspec(padded(150)), userid=GUEST, urgency=0)
+        for _ in range(5)
+    ]
+
+    def named() -> set[str]:
+        texts = [memo(system, jobid, WAITS) or "" for jobid in waiting]
+        return {text[text.index("(") :] for text in texts}
+
+    wait(system, 30.0)
+    assert named() == {"(rabbit.user_workflows)"}
+    wait(system, 60.0)
+    assert named() == {"(rabbit.user_directives_limit)"}
+    wait(system, HOUR)
+    assert named() == {"(rabbit.user_directives_limit)"}
+    system.instance.cancel(first)
+    wait(system, 90.0)
+    assert is_planned(system, waiting.pop(0))
+    assert named() == {"(rabbit.user_directives_limit)"}

@@ -169,6 +169,7 @@ class Reconciler:
             TryAgain: the step is to be repeated after a pause.
         """
         self._reporter.step_failed(job.info, job.progress, error)
+        self._turns.failed(job.info.jobid)
         following = self._next_step(job)
         asks_for_time = getattr(error, "retry_after", None) is not None
         if news and not (isinstance(following, Lookup) or asks_for_time):

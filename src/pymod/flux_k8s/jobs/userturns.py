@@ -42,22 +42,36 @@ class _User:
 
     Attributes:
         planning: those that count for ``user_workflows``.
-        sizes: the bytes of the directives of those that are to have a Workflow, or have
-            one.
-        size: those of the jobs that are not in ``line``, together.
-        line: the jobs that wait for their Workflow, in order.
-        line_size: the bytes of their directives.
-        unlimited: those of them that waited for their turn only when their step was
-            decided last.
+        sizes: the bytes of the directives that count for ``user_directives_limit``: 0
+            for a job that waits for its Workflow, or has none.
+        size: all of them together.
+        line: the jobs that wait for their Workflow, in order, and the bytes of the
+            directives of each.
+        limit: the limit for which the line waits, or waited last, in words, or "".
     """
 
     id: Optional[int]
     planning: set[int] = field(default_factory=set)
     sizes: dict[int, int] = field(default_factory=dict)
     size: int = 0
-    line: list[int] = field(default_factory=list)
-    line_size: int = 0
-    unlimited: set[int] = field(default_factory=set)
+    line: list[tuple[int, int]] = field(default_factory=list)
+    limit: str = ""
+
+    def count(self, jobid: int, size: int) -> None:
+        """The bytes of a job's directives count."""
+        self.size += size - self.sizes.get(jobid, 0)
+        self.sizes[jobid] = size
+
+    def place(self, jobid: int) -> tuple[int, bool]:
+        """A job's place in line, and whether it stands there."""
+        place = bisect_left(self.line, (jobid, 0))
+        return place, place < len(self.line) and self.line[place][0] == jobid
+
+    def leave(self, jobid: int) -> None:
+        """A job waits no more."""
+        place, waits = self.place(jobid)
+        if waits:
+            self.count(*self.line.pop(place))
 
 
 class UserTurns:
@@ -73,36 +87,42 @@ class UserTurns:
         self._users: dict[Optional[int], _User] = {}
         self._jobs: dict[int, _User] = {}
         self._ready: dict[Optional[int], None] = {}  # the users whose turn comes
-        self._creating: dict[int, bool] = {}  # and whether that has begun
+        self._creating: set[int] = set()
 
     def decide(self, info: WorkflowInfo, step: Step) -> Step:
         """The next step of a job: the one that its storage calls for, or Wait. Then
         ``info.user_limit`` says for what, if that is not just its turn."""
-        user = self._user_of(info)
-        if isinstance(step, Create) and not info.planned:
-            if not self._may_create(info, user):
-                return Wait()
-        else:
-            self._creating.pop(info.jobid, None)
+        jobid, user = info.jobid, self._user_of(info)
+        creates = isinstance(step, Create) and not info.planned
+        if not creates:
+            self._creating.discard(jobid)
             self._count(info, user)
-        info.user_limit = ""
-        self._go_on(user, info.jobid)
-        return step
+        elif jobid not in user.planning:
+            self._join_line(info, user)
+        self._refresh(user)
+        self._admit(jobid)
+        waits = creates and jobid not in user.planning
+        info.user_limit = user.limit if waits else ""
+        return Wait() if waits else step
+
+    def failed(self, jobid: int) -> None:
+        """A step of the job has failed: if that was to create its Workflow, others are
+        created meanwhile."""
+        self._creating.discard(jobid)
 
     def forget(self, jobid: int) -> None:
         """The job is over, or left alone."""
         user = self._jobs.pop(jobid, None)
         if user is None:
             return
-        self._creating.pop(jobid, None)
-        self._leave_line(user, jobid)
+        self._creating.discard(jobid)
+        user.leave(jobid)
         user.planning.discard(jobid)
-        user.size -= user.sizes.pop(jobid, 0)
+        user.count(jobid, 0)
+        del user.sizes[jobid]
+        self._refresh(user)
         if not user.sizes:
             del self._users[user.id]
-            self._ready.pop(user.id, None)
-        else:
-            self._refresh(user)
         self._admit(jobid)
 
     def _user_of(self, info: WorkflowInfo) -> _User:
@@ -113,92 +133,59 @@ class UserTurns:
         if user is None:
             user = self._users.setdefault(info.userid, _User(info.userid))
             self._jobs[info.jobid] = user
-            user.sizes[info.jobid] = 0
+            user.count(info.jobid, 0)
         return user
-
-    def _may_create(self, info: WorkflowInfo, user: _User) -> bool:
-        """Whether a job's Workflow is to be created now."""
-        jobid = info.jobid
-        if jobid not in user.planning:
-            self._join_line(info, user)
-            self._go_on(user, jobid)
-        if jobid not in user.planning:
-            info.user_limit = self._limit(user, jobid)
-            if not info.user_limit:
-                user.unlimited.add(jobid)
-            return False
-        if self._creating.get(jobid):
-            del self._creating[jobid]  # the first try has failed
-        elif jobid in self._creating:
-            self._creating[jobid] = True
-        return True
 
     def _join_line(self, info: WorkflowInfo, user: _User) -> None:
         assert info.request is not None
-        jobid = info.jobid
-        place = bisect_left(user.line, jobid)
-        if user.line[place : place + 1] != [jobid]:
-            user.size -= user.sizes[jobid]
+        place, waits = user.place(info.jobid)
+        if not waits:
             size = _size(d.text for d in info.request.directives)
-            user.sizes[jobid] = size
-            user.line_size += size
-            user.line.insert(place, jobid)
-
-    def _leave_line(self, user: _User, jobid: int) -> None:
-        """The job waits no more: its directives count."""
-        place = bisect_left(user.line, jobid)
-        if user.line[place : place + 1] == [jobid]:
-            del user.line[place]
-            user.unlimited.discard(jobid)
-            user.line_size -= user.sizes[jobid]
-            user.size += user.sizes[jobid]
+            user.count(info.jobid, 0)
+            user.line.insert(place, (info.jobid, size))
 
     def _count(self, info: WorkflowInfo, user: _User) -> None:
         """Take in what a job has, whose Workflow is not to be created."""
         jobid, view = info.jobid, info.view
-        self._leave_line(user, jobid)
+        user.leave(jobid)
         if _is_planning(info, view):
             user.planning.add(jobid)
         else:
             user.planning.discard(jobid)
-        known = user.sizes[jobid]
         size = 0
         if view is not None:
-            size = known or _size(view.directives)
-        user.sizes[jobid] = size
-        user.size += size - known
-
-    def _go_on(self, user: _User, current: int) -> None:
-        self._refresh(user)
-        self._admit(current)
+            size = user.sizes[jobid] or _size(view.directives)
+        user.count(jobid, size)
 
     def _refresh(self, user: _User) -> None:
         """A user's jobs have changed: the turn of that user comes, or does not."""
-        limited = bool(user.line) and bool(self._limit(user, user.line[0]))
-        if user.line and not limited:
+        limit = self._limit(user)
+        if user.line and not limit:
             self._ready.setdefault(user.id)
-            return
-        self._ready.pop(user.id, None)
-        unlimited, user.unlimited = user.unlimited, set()
-        for jobid in unlimited:
-            self._ask(jobid)
+        else:
+            self._ready.pop(user.id, None)
+        if not user.line:
+            user.limit = ""
+        elif limit and limit != user.limit:
+            user.limit = limit
+            for jobid, _ in user.line:
+                self._ask(jobid)
 
-    def _limit(self, user: _User, jobid: int) -> str:
-        """For which others of the user a job in line has to wait, or ""."""
+    def _limit(self, user: _User) -> str:
+        """For which others of the user the first job in line, and so all of the line,
+        has to wait, or ""."""
         config = self._settings.config
-        before = bisect_left(user.line, jobid)
-        most = config.user_workflows
-        if most and len(user.planning) + before >= most:
-            return (
-                f"this user's other jobs: at most {most} have storage planned, or given"
-                " back, at a time (rabbit.user_workflows)"
-            )
         most = config.user_directives_limit
-        size = user.size + (user.line_size if before else user.sizes[jobid])
-        if most and size > most and (user.size or before):
+        if most and user.line and user.size and user.size + user.line[0][1] > most:
             return (
                 "this user's other jobs: the directives of all have at most"
                 f" {most} bytes (rabbit.user_directives_limit)"
+            )
+        most = config.user_workflows
+        if most and len(user.planning) >= most:
+            return (
+                f"this user's other jobs: at most {most} have storage planned, or given"
+                " back, at a time (rabbit.user_workflows)"
             )
         return ""
 
@@ -207,10 +194,10 @@ class UserTurns:
         while self._ready and len(self._creating) < CREATES:
             user = self._users[next(iter(self._ready))]
             del self._ready[user.id]
-            jobid = user.line[0]
-            self._leave_line(user, jobid)
+            jobid, _ = user.line[0]
+            user.leave(jobid)
             user.planning.add(jobid)
-            self._creating[jobid] = False
+            self._creating.add(jobid)
             self._refresh(user)
             if jobid != current:
                 self._ask(jobid)
