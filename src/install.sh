@@ -44,9 +44,10 @@ remove () {
 # usage: check_unnamed: no file of Flux's configuration names a file of flux-dws. Flux does
 # not start, or refuses all jobs, where a plugin that is named is gone.
 check_unnamed () {
-    named="dws-jobtap\\.so|(frobnicator|validator)/dws\\.py|$(regex "$dest")/"
-    found=$(grep -nHE "^[^#]*($named)" \
-        "${FLUX_CONF_DIR:-/etc/flux/system/conf.d}"/*.toml 2>/dev/null) || return 0
+    named="dws-jobtap\\.so|(frobnicator|validator)/dws\\.py|sched-rabbit|$(regex "$dest")/"
+    of_flux=$(flux config builtin confdir 2>/dev/null) || of_flux=/etc/flux
+    found=$(grep -HnE "$named" "${FLUX_CONF_DIR:-$of_flux/system/conf.d}"/*.toml \
+        2>/dev/null | grep -vE '^[^:]*:[0-9]+:[[:space:]]*#') || return 0
     fail "nothing is removed: the configuration of Flux names files of flux-dws. Take" \
         "these lines out, and reload it, before:
 $found"

@@ -297,21 +297,36 @@ def test_another_package_of_the_name_is_not_replaced(flux: Flux, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "line", ['plugins = [ "/etc/flux/validator/dws.py" ]', 'load = "dws-jobtap.so"']
+    "line",
+    [
+        'plugins = [ "/etc/flux/validator/dws.py" ]',
+        'plugins = [ "/site/check#1.py", "/etc/flux/validator/dws.py" ]',
+        'load = "dws-jobtap.so"',
+        'alternatives.sched = "sched-rabbit"',
+    ],
 )
-def test_what_the_configuration_names_is_not_removed(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_what_the_configuration_names_is_not_removed(
+    flux: Flux, tmp_path: Path, line: str, named: bool
+) -> None:
+    """Where FLUX_CONF_DIR names no folder, it is Flux's own."""
     installed = tmp_path / "dws"
+    folder = tmp_path / "conf" if named else flux.places / "confdir/system/conf.d"
+    folder.mkdir(parents=True)
     for name in ("pyvenv.cfg", "lib/flux/modules/dws.py"):
         (installed / name).parent.mkdir(parents=True, exist_ok=True)
         (installed / name).touch()
-    (tmp_path / "other.toml").write_text(f"# {line}\n[ingest.validator]\n{line}\n")
+    (folder / "other.toml").write_text(f"# {line}\n[ingest.validator]\n{line}\n")
+    environment = {"PATH": flux.environment["PATH"]}
+    if named:
+        environment["FLUX_CONF_DIR"] = str(folder)
     done = subprocess.run(
         ["src/install.sh", "--remove", str(installed)],
         cwd=TOP,
-        env={**os.environ, "FLUX_CONF_DIR": str(tmp_path)},
+        env=environment,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert done.returncode != 0 and "nothing is removed" in done.stderr
-    assert done.stderr.splitlines()[1:] == [f"{tmp_path}/other.toml:3:{line}"]
+    assert done.stderr.splitlines()[1:] == [f"{folder}/other.toml:3:{line}"]
     assert (installed / "pyvenv.cfg").exists()
