@@ -90,7 +90,7 @@ test_expect_success 'a mapping of other sizes is named' '
 test_expect_success 'scheduler=none is refused where there is Fluxion' '
     flux module remove dws &&
     test_must_fail flux module load dws scheduler=none 2>err &&
-    flux dmesg | grep "dws.*scheduler=none: is not for Fluxion" >line &&
+    flux dmesg | grep "dws.*scheduler=none: Fluxion is loaded" >line &&
     cat err line &&
     test $(wc -l <line) -eq 1 &&
     grep "flux dws2jgf" line

@@ -42,18 +42,18 @@ from flux_k8s.broker.files import check_files, check_program
 from flux_k8s.broker.fluxversion import check_flux
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
-from flux_k8s.config.arguments import Arguments, graph_file, queue_properties
+from flux_k8s.config.arguments import (
+    FLUXION,
+    NOT_WITH_FLUXION,
+    Arguments,
+    graph_file,
+    queue_properties,
+)
 from flux_k8s.config.table import Config, misspelt
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.text import printable
 
 STATS = "stats-get"
-
-FLUXION_MODULE = "sched-fluxion-resource"
-FLUXION = (
-    "is not for Fluxion, which would deny most jobs with #DW directives: expected no"
-    " such argument, and a graph from flux dws2jgf"
-)
 
 
 class DwsModule(BrokerModule):
@@ -73,7 +73,7 @@ class DwsModule(BrokerModule):
             raise DWSError(f"is for rank 0, where the job manager is, not for {rank}")
         self._arguments = Arguments.parse(args)
         if not self._arguments.scheduler and has_fluxion(handle):
-            raise ConfigError("scheduler=none", FLUXION)
+            raise DWSError(NOT_WITH_FLUXION)
         tables = self._check(handle.conf_get(update=True))
         self._supervisor = Supervisor(handle, self.name, args, self._arguments.watchdog)
         self._supervisor.start(tables)
@@ -159,7 +159,7 @@ def has_fluxion(handle: Any) -> bool:
         modules = handle.rpc("module.list").get()["mods"]
     except (OSError, KeyError):
         return False  # the service finds out later
-    return any(module.get("name") == FLUXION_MODULE for module in modules)
+    return any(module.get("name") == FLUXION for module in modules)
 
 
 def payload_of(msg: Any) -> Any:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.config.arguments import FLUXION
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, Timer
-from flux_k8s.rabbits.fluxion import MODULE, Fluxion
+from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxiongraph import Chassis, read_parent, read_rabbits
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
@@ -179,7 +180,7 @@ def test_a_request_to_fluxion_that_fails_is_sent_again(method: str) -> None:
         else:
             respond(0, "", answer)
 
-    system.instance.broker.register(MODULE, handle)
+    system.instance.broker.register(FLUXION, handle)
     system.start()
     set_status(system, "rabbit-01", "Offline")
     wait(system, 100.0)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.config.arguments import FLUXION
 from flux_k8s.control.coroutines import Call
 from flux_k8s.dws import mapping, storageusage, topology
 from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
@@ -26,7 +27,6 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
-from flux_k8s.rabbits.fluxion import MODULE
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
@@ -191,7 +191,7 @@ def test_nodes_whose_rabbit_is_in_use_are_marked_for_as_long_as_it_is() -> None:
 
 
 def test_jobs_wait_where_fluxion_is_to_schedule_no_storage() -> None:
-    system = system_of(scheduler=False, scheduler_module=MODULE)
+    system = system_of(scheduler=False, scheduler_module=FLUXION)
     jobid = submit(system)
     wait(system)
     assert names(system, jobid)[-1] == "dependency-add"
@@ -207,7 +207,7 @@ def test_jobs_wait_where_fluxion_is_to_schedule_no_storage() -> None:
 
 
 def test_the_error_is_logged_when_fluxion_comes_after_the_module() -> None:
-    system = system_of(scheduler=False, scheduler_module=MODULE)
+    system = system_of(scheduler=False, scheduler_module=FLUXION)
     system.instance.reload_fluxion()
     wait(system)
     assert len(lines(system, "scheduler=none: Fluxion is loaded")) == 2

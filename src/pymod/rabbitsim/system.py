@@ -18,6 +18,7 @@ import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.broker.assembly import make_service
+from flux_k8s.config.arguments import FLUXION
 from flux_k8s.config.settings import Identity, Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping as rabbitmapping
@@ -26,7 +27,7 @@ from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json, Kind, KubeError
-from flux_k8s.rabbits.fluxion import MODULE, RABBIT_MODULE
+from flux_k8s.rabbits.fluxion import RABBIT_MODULE
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws import (
     Controllers,
@@ -166,7 +167,7 @@ class VirtualSystem:
             dynamic_properties=dynamic_properties,
             chunks=chunks,
             scheduler_module=scheduler_module
-            or (MODULE if scheduler else RABBIT_MODULE),
+            or (FLUXION if scheduler else RABBIT_MODULE),
         )
         self._scheduler = scheduler
         self.queues = queues

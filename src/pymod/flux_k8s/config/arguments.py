@@ -11,6 +11,15 @@ from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError, show
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP
 
+FLUXION = "sched-fluxion-resource"
+"""The module of Fluxion that gives out resources."""
+
+NOT_WITH_FLUXION = (
+    "scheduler=none: Fluxion is loaded, and would deny most jobs with #DW directives:"
+    " expected no such argument, and a graph from flux dws2jgf"
+)
+"""Why the module refuses this argument, or why jobs wait if Fluxion comes later."""
+
 DEFAULT_WATCHDOG = 120.0
 """Seconds. A service that works answers within a few seconds."""
 

@@ -29,6 +29,7 @@ from typing import (
     Sequence,
 )
 
+from flux_k8s.config.arguments import NOT_WITH_FLUXION
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
@@ -40,7 +41,7 @@ from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.disagreements import Disagreements
 from flux_k8s.rabbits.fences import Fences
-from flux_k8s.rabbits.fluxion import MISUSED, Fluxion
+from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.health import (
@@ -235,7 +236,7 @@ class Availability:
             StorageUnavailable: the module was loaded for another scheduler.
         """
         if self._fluxion.is_misused:
-            raise StorageUnavailable(MISUSED)
+            raise StorageUnavailable(NOT_WITH_FLUXION)
         hosts = frozenset() if with_rabbits else self._rabbit_nodes
         names = [BAD_RABBIT]
         if not self._settings.scheduler:

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 
+from flux_k8s.config.arguments import FLUXION, NOT_WITH_FLUXION
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import call
@@ -59,22 +60,15 @@ from flux_k8s.rabbits.fluxionstate import (
 from flux_k8s.rfc import hostlist, idset, resourcestatus
 from flux_k8s.rfc.jgf import SSD
 
-MODULE = "sched-fluxion-resource"
 RABBIT_MODULE = "sched-rabbit"
-MODULES = (MODULE, RABBIT_MODULE)
+MODULES = (FLUXION, RABBIT_MODULE)
 """The modules that take these requests: at most one of them is loaded."""
 
-NAMES = {MODULE: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
+NAMES = {FLUXION: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
 """What the log calls the schedulers."""
 
 ALLOCATED = "status=down and sched-now=allocated"
 """The vertices that are down, and that jobs have."""
-
-MISUSED = (
-    "scheduler=none: Fluxion is loaded, and would deny most jobs with #DW directives:"
-    " they wait until the module is loaded without it, and Fluxion with a graph from"
-    " flux dws2jgf"
-)
 
 KEY = "fluxion"
 """The one key of the controller."""
@@ -147,7 +141,7 @@ class Fluxion:
             ),
         )
         self._watches: list[Watch] = []
-        self._module = MODULE
+        self._module = FLUXION
         self._untried = [RABBIT_MODULE]
         self._awaiting: list[tuple[frozenset[str], Callable[[], None]]] = []
         self.present = True
@@ -192,7 +186,7 @@ class Fluxion:
     def is_misused(self) -> bool:
         """Whether Fluxion is the scheduler, and is to schedule no storage
         (``scheduler=none``): it would deny jobs that have to wait for a Rabbit."""
-        is_fluxion = self.present and self._module == MODULE
+        is_fluxion = self.present and self._module == FLUXION
         return is_fluxion and not self._schedules and self._state.paths is not None
 
     def graph_name(self, file: str) -> str:
@@ -202,7 +196,7 @@ class Fluxion:
             file: the one from which Fluxion has it, if that is known.
         """
         name = f"the graph of {NAMES[self._module]}"
-        return f"{name} ({file})" if file and self._module == MODULE else name
+        return f"{name} ({file})" if file and self._module == FLUXION else name
 
     @property
     def why_none(self) -> str:
@@ -322,7 +316,7 @@ class Fluxion:
             state.see_paths(await self._find_rabbits())
             self._graph_read()
             if self.is_misused:
-                self._flux.log(syslog.LOG_ERR, MISUSED)
+                self._flux.log(syslog.LOG_ERR, NOT_WITH_FLUXION)
             return 0.0
         now = self._flux.now()
         due = self._check_due
