@@ -43,7 +43,7 @@ from flux_k8s.dws.directives import (
     Directive,
     parse_attribute,
 )
-from flux_k8s.dws.room import why_never
+from flux_k8s.dws.room import capacity_per_node, least_allocation, why_never
 from flux_k8s.dws.underline import message
 from flux_k8s.dws.unread import unread_line
 from flux_k8s.dws.workflowdirectives import CREATING
@@ -211,14 +211,11 @@ def wanted(dw: Any, resources: list[Any], site: Site) -> Wanted:
     """The requests of a job that is acceptable."""
     directives = parse_attribute(dw, Config.parse(site.table).presets)
     nodes = max(requested_nodes(resources), 1)
-    share = own = size = 0
-    for directive in directives:
-        if directive.command in CREATING:
-            shared = directive.arguments.get("type") in SHARED_TYPES
-            capacity = directive.capacity
-            share += -(-capacity // nodes) if shared else capacity
-            own += 0 if shared else capacity
-            size += capacity if shared else capacity * nodes
+    creating = [d for d in directives if d.command in CREATING]
+    shared = [d for d in creating if d.arguments.get("type") in SHARED_TYPES]
+    share = capacity_per_node(creating, nodes)
+    own = share - capacity_per_node(shared, nodes)
+    size = own * nodes + sum(directive.capacity for directive in shared)
     chassis = requested_chassis(resources) or 0
     return Wanted(directives, nodes, share, own, size, chassis)
 
@@ -278,9 +275,9 @@ def why_not(found: Wanted, answer: Json, nodes: Nodes) -> str:
     gives_ssd = answer.get("gives_ssd") is not False
     share = found.share if gives_ssd else found.own
     if share:
-        share += 1  # storage profiles add something
         room = rooms(rows, nodes, gives_ssd)
-        problem = why_never(found.nodes, share, room, found.chassis)
+        least = least_allocation(share)
+        problem = why_never(found.nodes, least, room, found.chassis)
         if problem:
             return problem
     known = (nodes.free | nodes.allocated | nodes.down) - {

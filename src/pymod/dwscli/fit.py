@@ -16,7 +16,7 @@ from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 from dwscli.instance import Nodes
 from dwscli.reading import hosts, number, part, text
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.room import Room
+from flux_k8s.dws.room import Room, least_allocation
 from flux_k8s.ports import Json
 
 RUN = 16
@@ -88,9 +88,8 @@ class Rabbit:
         return len(self.hosts) - kept
 
     def ssds_for(self, share: int) -> int:
-        """The number of ``ssd`` that a node with so many bytes takes. Storage profiles
-        add some bytes to a capacity, so whole ``ssd`` never just suffice."""
-        return share // (self.size * GIB) + 1
+        """The number of ``ssd`` that a node takes that asks for so many bytes."""
+        return -(-least_allocation(share) // (self.size * GIB))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_chassis, requested_nodes
-from flux_k8s.dws.directives import GIB, SHARED_TYPES, Directive
+from flux_k8s.dws.directives import GIB, Directive
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.room import capacity_per_node, least_allocation
 from flux_k8s.dws.stagechoice import choose_nodes
 from flux_k8s.dws.storagerequest import AHEAD, STAGED_COMMANDS, StorageRequest
 from flux_k8s.errors import DirectiveError
@@ -69,8 +70,7 @@ def check_fits_ahead(
     """Refuse a request that :func:`check_stages_ahead` accepts, and that no Rabbits
     fit. No job is refused where the mapping lacks the capacity of a Rabbit.
 
-    Each node gets whole GiB, and storage profiles add some bytes to a capacity: so
-    whole GiB never just suffice.
+    Each node gets whole GiB.
 
     Raises:
         DirectiveError: has the reason.
@@ -80,13 +80,8 @@ def check_fits_ahead(
     if not sizes or not all(sizes.values()):
         return
     nodes = requested_nodes(request.resources)
-    share = sum(
-        -(-directive.capacity // nodes)
-        if directive.arguments.get("type") in SHARED_TYPES
-        else directive.capacity
-        for directive in request.directives
-    )
-    share = (share // GIB + 1) * GIB
+    least = least_allocation(capacity_per_node(request.directives, nodes))
+    share = -(-least // GIB) * GIB
     check_limits(share * nodes, sum(sizes.values()), config)
     below = {rabbit: mapping.hosts_of(rabbit) for rabbit in sizes}
     chassis = requested_chassis(request.resources) or 0

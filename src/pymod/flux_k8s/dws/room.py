@@ -12,8 +12,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterable
 
-from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.directives import GIB, SHARED_TYPES, Directive
 from flux_k8s.dws.mapping import RabbitMapping
+
+
+def capacity_per_node(directives: Iterable[Directive], nodes: int) -> int:
+    """The bytes that directives ask for on each of so many nodes together."""
+    return sum(
+        -(-directive.capacity // nodes)
+        if directive.arguments.get("type") in SHARED_TYPES
+        else directive.capacity
+        for directive in directives
+    )
+
+
+def least_allocation(capacity: int) -> int:
+    """The least bytes that DWS allocates for a capacity. Storage profiles add some, so
+    whole GiB never just suffice for whole GiB."""
+    return capacity + 1
 
 
 @dataclass(frozen=True)
