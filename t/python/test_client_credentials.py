@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Callable
@@ -21,6 +22,7 @@ import pytest
 import yaml
 
 from flux_k8s.errors import ConfigError
+from flux_k8s.kube.credentials import Credentials
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import WORKFLOW
 from support.client import (
@@ -365,6 +367,31 @@ def test_in_a_pod_its_service_account_is_used(
     monkeypatch.setattr(Transfers, "in_thread", None)
     error = service.refused(client.get, WORKFLOW, "default", "w")
     assert error.reason == "ConnectionRefused"
+
+
+def test_the_token_of_a_pod_is_read_again_after_a_minute_whatever_the_clock_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = ["one"]
+
+    def read(configuration: Any) -> None:
+        configuration.api_key["authorization"] = tokens[-1]
+
+    def load(client_configuration: Any) -> None:
+        read(client_configuration)
+        client_configuration.refresh_api_key_hook = read
+
+    monkeypatch.setattr("flux_k8s.kube.credentials.load_incluster_config", load)
+    now, wall = time.monotonic(), time.time()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pod = Credentials(None)
+    assert pod.headers() == {"authorization": "one"}
+    tokens.append("two")
+    monkeypatch.setattr(time, "time", lambda: wall + 86400.0)
+    assert pod.headers() == {"authorization": "one"}
+    monkeypatch.setattr(time, "time", lambda: wall - 86400.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61.0)
+    assert pod.headers() == {"authorization": "two"}
 
 
 class Test_kubeconfig:

@@ -21,6 +21,7 @@ This module does what the package does not do:
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from datetime import datetime, timezone
@@ -41,7 +42,8 @@ _PATIENCE = 30.0
 """Seconds to wait for another thread that renews the credentials."""
 
 KEPT = 60.0
-"""Seconds for which credentials are kept of which nobody says when they expire."""
+"""Seconds after which credentials are read again: of those of a pod nobody says when
+they expire. No plugin is asked for it."""
 
 MARGIN = 5.0
 """Seconds before the end of credentials after which they are renewed."""
@@ -69,7 +71,7 @@ class Credentials:
     def __init__(self, kubeconfig: Optional[Kubeconfig]) -> None:
         self._lock = threading.Lock()
         self._headers: dict[str, str] = {}
-        self._kept_until = 0.0
+        self._kept_until = -math.inf
         self._loader: Any = None
         if kubeconfig is None:
             self.origin = _POD
@@ -99,11 +101,10 @@ class Credentials:
                 0, "Timeout", f"{self.origin}: the credentials are being renewed"
             )
         try:
-            if time.time() >= self._kept_until:
+            if time.monotonic() >= self._kept_until or self._have_expired():
                 settings = self._configuration.auth_settings().values()
                 self._headers = {s["key"]: s["value"].strip() for s in settings}
-                expiry = _time_of_expiry(self._loader)
-                self._kept_until = time.time() + KEPT if expiry is None else expiry
+                self._kept_until = time.monotonic() + KEPT
             return dict(self._headers)
         except ConfigException as error:
             message = f"{self.origin}: {_first_line(error)}"
