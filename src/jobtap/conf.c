@@ -18,14 +18,8 @@
 static int check_flux (struct dws *dws, char *error, size_t size)
 {
     const char *version = flux_attr_get (dws->h, "version");
-    int oldest[2];
-    int found[2];
 
-    if (!version
-        || sscanf (version, "%d.%d", &found[0], &found[1]) != 2
-        || sscanf (DWS_OLDEST_FLUX, "%d.%d", &oldest[0], &oldest[1]) != 2
-        || found[0] > oldest[0]
-        || (found[0] == oldest[0] && found[1] >= oldest[1]))
+    if (!version || strverscmp (version, DWS_OLDEST_FLUX) >= 0)
         return 0;
     snprintf (error,
               size,
