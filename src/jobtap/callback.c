@@ -98,6 +98,7 @@ static int validate_cb (flux_plugin_t *p,
         return flux_jobtap_reject_job (p, args, "%s", error);
     n = dws_jobspec_check_bytes (directives,
                                  dws->directives_limit,
+                                 " (rabbit.directives_limit)",
                                  error,
                                  sizeof (error));
     json_decref (directives);

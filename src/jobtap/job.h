@@ -248,11 +248,13 @@ int dws_jobspec_parse (json_t *dw,
                        char *error,
                        size_t size);
 
-/* Check the size of the directives of a job that is submitted. Return 0, or -1
+/* Check the size of the directives of a job that is submitted. 'key' is empty,
+ * or names what sets the limit, in parentheses after a blank. Return 0, or -1
  * with a sentence in 'error'.
  */
 int dws_jobspec_check_bytes (json_t *directives,
                              size_t most,
+                             const char *key,
                              char *error,
                              size_t size);
 

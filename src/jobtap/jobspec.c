@@ -72,6 +72,7 @@ static size_t count_prefixes (const char *s)
 
 int dws_jobspec_check_bytes (json_t *directives,
                              size_t most,
+                             const char *key,
                              char *error,
                              size_t size)
 {
@@ -85,9 +86,10 @@ int dws_jobspec_check_bytes (json_t *directives,
         return 0;
     snprintf (error,
               size,
-              "attributes.system.dw has %zu bytes, at most %zu are accepted",
+              "attributes.system.dw has %zu bytes, at most %zu are accepted%s",
               bytes,
-              most);
+              most,
+              key);
     return -1;
 }
 
@@ -101,6 +103,7 @@ static int check_size (json_t *directives, char *error, size_t size)
 
     if (dws_jobspec_check_bytes (directives,
                                  DWS_DIRECTIVES_BYTES,
+                                 "",
                                  error,
                                  size) < 0)
         return -1;

@@ -66,7 +66,8 @@ def test_plugin_and_validator_refuse_more_bytes_than_the_site_has_for_submission
     right = [XFS + "aa", padded(most - len(XFS) - 2)]
     check_submission({"dw": right}, [], Site(table))
     assert manager.submit(1, {"dw": padded(most)}) is None
-    expected = f"has {most + 1} bytes, at most {most} are accepted"
+    key = " (rabbit.directives_limit)" if most < limits.DIRECTIVES_BYTES else ""
+    expected = f"has {most + 1} bytes, at most {most} are accepted{key}"
     with pytest.raises(DirectiveError) as caught:
         check_submission({"dw": padded(most + 1)}, [], Site(table))
     assert caught.value.problem == expected

@@ -338,19 +338,20 @@ def _check_size(strings: Sequence[str], whole: str) -> None:
         raise _wrong_whole(whole, f"has more than {WORDS} words")
 
 
-def _check_bytes(strings: Sequence[str], whole: str, most: int) -> None:
+def _check_bytes(strings: Sequence[str], whole: str, most: int, key: str = "") -> None:
     size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
     if size > most:
-        raise _wrong_whole(whole, f"has {size} bytes, at most {most} are accepted")
+        raise _wrong_whole(whole, f"has {size} bytes, at most {most} are accepted{key}")
 
 
 def check_submitted_size(value: Any, most: int) -> None:
     """Refuse ``attributes.system.dw`` that a job is submitted with and that has more
-    than ``most`` bytes, with a DirectiveError. Other errors are for
-    :func:`parse_attribute`."""
+    bytes than ``rabbit.directives_limit``, which is ``most``, with a DirectiveError.
+    Other errors are for :func:`parse_attribute`."""
     strings = [value] if isinstance(value, str) else value
     if isinstance(strings, list) and all(isinstance(s, str) for s in strings):
-        _check_bytes(strings, f"dw={show(value)}", most)
+        key = " (rabbit.directives_limit)" if most < DIRECTIVES_BYTES else ""
+        _check_bytes(strings, f"dw={show(value)}", most, key)
 
 
 def _too_many(whole: str) -> DirectiveError:
