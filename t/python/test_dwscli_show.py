@@ -292,14 +292,18 @@ def test_a_job_that_is_followed_is_shown_with_its_exceptions() -> None:
     assert done.out.count("  dws-node-failure: tuo1003 has no storage\n") == 2
 
 
-def test_show_says_once_why_a_job_failed_and_does_not_lead_to_itself() -> None:
+@pytest.mark.parametrize("utf8", [False, True])
+def test_show_says_once_why_a_job_failed_and_does_not_lead_to_itself(
+    utf8: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dwscli.units.is_utf8", lambda: utf8)
     why = "DWS failed in Setup: it broke"
     note = f"{why}; flux dws show {F58} says more"
     eventlog = "\n".join(
         json.dumps(exception(*each))
         for each in (("dws", 0, note), ("cancel", 0, "enough"))
     )
-    found = instance(detail(JOB, failed=note), kvs=kvs_of(JOB, eventlog=eventlog))
+    found = instance(detail(JOB, failed=why), kvs=kvs_of(JOB, eventlog=eventlog))
     done = dws(found, "show", F58, columns=80)
     assert done.out.count(why) == 1 and "says more" not in done.out
     assert "  cancel: enough\n" in done.out

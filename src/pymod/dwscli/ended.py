@@ -19,6 +19,7 @@ from dwscli.instance import Instance
 from dwscli.messages import warn
 from dwscli.reading import number, part, text, texts
 from flux_k8s.dws import directives, workflowmarks
+from flux_k8s.dws.nextstep import without_next_step
 from flux_k8s.dws.workflowmarks import requested_times
 from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.dws.workflowview import WorkflowView
@@ -463,7 +464,7 @@ def _exception(job: Json) -> str:
     kind = text(job, "exception_type")
     if not kind.startswith(EXCEPTION) or number(job, "exception_severity") != 0:
         return ""
-    return printable(text(job, "exception_note") or kind, NOTE)
+    return printable(without_next_step(text(job, "exception_note")) or kind, NOTE)
 
 
 def _lost(job: Json, workflow: Json) -> str:
@@ -490,5 +491,6 @@ def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:
         if event.get("name") == "exception":
             context = part(event, "context")
             severity = int(number(context, "severity") or 0)
-            kind, note = text(context, "type"), text(context, "note")
+            kind = text(context, "type")
+            note = without_next_step(text(context, "note"))
             yield severity, printable(kind, SHOWN), printable(note, NOTE)

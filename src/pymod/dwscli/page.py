@@ -70,15 +70,14 @@ def page(answer: Fields, screen: Screen) -> list[str]:
 
 
 def _said_once(answer: Fields) -> Fields:
-    """An answer without hints that lead to this page, and without the exception that
-    the line about the failure has already."""
-    hint = f"; flux dws show {f58(int(number(answer, 'id') or 0))} says more"
-    failed = text(answer, "failed").replace(hint, "")
-    exceptions = [each.replace(hint, "") for each in texts(answer, "exceptions")]
+    """An answer without the exception that the line about the failure has already."""
+    failed = text(answer, "failed")
     kept = [
-        each for each in exceptions if not failed or not each.endswith(f": {failed}")
+        each
+        for each in texts(answer, "exceptions")
+        if not failed or not each.endswith(f": {failed}")
     ]
-    return {**answer, "failed": failed, "exceptions": kept}
+    return {**answer, "exceptions": kept}
 
 
 def _shown(value: str) -> str:

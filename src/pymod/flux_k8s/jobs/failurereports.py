@@ -8,8 +8,9 @@ from __future__ import annotations
 import syslog
 
 from flux_k8s.control.coroutines import Bind, drive
+from flux_k8s.dws.nextstep import with_next_step, without_next_step
 from flux_k8s.dws.workflowmarks import WARNED
-from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
+from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobs.losses import left_persistent
 from flux_k8s.jobs.pluginrequests import request_plugin
 from flux_k8s.jobs.step import Warn
@@ -40,7 +41,7 @@ class FailureReports:
         if info.failure is None and not kept:
             note = with_next_step(note, info.jobid)
         note = printable(note, NOTE)
-        info.failure = None if kept else note
+        info.failure = None if kept else without_next_step(note)
         if info.view is not None and info.owns(info.view):
             # The job does not wait for it.
             saved = self._workflows.save_failed(info)
