@@ -259,7 +259,7 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> int:
     out = list(out_lines(rows))
     facts = [
         ("Never", never),
-        ("Accepted", _count(len(found.directives), "directive")),
+        ("Accepted", "" if never else _count(len(found.directives), "directive")),
         ("Nodes", nodes_line(found.nodes, constraint, free)),
         ("Storage", storage_line(found, sorted({rabbit.size for rabbit in rabbits}))),
         *(() if never or place is None else fit_facts(place, answer, now, bool(out))),
