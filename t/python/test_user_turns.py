@@ -24,6 +24,7 @@ from support.service import (
     DAY,
     HOUR,
     XFS,
+    desired,
     exceptions,
     jobspec,
     lines,
@@ -35,6 +36,7 @@ from support.service import (
     started,
 )
 from support.staging import always, set_urgency, wait
+from support.staging import submit as stage
 
 WAITS = "rabbit_waits_for"
 WORK = 0.02
@@ -94,18 +96,21 @@ def time_to_plan(system: VirtualSystem) -> float:
 
 
 def proposed(system: VirtualSystem) -> list[int]:
-    """The jobs without nodes whose Workflow is in Proposal, and that have no plan."""
+    """The jobs whose storage DWS has to plan."""
     found = []
     for workflow in system.workflows():
         jobid = jobid_of_workflow(workflow["metadata"]["name"])
-        if jobid is not None and not is_planned(system, jobid):
+        status = workflow.get("status", {})
+        if jobid is not None and not (
+            status.get("state") == "Proposal" and status.get("ready")
+        ):
             found.append(jobid)
     return found
 
 
 def test_a_job_beside_the_held_jobs_of_another_user_is_planned_as_if_alone() -> None:
     alone = time_to_plan(busy())
-    system = busy(user_workflows=25)
+    system = busy()
     held = hold(system, 200)
     wait(system, 0.1)
     assert time_to_plan(system) < alone + 1.0
@@ -116,13 +121,28 @@ def test_a_job_beside_the_held_jobs_of_another_user_is_planned_as_if_alone() -> 
 
 def test_a_job_beside_a_user_who_submits_and_cancels_is_planned_as_if_alone() -> None:
     alone = time_to_plan(busy())
-    system = busy(user_workflows=25)
+    system = busy()
     for _ in range(200):
         (jobid,) = hold(system, 1)
         wait(system, WORK / 8)
         system.loop.call_later(WORK, lambda jobid=jobid: system.instance.cancel(jobid))
     assert time_to_plan(system) < alone + 1.0
     settle(system)
+
+
+def test_the_jobs_of_a_user_who_is_alone_are_planned_as_fast_as_without_a_limit() -> (
+    None
+):
+    def time_to_plan_all(**limits: Any) -> float:
+        system = busy(**limits)
+        submitted = system.loop.now()
+        held = hold(system, 200)
+        assert system.loop.run(
+            lambda: all(is_planned(system, jobid) for jobid in held), HOUR
+        )
+        return system.loop.now() - submitted
+
+    assert time_to_plan_all() < 1.1 * time_to_plan_all(user_workflows=0)
 
 
 def test_no_more_workflows_of_a_user_are_planned_at_a_time_than_the_limit() -> None:
@@ -161,6 +181,32 @@ def test_jobs_that_had_nodes_and_jobs_that_wait_for_nodes_do_not_count() -> None
     system.load_module()
     (later,) = hold(system, 1)
     wait(system, 60.0)
+    assert is_planned(system, later)
+
+
+def test_a_job_that_waits_in_proposal_for_others_than_dws_does_not_count() -> None:
+    system = started(config=Config.parse({"user_workflows": 1, "stage_limit": 0}))
+    ahead = [stage(system, userid=GUEST, urgency=0) for _ in range(3)]
+    wait(system, 10.0)
+    assert [desired(system, jobid) for jobid in ahead] == ["Proposal"] * 3
+    assert not any(is_planned(system, jobid) for jobid in ahead)
+    (later,) = hold(system, 1)
+    wait(system, 10.0)
+    assert is_planned(system, later)
+
+
+def test_a_teardown_for_which_rabbits_are_needed_does_not_count() -> None:
+    options = Options(latency=table({"DataIn": HOUR, "Teardown": DAY}))
+    limits = {"user_workflows": 1, "stage_user_limit": 100, "stage_limit": 100}
+    system = started(options=options, config=Config.parse(limits))
+    ahead = stage(system, userid=GUEST)
+    wait(system, 60.0)
+    assert desired(system, ahead) == "DataIn" and not is_planned(system, ahead)
+    system.instance.cancel(ahead)
+    wait(system, 60.0)
+    assert desired(system, ahead) == "Teardown"
+    (later,) = hold(system, 1)
+    wait(system, 10.0)
     assert is_planned(system, later)
 
 

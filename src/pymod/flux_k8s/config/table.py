@@ -105,7 +105,7 @@ class Config:
     """The same for the jobs of one user."""
     stage_timeout: Optional[float] = 86400.0
     """The longest time for which data that was copied in waits for nodes."""
-    user_workflows: int = 200
+    user_workflows: int = 10
     """The most Workflows of one user that DWS has to plan, or to tear down for jobs
     that never had nodes; 0 for no limit."""
     directives_limit: int = 8192

@@ -6,9 +6,8 @@ Kubernetes and DWS work for all users, one thing after the other. So a few Workf
 created at a time, and users take turns. Of one user's jobs the first one submitted
 comes first, and the others wait while
 
-- ``user_workflows`` of that user's Workflows are work for DWS without which nobody has
-  nodes: in Proposal, and Flux has no answer yet, or in the Teardown of a job that never
-  had nodes; or
+- DWS works on ``user_workflows`` of that user's Workflows for which no storage was
+  made: in Proposal, or in Teardown; or
 - the directives of that user's jobs that have a Workflow reach
   ``user_directives_limit``. A job that has no others to wait for goes on.
 
@@ -26,13 +25,14 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.step import Create, Step, Wait
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.slots import slotted
 
 CREATES = 8
 """Workflows of all users that are created at a time: twice as many as requests are made
 at a time, so that there is always a next one. One whose first try has failed is not
-among them, and holds up nobody."""
+among them, and holds up nobody. Those that get no answer hold up all users: a webhook
+of DWS that hangs does so for all."""
 
 
 @slotted
@@ -207,15 +207,8 @@ def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
     """Whether a job counts for ``user_workflows``."""
     if view is None:
         return info.uncertain  # it may be there
-    if info.goal is Goal.PLANNED:
-        return view.desired is State.Proposal and not info.planned
-    return info.goal is Goal.RELEASED and not _had_nodes(info, view)
-
-
-def _had_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
-    """Whether a job has or had nodes. After a restart only its Workflow shows that."""
-    made = view.begun[State.Setup] is not None and view.staged_for is None
-    return made or info.allocation is not None or info.may_have_run
+    planned = view.desired is State.Proposal and view.complete
+    return view.begun[State.Setup] is None and not planned
 
 
 def _size(texts: Iterable[str]) -> int:
