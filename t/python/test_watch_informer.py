@@ -423,13 +423,29 @@ class Test_Informer:
     ) -> None:
         handler, _ = follow(
             *(lists(1), watches(("ADDED", workflow("a", 2)), end=Wire.drop)),
-            *(lists(2), watches(("ADDED", workflow("b", 3)), end=Wire.drop)),
-            *(lists(3), watches(("ADDED", workflow("c", 4)), end=Wire.drop)),
-            *(lists(4), watches(("ADDED", workflow("d", 5)))),
+            lists(2, workflow("a", 2)),
+            watches(("ADDED", workflow("b", 3)), end=Wire.drop),
+            lists(3, workflow("a", 2)),
+            watches(("ADDED", workflow("c", 4)), end=Wire.drop),
+            *(lists(4, workflow("a", 2)), watches(("ADDED", workflow("d", 5)))),
             until="ADDED d",
         )
         assert handler.calls.count("trouble ConnectionLost") == 1
         assert sum("cannot watch" in line for line in service.logged) == 1
+
+    def test_a_list_of_nothing_counts_where_the_next_one_is_the_same(
+        self, follow: Any
+    ) -> None:
+        handler, _ = follow(
+            *(lists(1, workflow("a", 1)), watches(("ERROR", EXPIRED))),
+            *(lists(2), lists(2, workflow("a", 1)), watches(("ERROR", EXPIRED))),
+            *(lists(3), lists(3), watches(("ADDED", workflow("b", 4)))),
+            until="ADDED b",
+        )
+        assert handler.calls == [
+            *("ADDED a", "synced", "synced"),
+            *("DELETED a", "synced", "ADDED b"),
+        ]
 
     def test_a_watch_that_is_lost_after_one_that_was_out_of_date_is_told(
         self, follow: Any, service: Service
@@ -461,8 +477,9 @@ class Test_Informer:
         monkeypatch.setattr(flux_k8s.kube.watch, "STEADY", 0.0)
         handler, _ = follow(
             *(lists(1), watches(("ADDED", workflow("a", 2)), end=Wire.drop)),
-            *(lists(2), watches(("ADDED", workflow("b", 3)), end=Wire.drop)),
-            *(lists(3), watches(("ADDED", workflow("c", 4)))),
+            lists(2, workflow("a", 2)),
+            watches(("ADDED", workflow("b", 3)), end=Wire.drop),
+            *(lists(3, workflow("a", 2)), watches(("ADDED", workflow("c", 4)))),
             until="ADDED c",
         )
         assert handler.calls.count("trouble ConnectionLost") == 2

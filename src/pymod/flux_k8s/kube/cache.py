@@ -22,6 +22,9 @@ ObjectKey = tuple[str, str]
 Event = tuple[str, Json]
 """ADDED, MODIFIED or DELETED, and the object."""
 
+EMPTY = 0, "Empty"
+"""Status and reason of the error for a list that lacks all objects that are known."""
+
 
 class Cache:
     """The versions of the objects that the handler of a watch knows.
@@ -52,7 +55,7 @@ class Cache:
             Whether to pass the error to the handler. Until a list succeeds, the
             handler receives the same error once; that of a watch, which lists may
             succeed without, once until :meth:`watch_worked`. The first 410 (the server
-            has forgotten the resourceVersion) is not passed on.
+            has forgotten the resourceVersion) and :data:`EMPTY` are not passed on.
         """
         trouble = error.status, error.reason
         watched, self.resource_version = bool(self.resource_version), ""
@@ -69,7 +72,7 @@ class Cache:
         if known:
             return False
         self._trouble = trouble
-        return True
+        return trouble != EMPTY
 
     def watch_worked(self) -> None:
         """The watch has worked for a while, whatever becomes of it."""
@@ -100,7 +103,13 @@ class Cache:
 
         Args:
             resource_version: the resourceVersion of the list.
+
+        Raises:
+            KubeError: it lacks all of them, which may be a mistake: the next list
+                counts.
         """
+        if self._known and not self._listed and self._trouble != EMPTY:
+            raise KubeError(*EMPTY, "the list has nothing of what there was")
         self.resource_version = resource_version
         self._trouble, self._expired = None, False
         gone = [key for key in self._known if key not in self._listed]

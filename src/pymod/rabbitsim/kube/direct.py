@@ -476,7 +476,11 @@ class DirectWatch:
     def _take_list(self, page: Json) -> None:
         self._cache.begin_list()
         events = self._cache.add_page(page["items"])
-        events += self._cache.end_list(page["metadata"]["resourceVersion"])
+        try:
+            events += self._cache.end_list(page["metadata"]["resourceVersion"])
+        except KubeError as error:
+            self._fail(error, 0.0)
+            return
         self.open()
         self._deliver(events)
         self._hand(self._handler.synced)
