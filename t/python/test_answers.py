@@ -10,34 +10,44 @@ from typing import Any, Callable, Optional
 
 import pytest
 
+from flux_k8s.config.table import Config
 from flux_k8s.ports import (
     CLIENTMOUNT,
+    NNFDATAMOVEMENT,
     SERVERS,
     STORAGE,
+    SYSTEMSTATUS,
     WORKFLOW,
     Json,
     Kind,
     KubeError,
 )
 from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.options import Fault as Fault_of_DWS
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.rabbits import drained, set_link
 from support.service import (
     COPY_OUT,
     HOUR,
     LIFE,
     XFS,
+    desired,
     exceptions,
     in_state,
     jobspec,
     lines,
     long,
     names,
+    run_until_inactive,
     running,
     settle,
     started,
+    workflow,
 )
+
+COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
 
 WRONG: dict[str, Json] = {
     "nothing": {},
@@ -158,34 +168,90 @@ def test_no_job_fails_by_lists_of_what_is_no_object(items: Any) -> None:
 def test_a_list_of_nothing_may_be_null() -> None:
     system, jobid = mounting()
 
+    asked = 0
+
     def null(request: Request) -> Optional[Fault]:
-        if request.verb != "list" or request.kind != STORAGE:
+        nonlocal asked
+        if request.verb != "list" or request.kind != NNFDATAMOVEMENT:
             return None
+        asked += 1
         kind = f"{request.kind.name}List"
         return Fault(answer={"kind": kind, "metadata": {}, "items": None})
 
     assert system.service_kube is not None
     system.service_kube.faults = null
     settle(system)
+    assert asked
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
 
 
 def test_one_list_of_no_mounts_fails_no_job() -> None:
+    """By the Storages, a node that has mounted is not connected to its Rabbit."""
     system, jobid = mounting()
     lies = empty_once(system, CLIENTMOUNT, of_a_job=True)
+
+    def cut(request: Request) -> Optional[Fault]:
+        if request.verb != "get" or request.kind != SYSTEMSTATUS:
+            return None
+        assert system.service_kube is not None
+        system.service_kube.faults = None
+        set_link(system, "compute-01", False)
+        return Fault(delay=1.0)
+
+    assert system.service_kube is not None
+    system.service_kube.faults = cut
+    system.loop.run(lambda: "prolog-finish" in names(system, jobid), HOUR)
+    set_link(system, "compute-01", True)
     settle(system)
     assert len(lies) == 1
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
 
 
+def test_one_list_of_no_mounts_gives_no_node_back_that_has_not_unmounted() -> None:
+    stuck = Fault_of_DWS("PostRun", "mount", node="compute-02")
+    options = Options(faults=(stuck,))
+    system = started(options=options, config=Config(postrun_timeout=60.0))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, "PostRun"), HOUR)
+    lies = empty_once(system, CLIENTMOUNT, of_a_job=True)
+    run_until_inactive(system, jobid)
+    assert len(lies) == 1
+    assert list(drained(system)) == ["compute-02"]
+
+
+def test_one_list_of_no_rabbits_fails_no_job_that_may_lose_a_node() -> None:
+    """Its storage is not mounted, since one node is not connected to its Rabbit."""
+    system = started(config=Config(prerun_timeout=60.0))
+    jobid = system.instance.submit(jobspec(XFS, 4, dw_failure_tolerance=1))
+    assert system.loop.run(in_state(system, "DataIn"), HOUR)
+    set_link(system, "compute-01", False)
+    lies: list[Request] = []
+
+    def lie(request: Request) -> Optional[Fault]:
+        if lies or request.verb != "list" or request.kind != STORAGE:
+            return None
+        lies.append(request)
+        return Fault(answer={"kind": "StorageList", "metadata": {}, "items": []})
+
+    assert system.service_kube is not None
+    system.service_kube.faults = lie
+    settle(system)
+    assert lies
+    (exception,) = exceptions(system, jobid)
+    assert exception["severity"] == 1 and exception["note"].startswith("compute-01:")
+
+
 STATES = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
 
 
-def empty_once(system: VirtualSystem, kind: Kind, of_a_job: bool = False) -> list[Kind]:
+def empty_once(
+    system: VirtualSystem, kind: Kind, of_a_job: bool = False, times: int = 1
+) -> list[Kind]:
     """One list of a kind is answered as if there were nothing. Returns the lies.
 
     Args:
         of_a_job: it is one of a job's objects alone, which its label selects.
+        times: so many lists are.
     """
     store = system.store
     true = store.list
@@ -195,8 +261,9 @@ def empty_once(system: VirtualSystem, kind: Kind, of_a_job: bool = False) -> lis
         found = true(asked, *args, **options)
         if asked != kind or (of_a_job and not options.get("label_selector")):
             return found
-        store.list = true  # type: ignore[method-assign]
         lies.append(asked)
+        if len(lies) == times:
+            store.list = true  # type: ignore[method-assign]
         return {**found, "items": []}
 
     store.list = lie  # type: ignore[method-assign, assignment]
@@ -206,15 +273,32 @@ def empty_once(system: VirtualSystem, kind: Kind, of_a_job: bool = False) -> lis
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("kind", [WORKFLOW, SERVERS], ids=lambda kind: kind.plural)
-def test_one_list_that_is_empty_by_mistake_fails_no_job(kind: Kind, state: str) -> None:
+@pytest.mark.parametrize("kind", [WORKFLOW, SERVERS, STORAGE], ids=lambda k: k.plural)
+def test_lists_that_are_empty_by_mistake_fail_no_job(kind: Kind, state: str) -> None:
     system = started()
     jobid = system.instance.submit(long([XFS, COPY_OUT], seconds=1))
     assert system.loop.run(in_state(system, state), HOUR)
-    empty_once(system, kind)
+    empty_once(system, kind, times=2 if kind == WORKFLOW else 1)
     settle(system)
     assert names(system, jobid) == LIFE
     assert exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize("kind", [SERVERS, STORAGE], ids=lambda kind: kind.plural)
+def test_one_list_that_is_empty_by_mistake_fails_no_job_that_is_staged(
+    kind: Kind,
+) -> None:
+    system = started()
+    nodes = len(system.instance.scheduler.pool.nodes)
+    running(system, system.instance.submit(long(XFS, nodes, 1000)))
+    spec = long([XFS, COPY_IN], seconds=1, dw_stage="ahead")
+    jobid = system.instance.submit(spec)
+    system.loop.run(timeout=60.0)
+    assert desired(system, jobid) == "DataIn"
+    assert empty_once(system, kind) == []
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert not lines(system, "is not there")
 
 
 @pytest.mark.parametrize("mine", [True, False], ids=["its job", "another job"])
@@ -282,14 +366,38 @@ def test_a_patch_that_says_that_there_is_no_workflow_fails_no_job() -> None:
     assert exceptions(system, jobid) == []
 
 
-def test_what_a_job_leaves_that_failed_by_a_wrong_answer_is_torn_down() -> None:
-    """The answer has the kind, name and uid that were asked for, and another job."""
+def test_no_workflow_is_changed_that_another_program_has_made_anew() -> None:
+    """The service does not know it yet when the job gets nodes."""
+    system = started()
+    nodes = len(system.instance.scheduler.pool.nodes)
+    running(system, system.instance.submit(long("", nodes, 50)))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    system.loop.run(timeout=10.0)
+    assert system.service_kube is not None
+    system.service_kube.silence_watches(WORKFLOW)
+    name, store = workflow_name(jobid), system.store
+    spec = {**workflow(system, jobid)["spec"], "jobID": "another"}
+    gone = {"metadata": {"finalizers": []}}
+    store.merge_patch(WORKFLOW, "default", name, gone)
+    store.delete(WORKFLOW, "default", name)
+    store.create(WORKFLOW, "default", {"metadata": {"name": name}, "spec": spec})
+    system.loop.run(timeout=60.0)
+    found = store.get(WORKFLOW, "default", name)
+    assert found["spec"] == spec and "annotations" not in found["metadata"]
+    assert system.instance.job(jobid).was_posted("prolog-start")
+    system.service_kube.drop_watches()
+    run_until_inactive(system, jobid)
+
+
+@pytest.mark.parametrize("verb", ["create", "patch"])
+def test_one_answer_with_the_workflow_of_another_job_fails_no_job(verb: str) -> None:
+    """It has the kind, name and uid that were asked for."""
 
     def fault(request: Request) -> Optional[Fault]:
-        stored = system.workflows()
-        if request.kind != WORKFLOW or request.verb != "patch" or not stored:
+        if request.kind != WORKFLOW or request.verb != verb:
             return None
-        metadata = {**stored[0]["metadata"], "resourceVersion": "99999"}
+        stored = system.workflows() or [request.body]
+        metadata = {"uid": "1", **stored[0]["metadata"], "resourceVersion": "99999"}
         spec = {**stored[0]["spec"], "jobID": "another"}
         found = {"kind": "Workflow", "metadata": metadata, "spec": spec}
         assert system.service_kube is not None
@@ -299,6 +407,26 @@ def test_what_a_job_leaves_that_failed_by_a_wrong_answer_is_torn_down() -> None:
     system = started(faults=fault)
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_what_a_job_leaves_that_failed_by_wrong_answers_is_torn_down() -> None:
+    """The Workflow seems to be that of another job, until the job has failed."""
+    jobid = 0
+
+    def fault(request: Request) -> Optional[Fault]:
+        stored = system.workflows()
+        if request.kind != WORKFLOW or not stored or not jobid:
+            return None
+        if request.verb not in ("get", "patch") or exceptions(system, jobid):
+            return None
+        metadata = {**stored[0]["metadata"], "resourceVersion": "99999"}
+        spec = {**stored[0]["spec"], "jobID": "another"}
+        return Fault(answer={"kind": "Workflow", "metadata": metadata, "spec": spec})
+
+    system = started(faults=fault)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
     (exception,) = exceptions(system, jobid)
     assert "belongs to job" in exception["note"]
-    assert lines(system, "tearing down a Workflow whose job has ended")

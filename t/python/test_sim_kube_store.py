@@ -394,6 +394,19 @@ def test_delete_preconditions_name_the_object_that_is_meant(store: Store) -> Non
     store.delete(WORKFLOW, "default", "w", uid=obj["metadata"]["uid"])
 
 
+def test_a_merge_patch_may_name_the_object_that_is_meant(store: Store) -> None:
+    uid = store.create(WORKFLOW, "default", workflow())["metadata"]["uid"]
+    other = {"metadata": {"uid": "other", "labels": {"a": "b"}}}
+    error = refused(lambda: store.merge_patch(WORKFLOW, "default", "w", other))
+    assert error.code == 422
+    assert error.message.endswith(
+        'metadata.uid: Invalid value: "other": field is immutable'
+    )
+    same = {"metadata": {"uid": uid, "labels": {"a": "b"}}}
+    patched = store.merge_patch(WORKFLOW, "default", "w", same)
+    assert patched["metadata"]["labels"] == {"a": "b"}
+
+
 def test_dependents_go_with_their_last_owner(store: Store) -> None:
     one = store.create(WORKFLOW, "default", workflow("one"))
     two = store.create(WORKFLOW, "default", workflow("two"))

@@ -36,7 +36,7 @@ def check_list(kind: Kind, answer: Json) -> None:
         raise _malformed(f"{kind.name}List")
 
 
-def _check_items(kind: Kind, answer: Json) -> None:
+def _check_items(kind: Kind, some: bool, answer: Json) -> None:
     """Refuse what is no list of objects of a kind. One of none, which a server may
     write as null, has no items then."""
     check_list(kind, answer)
@@ -45,19 +45,26 @@ def _check_items(kind: Kind, answer: Json) -> None:
     items = answer["items"]
     if not isinstance(items, list) or not all(map(_is_object, items)):
         raise _malformed(f"{kind.name}List")
+    if some and not items:
+        raise _malformed(f"list of the {kind.name}s that there are")
 
 
 def _is_object(item: object) -> bool:
     return isinstance(item, dict) and isinstance(item.get("metadata"), dict)
 
 
-def _check_object(kind: Kind, name: str, answer: Json) -> None:
+def _check_object(kind: Kind, name: str, expected: Optional[str], answer: Json) -> None:
     """Refuse what is not the object that was asked for. The spec of each Workflow
-    says whose it is."""
+    says whose it is.
+
+    Args:
+        expected: its uid, if that is known.
+    """
     metadata = answer.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     uid = found.get("uid")
     identified = found.get("name") == name and isinstance(uid, str) and bool(uid)
+    identified = identified and expected in (None, uid)
     empty = kind is WORKFLOW and not _is_specified(answer.get("spec"))
     if answer.get("kind") != kind.name or not identified or empty:
         raise _malformed(f"{kind.name} {name}")
@@ -67,10 +74,21 @@ def _is_specified(spec: object) -> bool:
     return isinstance(spec, dict) and "wlmID" in spec and "jobID" in spec
 
 
-def _check_deleted(kind: Kind, name: str, answer: Json) -> None:
+def _check_deleted(
+    kind: Kind, name: str, expected: Optional[str], answer: Json
+) -> None:
     """The same for an object that was deleted: it may be gone."""
     if answer.get("kind") != "Status":
-        _check_object(kind, name, answer)
+        _check_object(kind, name, expected, answer)
+
+
+def _of_uid(body: Patch, uid: Optional[str]) -> Patch:
+    """A patch that changes no other object than that with the uid (None: any)."""
+    if uid is None:
+        return body
+    if isinstance(body, list):
+        return [{"op": "test", "path": "/metadata/uid", "value": uid}, *body]
+    return {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
 
 
 def _malformed(expected: str) -> KubeError:
@@ -94,15 +112,18 @@ def _checked(request: Call[Json], check: Callable[[Json], None]) -> Call[Json]:
     return Call(start)
 
 
-def _of(kind: Kind, name: str, request: Call[Json]) -> Call[Json]:
+def _of(
+    kind: Kind, name: str, request: Call[Json], uid: Optional[str] = None
+) -> Call[Json]:
     """A request that is answered with an object."""
-    return _checked(request, partial(_check_object, kind, name))
+    return _checked(request, partial(_check_object, kind, name, uid))
 
 
 class KubeCalls:
     """:class:`flux_k8s.ports.Kube`, for coroutines. The arguments are the same;
     :class:`~flux_k8s.ports.KubeError` is raised, also for an answer that is not about
-    the object that was asked for: a proxy may answer anything."""
+    the object that was asked for: a proxy may answer anything. A ``uid`` is that of the
+    object that is meant: another one of its name is not changed, and no answer."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -111,8 +132,17 @@ class KubeCalls:
         name = str(body.get("metadata", {}).get("name"))
         return _of(kind, name, call(self._kube.create, kind, namespace, body, key=key))
 
-    def get(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
-        return _of(kind, name, call(self._kube.get, kind, namespace, name, key=key))
+    def get(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        key: str,
+        uid: Optional[str] = None,
+    ) -> Call[Json]:
+        found = call(self._kube.get, kind, namespace, name, key=key)
+        return _of(kind, name, found, uid)
 
     def find(
         self,
@@ -143,7 +173,10 @@ class KubeCalls:
         label_selector: str = "",
         limit: int = 0,
         token: str = "",
+        some: bool = False,
     ) -> Call[Json]:
+        """``some``: by what else is known there are some: a list of none is no
+        answer."""
         listed = call(
             self._kube.list,
             kind,
@@ -153,13 +186,21 @@ class KubeCalls:
             limit=limit,
             token=token,
         )
-        return _checked(listed, partial(_check_items, kind))
+        return _checked(listed, partial(_check_items, kind, some))
 
     def patch(
-        self, kind: Kind, namespace: str, name: str, body: Patch, *, key: str
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Patch,
+        *,
+        key: str,
+        uid: Optional[str] = None,
     ) -> Call[Json]:
+        body = _of_uid(body, uid)
         patched = call(self._kube.patch, kind, namespace, name, body, key=key)
-        return _of(kind, name, patched)
+        return _of(kind, name, patched, uid)
 
     def patch_status(
         self, kind: Kind, namespace: str, name: str, body: Json, *, key: str
@@ -167,9 +208,17 @@ class KubeCalls:
         patched = call(self._kube.patch_status, kind, namespace, name, body, key=key)
         return _of(kind, name, patched)
 
-    def delete(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        key: str,
+        uid: Optional[str] = None,
+    ) -> Call[Json]:
         deleted = call(self._kube.delete, kind, namespace, name, key=key)
-        return _checked(deleted, partial(_check_deleted, kind, name))
+        return _checked(deleted, partial(_check_deleted, kind, name, uid))
 
     def pod_log(
         self, namespace: str, name: str, container: str, *, key: str, characters: int

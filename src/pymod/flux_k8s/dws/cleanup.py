@@ -23,11 +23,9 @@ def finalizer_patch(view: WorkflowView) -> list[Json]:
     Controllers add and remove their finalizers at the same time. A merge patch
     would write the whole list and undo their changes. Kubernetes refuses this JSON
     patch when the list has changed, and the step is tried again with the new list.
-    It also refuses it when another Workflow has taken the name.
     """
     path = f"/metadata/finalizers/{view.finalizers.index(FINALIZER)}"
     return [
-        {"op": "test", "path": "/metadata/uid", "value": view.uid},
         {"op": "test", "path": path, "value": FINALIZER},
         {"op": "remove", "path": path},
     ]

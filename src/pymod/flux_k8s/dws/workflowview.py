@@ -177,6 +177,13 @@ class WorkflowView:
         return read_hosts(self.left_mounted)
 
     @property
+    def has_clientmounts(self) -> bool:
+        """Whether DWS has made ClientMounts on the nodes, which it deletes in
+        Teardown."""
+        made = self.mounts > 0 and self.ended[State.PreRun] is not None
+        return made and self.desired is not State.Teardown and not self.deleting
+
+    @property
     def awaits_unmount(self) -> bool:
         """Whether the storage waits for the nodes in ``kept_for``, which may have
         unmounted, or cannot write any more."""

@@ -19,6 +19,12 @@ def refused(error: KubeError) -> bool:
     return error.status in (400, 422)
 
 
+def in_question(error: KubeError) -> bool:
+    """A patch has failed, maybe since the object is gone, is another one of its name,
+    or has changed: a GET tells."""
+    return error.status in (400, 404, 409, 422)
+
+
 def refusal(error: KubeError) -> str:
     """The message of DWS about a request that it refused, for the job's owner."""
     _, found, message = error.message.partition("denied the request: ")

@@ -20,20 +20,19 @@ from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.dws.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject, DWSError, NotReady
-from flux_k8s.jobs.confirmation import check_mounts, check_workflow
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.machine import Nodes
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.planning import Planner
-from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,
     SERVERS,
     STORAGE,
-    WORKFLOW,
     Flux,
     Json,
     Kind,
@@ -57,7 +56,7 @@ class Exclusion:
         kube: Kube,
         settings: Settings,
         planner: Planner,
-        records: Records,
+        workflows: WorkflowRequests,
         nodes: Nodes,
     ) -> None:
         self._nodes = nodes
@@ -65,12 +64,15 @@ class Exclusion:
         self._calls = KubeCalls(kube)
         self._settings = settings
         self._planner = planner
-        self._records = records
+        self._workflows = workflows
 
     # Nodes that failed
 
     async def inspect(self, info: WorkflowInfo) -> None:
         """Read from Kubernetes which of the job's nodes have their storage.
+
+        The Workflow is read first: the state may have become complete, or another one,
+        while the watch hangs.
 
         A survey that names no node is made where Kubernetes has not answered for
         :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
@@ -87,10 +89,13 @@ class Exclusion:
         lost = not (info.failure_tolerance or info.view.complete)
         namespace = self._settings.namespace
         try:
-            if state is State.Setup:
+            await self._workflows.lookup(info)
+            if info.view is None or info.view.state is not state:
+                info.survey = None
+            elif state is State.Setup:
                 await self._inspect_storage(info)
             else:
-                await self._inspect_mounts(info, info.view.mounts)
+                await self._inspect_mounts(info, info.view)
         except KubeError as error:
             refused, now = lost and error.status in FORBIDDEN, self._flux.now()
             if not (refused or await has_persisted(self._calls, namespace, info, now)):
@@ -117,22 +122,27 @@ class Exclusion:
 
         await self._make_survey(info, calls, survey)
 
-    async def _inspect_mounts(self, info: WorkflowInfo, expected: int) -> None:
+    async def _inspect_mounts(self, info: WorkflowInfo, view: WorkflowView) -> None:
         selector = cleanup.workflow_selector(info.name)
         namespace = self._settings.namespace
         calls = [
-            self._calls.list(CLIENTMOUNT, None, key=info.name, label_selector=selector),
-            self._calls.list(STORAGE, namespace, key=info.name),
+            self._calls.list(
+                CLIENTMOUNT,
+                None,
+                key=info.name,
+                label_selector=selector,
+                some=view.has_clientmounts,
+            ),
+            self._calls.list(STORAGE, namespace, key=info.name, some=True),
         ]
 
         def survey(
             requested_at: float, computes: Json, lists: Sequence[Json]
         ) -> Survey:
             clientmounts, storages = (found.get("items", []) for found in lists)
-            check_mounts(info, clientmounts, requested_at)
             mapping = self._settings.mapping
             return nodefailure.survey_mounts(
-                requested_at, computes, clientmounts, storages, expected, mapping
+                requested_at, computes, clientmounts, storages, view.mounts, mapping
             )
 
         await self._make_survey(info, calls, survey)
@@ -143,24 +153,16 @@ class Exclusion:
         calls: Sequence[Call[Json]],
         survey: Callable[[float, Json, Sequence[Json]], Survey],
     ) -> None:
-        """Send the requests of a survey, and one for the Workflow: the state may have
-        become complete while the watch hangs.
+        """Send the requests of a survey.
 
         Args:
             survey: makes the survey from the time of the requests, Computes, and the
                 answers to ``calls``.
         """
-        requested_at, known = self._flux.now(), info.view
-        own = Reference(self._settings.namespace, info.name)
-        workflow, computes, *others = await gather(
-            [
-                self._find(WORKFLOW, own),
-                self._find(COMPUTES, self._computes(info)),
-                *calls,
-            ]
+        requested_at = self._flux.now()
+        computes, *others = await gather(
+            [self._find(COMPUTES, self._computes(info)), *calls]
         )
-        if workflow:
-            check_workflow(info, info.read(workflow), self._flux.now())
         try:
             found = survey(requested_at, computes, others)
             if found.excluded is not None:
@@ -169,12 +171,6 @@ class Exclusion:
             info.survey = found
         except BadObject as error:
             info.failure = str(error)
-        if workflow:
-            info.looked_up = requested_at
-            info.see(info.read(workflow), self._flux.now())
-            self._records.note(info, workflow)
-        elif known is not None:
-            info.see_gone(known.uid)
 
     async def leave_out(self, info: WorkflowInfo, survey: Survey, problem: str) -> None:
         """Exclude the failed nodes of ``survey``, or fail the job if they are too
@@ -228,17 +224,10 @@ class Exclusion:
 
     def _find(self, kind: Kind, reference: Reference) -> Call[Json]:
         """The request for an object. The answer is {} if the object does not exist."""
-        key = _queue(kind, reference)
+        key = f"{kind.plural}/{reference.name}"
         return self._calls.find(kind, reference.namespace, reference.name, key=key)
 
     def _write(self, kind: Kind, reference: Reference, body: Json) -> Call[Json]:
         namespace, name = reference.namespace, reference.name
-        key = _queue(kind, reference)
+        key = f"{kind.plural}/{reference.name}"
         return self._calls.patch(kind, namespace, name, body, key=key)
-
-
-def _queue(kind: Kind, reference: Reference) -> str:
-    """The key of the queue in which the requests about one object are sent."""
-    if kind is WORKFLOW:
-        return reference.name
-    return f"{kind.plural}/{reference.name}"

@@ -15,7 +15,7 @@ import errno
 import syslog
 from functools import partial
 from itertools import filterfalse
-from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Answer, Call, call, drive, settle
@@ -39,15 +39,15 @@ from flux_k8s.jobs.jobexception import (
     UNKNOWN_LOSS,
     WARNING,
 )
-from flux_k8s.jobs.machine import Nodes
+from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (
     CLIENTMOUNT,
     SERVERS,
     STORAGE,
-    WORKFLOW,
     Flux,
     Json,
     Kind,
@@ -84,9 +84,8 @@ class InUse:
     """Takes the nodes and Rabbits that a job still uses out of service.
 
     Args:
-        nodes: the states of the nodes in Flux.
-        find_writers: finds the nodes that could write to storage that they have
-            mounted.
+        machine: knows the states of the nodes in Flux, and finds those that could write
+            to storage that they have mounted.
     """
 
     def __init__(
@@ -94,14 +93,15 @@ class InUse:
         flux: Flux,
         kube: Kube,
         settings: Settings,
-        nodes: Nodes,
-        find_writers: Callable[[Sequence[str]], Awaitable[tuple[str, ...]]],
+        machine: Machine,
+        workflows: WorkflowRequests,
     ) -> None:
         self._flux = flux
         self._calls = KubeCalls(kube)
         self._settings = settings
-        self._nodes = nodes
-        self._find_writers = find_writers
+        self._nodes = machine.nodes
+        self._find_writers = machine.find_writers
+        self._workflows = workflows
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
         """Drain the nodes that have not unmounted the job's storage in time. As long as
@@ -469,22 +469,21 @@ class InUse:
     async def _note_cut_off(self, info: WorkflowInfo, nodes: Sequence[str]) -> None:
         """Annotate the Workflow: the abort was carried out, and these nodes have not
         unmounted. Before Teardown, :meth:`find_writers` finds that out."""
-        annotations = {CUT_OFF: "true"}
+        annotations: dict[str, Optional[str]] = {CUT_OFF: "true"}
         ends = info.view is not None and info.view.desired is State.Teardown
         if ends and nodes and self._settings.config.keeps_mounted:
             annotations[KEPT_FOR] = hostlist.encode(nodes)
-        body = {"metadata": {"annotations": annotations}}
-        namespace = self._settings.namespace
-        try:
-            await self._calls.patch(WORKFLOW, namespace, info.name, body, key=info.name)
-        except KubeError as error:
-            # A 404 counts only after the watch has seen the Workflow go as well.
-            if info.view is not None or error.status != 404:
-                raise
+        await self._workflows.annotate(info, annotations)
         info.cut_off = True
 
     def _list(
         self, info: WorkflowInfo, kind: Kind, namespace: Optional[str]
     ) -> Call[Json]:
-        selector = cleanup.workflow_selector(info.name)
-        return self._calls.list(kind, namespace, key=info.name, label_selector=selector)
+        made = info.view is not None and info.view.has_clientmounts
+        return self._calls.list(
+            kind,
+            namespace,
+            key=info.name,
+            label_selector=cleanup.workflow_selector(info.name),
+            some=kind == CLIENTMOUNT and made,
+        )

@@ -106,7 +106,6 @@ class JobTable:
             changed.
         note_details: is called with a job whose Workflow has details to be read.
         note_end: is called with a job that is over.
-        note_left: is called with one whose Workflow seems to be somebody else's.
         note_nodes_released: is called with a job whose Workflow says that its nodes may
             have been given back.
     """
@@ -140,7 +139,6 @@ class JobTable:
         self.note_change: Callable[[int], None] = lambda jobid: None
         self.note_details: Callable[[int], None] = lambda jobid: None
         self.note_end: Callable[[int], None] = lambda jobid: None
-        self.note_left: Callable[[int], None] = lambda jobid: None
         self.note_nodes_released: Callable[[int], None] = lambda jobid: None
         self._clock = clock
         self._started = clock.now()
@@ -195,8 +193,6 @@ class JobTable:
         self.unseen.pop(job.info.jobid, None)
         del self._jobs[job.info.jobid]
         self.note_end(job.info.jobid)
-        if job.info.view is not None:
-            self.note_left(job.info.jobid)
 
     def stop(self) -> None:
         """Do nothing for any job any more."""

@@ -16,14 +16,13 @@ from typing import Callable, Optional
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.ports import WORKFLOW, Flux, Kube, KubeError, RpcError, gone
+from flux_k8s.ports import WORKFLOW, Flux, RpcError
 from flux_k8s.rfc.jobid import f58, workflow_name
 
 AWAY = (errno.ENOSYS, errno.EHOSTUNREACH)
@@ -68,7 +67,6 @@ class Orphans:
     def __init__(
         self,
         flux: Flux,
-        kube: Kube,
         settings: Settings,
         jobs: JobTable,
         outage: Outage,
@@ -76,11 +74,8 @@ class Orphans:
         release_share: Callable[[WorkflowInfo], None],
     ) -> None:
         self._flux = flux
-        self._calls = KubeCalls(kube)
         self._settings = settings
         self._jobs = jobs
-        self._left: set[int] = set()
-        jobs.note_left = self._check_left
         self._outage = outage
         self._release_share = release_share
         self._checked = False
@@ -117,38 +112,14 @@ class Orphans:
         self._not_ended.discard(jobid)
         self._controller.add(jobid)
 
-    def _check_left(self, jobid: int) -> None:
-        """Nothing more is done for a job whose Workflow was somebody else's by the last
-        answer. See whether it was the job's after all."""
-        self._left.add(jobid)
-        self.check_ended(jobid)
-
-    async def _look(self, jobid: int) -> None:
-        """Read a Workflow that was left.
-
-        Raises:
-            TryAgain: Kubernetes does not answer.
-        """
-        namespace, name = self._settings.namespace, workflow_name(jobid)
-        try:
-            workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
-        except KubeError as error:
-            if not gone(error):
-                raise TryAgain(error) from error
-        else:
-            self._jobs.see(jobid, "ADDED", workflow)
-        self._left.discard(jobid)
-
     async def _release_if_ended(self, jobid: int) -> Optional[float]:
         """Release the storage of a job that has ended, or whose epilog was given up
         according to its eventlog. Returns the seconds until a job that has not ended is
         looked at again: the plugin, which does not hold it, will not report its end.
 
         Raises:
-            TryAgain: a module of Flux, or Kubernetes, does not answer.
+            TryAgain: a module of Flux does not answer.
         """
-        if jobid in self._left:
-            await self._look(jobid)
         # The plugin does not hold the job: it has released such a one.
         released = self._has_released_nodes(jobid)
         ended = released or await call(self._flux.job_ended, jobid)

@@ -65,8 +65,7 @@ class Reconciler:
         if isinstance(step, Wait):
             return self._wait(job, step)
         if isinstance(step, Forget):
-            self._forget(job)
-            return None
+            return await self._forget(job)
         await self._take(job, step)
         following = self._next_step(job)
         if not isinstance(following, Wait):
@@ -118,11 +117,20 @@ class Reconciler:
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._flux.now())
 
-    def _forget(self, job: Job) -> None:
+    async def _forget(self, job: Job) -> Optional[float]:
+        """Forget a job whose Workflow is gone, or by a GET somebody else's."""
+        if job.info.view is not None:
+            try:
+                await self._steps.carry_out(job.info, Lookup())
+            except FAILURES as error:
+                raise TryAgain(error) from error
+            if not isinstance(self._next_step(job), Forget):
+                return 0.0
         self._steps.forget(job.info)
         self._turns.forget(job.info.jobid)
         self._jobs.remove(job)
         self._jobs_changed()
+        return None
 
     async def _take(self, job: Job, step: Step) -> None:
         """Take a step.

@@ -136,7 +136,7 @@ class Service:
         self._last_resort = LastResort(flux, jobs, steps.in_use, scope)
         self._staging = steps.staging
         release = steps.release_share
-        self._orphans = Orphans(flux, kube, settings, jobs, outage, scope, release)
+        self._orphans = Orphans(flux, settings, jobs, outage, scope, release)
         self._unreported = unreported = Unreported(flux_of_job, jobs, outage, scope)
         self.workflows = WorkflowWatch(jobs, self._orphans, unreported, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)

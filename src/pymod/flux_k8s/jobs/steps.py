@@ -127,7 +127,7 @@ class Steps:
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(flux, kube, settings, records, self._tokens)
         self._exclusion = Exclusion(
-            flux, kube, settings, self._planner, records, machine.nodes
+            flux, kube, settings, self._planner, self.workflows, machine.nodes
         )
         self._data = DataReports(flux)
         self._failures = FailureReports(flux, self.workflows, bind)
@@ -135,7 +135,7 @@ class Steps:
             machine.free_storage, settings.namespace, infos, unclaimed
         )
         self.staging = Staging(flux, settings, machine, self._planner, infos, ask)
-        self.in_use = InUse(flux, kube, settings, machine.nodes, machine.find_writers)
+        self.in_use = InUse(flux, kube, settings, machine, self.workflows)
         self._keeping = Keeping(
             flux,
             settings,

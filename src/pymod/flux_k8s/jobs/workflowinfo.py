@@ -112,13 +112,11 @@ class WorkflowInfo:
             just been started.
         seen_early: for each time that was yet to come when it was seen first, when that
             was (UNIX times): a clock was set back, or goes wrong.
-        unlikely: for each kind of unlikely answer of Kubernetes that is still given,
-            the UNIX time at which it was given first.
         existed: there has been a Workflow.
         watched: what the watch has shown.
-        doubtful: the Workflow is to be looked up before anything else is done. The
-            watch lacks it in a list of all: it may be gone, and no event will report
-            that. Or the watch has gone back.
+        doubtful: the Workflow is to be looked up before anything else is done: the
+            watch lacks it or has gone back, or something other than a GET has shown one
+            that is not the job's.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
         uncertain: there is no Workflow by what is known, and no GET has said so: a
@@ -202,7 +200,6 @@ class WorkflowInfo:
     begun: dict[State, float] = field(default_factory=dict)
     quiet_until: float = 0.0
     seen_early: dict[float, float] = field(default_factory=dict)
-    unlikely: dict[str, float] = field(default_factory=dict)
     existed: bool = False
     watched: Watched = field(default_factory=Watched)
     doubtful: bool = False
@@ -355,6 +352,13 @@ class WorkflowInfo:
         ours = self.identity.may_own(view.instance)
         return ours and view.wlm == WLM_ID and view.jobid == self.f58
 
+    @property
+    def watched_uid(self) -> Optional[str]:
+        """The uid of the Workflow that the watch shows; None if it shows none. A GET
+        that finds another one while the watch does not is no answer."""
+        uid = self.watched.uid
+        return None if uid in (self.watched.gone, self.deleted_uid) else uid
+
     # What Flux wants
 
     def want_planned(self, request: StorageRequest, failure_tolerance: int) -> None:
@@ -453,6 +457,7 @@ class WorkflowInfo:
                 self.unread = None
             if view.complete and not (before is not None and before.complete):
                 self.writers = None  # nodes may have unmounted, or were passed over
+            self.doubtful = self.doubtful or not self.owns(view)
             self.unsaved = view.unsaved
             self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
             rejected = self.rejected
@@ -519,15 +524,10 @@ class WorkflowInfo:
         )
 
     def see_watched_gone(self, uid: str) -> None:
-        """The watch has shown that a Workflow does not exist any more."""
+        """The watch has shown that a Workflow does not exist any more. Its list may
+        lack it by mistake: unless that is what Flux wants, the Workflow is looked up
+        before it is believed."""
         self.watched.gone = uid
-        self.miss(uid)
-
-    def miss(self, uid: str) -> None:
-        """Kubernetes says that a Workflow does not exist, and not in answer to a GET:
-        the watch, whose list may lack it by mistake, or the answer to another request.
-        Unless that is what Flux wants, the Workflow is looked up before it is believed.
-        """
         view = self.view
         going = view is not None and view.uid == uid and view.deleting
         if going and self.goal is Goal.RELEASED:
@@ -596,7 +596,7 @@ class WorkflowInfo:
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view
-        if known is None or known.uid != view.uid:
+        if known is None or known.uid != view.uid or not self.owns(known):
             return False
         age = is_newer(known.resource_version, view.resource_version)
         if age is not None:

@@ -38,8 +38,7 @@ from flux_k8s.dws.workflowmarks import (
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
-from flux_k8s.jobs.answers import refusal, refused
-from flux_k8s.jobs.confirmation import check_workflow
+from flux_k8s.jobs.answers import in_question, refusal, refused
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.step import Advance
 from flux_k8s.jobs.tokens import Tokens
@@ -116,7 +115,8 @@ class WorkflowRequests:
         self, info: WorkflowInfo, rejected: RejectedRequest
     ) -> None:
         with contextlib.suppress(*FAILURES):
-            await self.lookup(info)
+            if info.looked_up < rejected.tried:
+                await self.lookup(info)
             if info.view is None or (info.view.desired or 0) < rejected.state:
                 info.rejected = rejected
 
@@ -127,47 +127,46 @@ class WorkflowRequests:
         self._records.note(info, workflow)
 
     async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:
-        """Send a request that is answered with the Workflow. A 404 is about the
-        Workflow that was known when the request was sent. So should be the answer."""
-        known = info.view
+        """Send a patch. If it fails as that of a Workflow that is gone or another one
+        does, a GET decides. Without a Workflow nothing is left to be patched."""
         try:
             workflow = await request
         except KubeError as error:
-            if not gone(error):
+            if not in_question(error):
                 raise
-            if known is not None:
-                info.miss(known.uid)
+            await self.lookup(info)
+            if info.view is not None:
+                raise
         else:
-            if known is not None and workflow["metadata"]["uid"] != known.uid:
-                info.doubtful = True
-            else:
-                self._see(info, workflow)
+            self._see(info, workflow)
 
     async def lookup(self, info: WorkflowInfo) -> None:
-        """Read the Workflow."""
+        """Read the Workflow. Only that decides that it is gone, or another job's."""
         requested_at, known = self._flux.now(), info.view
-        namespace, name = self._settings.namespace, info.name
         try:
-            workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
+            workflow = await self._get(info)
         except KubeError as error:
             if not gone(error):
                 raise
             info.see_missing(known, self._flux.now())
         else:
-            check_workflow(info, info.read(workflow), self._flux.now())
             info.looked_up = requested_at
-            info.doubtful = False
             self._see(info, workflow)
+            info.doubtful = False
 
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""
-        namespace, name = self._settings.namespace, info.name
-        workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
+        workflow = await self._get(info)
         await self._records.fail(info, WorkflowView.parse(workflow), workflow)
+
+    def _get(self, info: WorkflowInfo) -> Call[Json]:
+        namespace, name, uid = self._settings.namespace, info.name, info.watched_uid
+        return self._calls.get(WORKFLOW, namespace, name, key=name, uid=uid)
 
     def _patch(self, info: WorkflowInfo, body: Patch) -> Call[Json]:
         namespace, name = self._settings.namespace, info.name
-        return self._calls.patch(WORKFLOW, namespace, name, body, key=name)
+        uid = None if info.view is None else info.view.uid
+        return self._calls.patch(WORKFLOW, namespace, name, body, key=name, uid=uid)
 
     async def create(self, info: WorkflowInfo) -> None:
         """Create the Workflow, or adopt it if it exists."""
@@ -345,16 +344,16 @@ class WorkflowRequests:
                 info, self._patch(info, cleanup.finalizer_patch(info.view))
             )
         except KubeError as error:
-            if error.status not in (400, 409, 422):
-                raise
-            await self.lookup(info)  # the list of finalizers has changed
+            if not in_question(error):
+                raise  # else the list of finalizers has changed
 
     async def delete(self, info: WorkflowInfo) -> None:
         """Delete the Workflow."""
-        namespace, known = self._settings.namespace, info.view
+        namespace, name = self._settings.namespace, info.name
+        uid = None if info.view is None else info.view.uid
         try:
             workflow = await self._calls.delete(
-                WORKFLOW, namespace, info.name, key=info.name
+                WORKFLOW, namespace, name, key=name, uid=uid
             )
         except KubeError as error:
             if not gone(error):
@@ -363,8 +362,7 @@ class WorkflowRequests:
             if workflow.get("kind") != "Status":  # it is not gone yet
                 self._see(info, workflow)
                 return
-        if known is not None:
-            info.see_gone(known.uid)
+        await self.lookup(info)
 
 
 def _refused(directives: Sequence[Directive], error: KubeError) -> str:

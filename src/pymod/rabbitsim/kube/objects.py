@@ -126,6 +126,17 @@ def _bad_name(name: str, what: str) -> Problem:
     )
 
 
+def check_uid(resource: Resource, old: Stored, metadata: object) -> None:
+    """Raises ApiError 422 when a patch changes the uid, which is the precondition of an
+    update (:func:`check_preconditions`)."""
+    current, uid = old["metadata"], isinstance(metadata, dict) and metadata.get("uid")
+    if uid and uid != current["uid"]:
+        message = f'Invalid value: "{uid}": field is immutable'
+        cause = {"reason": "FieldValueInvalid", "message": message}
+        cause["field"] = "metadata.uid"
+        raise invalid(resource.kind, current["name"], [cause])
+
+
 def check_preconditions(resource: Resource, old: Stored, metadata: Json) -> None:
     """Raises ApiError when ``metadata`` speaks of another object, or of another
     version of it, than the stored one (400, 409)."""

@@ -313,6 +313,7 @@ class Store:
             raise bad_request("a merge patch must be a JSON object")
         # Only a resourceVersion that the patch itself names is a precondition.
         body = merge_patch(old, patch)
+        objects.check_uid(table.resource, old, body["metadata"])
         return self._replace(table, old, body, subresource, dry_run, admit)
 
     def json_patch(
