@@ -104,7 +104,6 @@ def info_of(
 ) -> WorkflowInfo:
     facts.setdefault("request", REQUEST)
     facts.setdefault("planned", goal is not Goal.PLANNED)
-    facts.setdefault("existed", view is not None)
     if goal is Goal.READY:
         facts.setdefault("allocation", R)
     return WorkflowInfo(JOBID, goal, view=view, **facts)
@@ -168,8 +167,8 @@ S = State
         # a job that never had a Workflow
         (info_of(RELEASED), ReleaseEpilog()),
         # a create that got no answer
-        (info_of(PLANNED, uncertain=True), Lookup()),
-        (info_of(RELEASED, uncertain=True), Lookup()),
+        (info_of(PLANNED, doubtful=True), Lookup()),
+        (info_of(RELEASED, doubtful=True), Lookup()),
     ],
 )
 def test_the_table_of_design_section_4(info: WorkflowInfo, expected: Step) -> None:
@@ -289,7 +288,7 @@ def test_an_error_in_teardown_does_not_end_the_wait_for_it() -> None:
 
 
 def test_a_workflow_that_was_deleted_under_the_job_fails_it() -> None:
-    assert isinstance(step(info_of(PLANNED, existed=True)), Fail)
+    assert isinstance(step(info_of(PLANNED, deleted_uid="1")), Fail)
     assert isinstance(step(info_of(READY)), Fail)
     deleting = view_of(S.PreRun, deleting=True)
     assert isinstance(step(info_of(READY, deleting, mounted=True)), Fail)
@@ -459,8 +458,8 @@ INFOS = st.builds(
     planned=st.booleans(),
     mounted=st.booleans(),
     released=st.booleans(),
-    existed=st.booleans(),
-    uncertain=st.booleans(),
+    deleted_uid=st.none() | st.just("1"),
+    doubtful=st.booleans(),
     failure=st.none() | st.just("failure"),
     failed=st.booleans(),
     troubled_since=st.none() | st.floats(0, 2 * NOW),
@@ -506,7 +505,7 @@ def carry_out(info: WorkflowInfo, chosen: Step) -> None:
         assert info.view is not None
         info.view = dataclasses.replace(info.view, finalizers=())
     elif isinstance(chosen, (Delete, Lookup)):
-        info.view, info.uncertain = None, False
+        info.view, info.doubtful = None, False
     elif isinstance(chosen, ReleaseEpilog):
         info.released = True
     elif isinstance(chosen, CutOff):
@@ -537,9 +536,9 @@ def test_go_durations_are_read(text: str, seconds: Optional[float]) -> None:
 
 def test_data_whose_workflow_nobody_has_seen_is_lost_unless_that_is_found() -> None:
     facts = {"ran": True, "released": True, "nodes_released": True}
-    gone = info_of(RELEASED, uncertain=True, **facts)
+    gone = info_of(RELEASED, doubtful=True, **facts)
     assert step(gone) == Lookup()
-    gone.uncertain = False
+    gone.doubtful = False
     report = step(gone)
     assert isinstance(report, ReportData)
     assert "was deleted under the job; what was to be copied may not" in report.loss

@@ -250,8 +250,7 @@ class JobLister:
         if held.prolog_since is not None:
             info.note_prolog(min(held.prolog_since, self._flux.now()))
         info.planned = info.planned or planned
-        info.existed = info.existed or planned
-        info.uncertain = info.uncertain or (planned and info.view is None)
+        info.doubtful = info.doubtful or (planned and info.view is None)
         info.mounted = info.mounted or held.phase is Phase.RUNNING
         info.ran = info.ran or held.ran
         info.abandoned = info.abandoned or held.teardown_requested

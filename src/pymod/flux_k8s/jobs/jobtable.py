@@ -176,7 +176,7 @@ class JobTable:
                 learned=now,
                 quiet_until=self._started + QUIET,
                 out_since=out_since,
-                uncertain=goal is not Goal.PLANNED,
+                doubtful=goal is not Goal.PLANNED,
                 identity=self._identity,
             )
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)

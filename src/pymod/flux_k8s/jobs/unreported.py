@@ -96,7 +96,7 @@ class Unreported:
             return
         job = self._jobs.obtain(jobid, Goal.RELEASED)
         job.info.want_data_out()
-        job.info.uncertain = True  # so that it is looked for before that is said
+        job.info.doubtful = True  # so that it is looked for before that is said
         self._jobs.changed(job)
 
     def _failed(self, jobid: int, again: TryAgain) -> None:

@@ -206,7 +206,7 @@ class UserTurns:
 def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
     """Whether a job counts for ``user_workflows``."""
     if view is None:
-        return info.uncertain  # it may be there
+        return info.doubtful  # it may be there
     planned = view.desired is State.Proposal and view.complete
     return view.begun[State.Setup] is None and not planned
 

@@ -116,8 +116,6 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 
 
 def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
-    if info.uncertain:
-        return Lookup()
     note = info.interference_note(DELETED)
     if info.may_have_run:
         note = info.interference or f"{note}; {UNKNOWN_LOSS}"

@@ -112,16 +112,14 @@ class WorkflowInfo:
             just been started.
         seen_early: for each time that was yet to come when it was seen first, when that
             was (UNIX times): a clock was set back, or goes wrong.
-        existed: there has been a Workflow.
         watched: what the watch has shown.
-        doubtful: the Workflow is to be looked up before anything else is done: the
-            watch lacks it or has gone back, or something other than a GET has shown one
-            that is not the job's.
+        doubtful: the Workflow is to be looked up before anything else is done. There
+            is one, and the watch lacks it or has gone back, or something other than a
+            GET has shown one that is not the job's. Or there is none by what is known:
+            a request to create it got no answer, it was there when an earlier service
+            was, or its end was seen before Flux wanted that.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
-        uncertain: there is no Workflow by what is known, and no GET has said so: a
-            request to create it got no answer, it was there when an earlier service
-            was, or its end was seen before Flux wanted that.
         staged: its storage was made, or begun with, before the job had nodes.
         remade: how often the Workflow was made again after it was lost.
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
@@ -200,12 +198,10 @@ class WorkflowInfo:
     begun: dict[State, float] = field(default_factory=dict)
     quiet_until: float = 0.0
     seen_early: dict[float, float] = field(default_factory=dict)
-    existed: bool = False
     watched: Watched = field(default_factory=Watched)
     doubtful: bool = False
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
-    uncertain: bool = False
     user_limit: str = ""
     staged: bool = False
     remade: int = 0
@@ -353,6 +349,12 @@ class WorkflowInfo:
         return ours and view.wlm == WLM_ID and view.jobid == self.f58
 
     @property
+    def existed(self) -> bool:
+        """Whether there has been a Workflow, and no other one is to be made."""
+        known = self.view is not None or self.deleted_uid is not None or self.planned
+        return known and self.again_at is None
+
+    @property
     def watched_uid(self) -> Optional[str]:
         """The uid of the Workflow that the watch shows; None if it shows none. A GET
         that finds another one while the watch does not is no answer."""
@@ -427,14 +429,14 @@ class WorkflowInfo:
         was known, and so does one of a Workflow after its end. Since the server may
         only lag, the Workflow is looked up before anything is done."""
         shown = view.uid, view.resource_version
-        if self.watched.revives(view.uid):
+        revives, back = self.watched.revives(view.uid), self.watched.goes_back(*shown)
+        if revives:
             self.deleted_uid = None
-            self.doubtful = True
-        if self.watched.goes_back(*shown):
+        if back:
             self.view = None
-            self.doubtful = True
         self.watched.show(*shown)
         self.see(view, now)
+        self.doubtful = self.doubtful or revives or back
 
     def see(self, view: WorkflowView, now: float) -> None:
         """Take in a view of the Workflow, unless it is older than the last one.
@@ -457,7 +459,8 @@ class WorkflowInfo:
                 self.unread = None
             if view.complete and not (before is not None and before.complete):
                 self.writers = None  # nodes may have unmounted, or were passed over
-            self.doubtful = self.doubtful or not self.owns(view)
+            known = self.doubtful and before is not None
+            self.doubtful = known or not self.owns(view)
             self.unsaved = view.unsaved
             self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
             rejected = self.rejected
@@ -467,8 +470,6 @@ class WorkflowInfo:
             self.nodes_released = self.nodes_released or view.nodes_released
             self.staged = self.staged or _is_made(view)
             self.remade = max(self.remade, view.remade)
-            self.existed = True
-            self.uncertain = False
             self.again_at = None
             if view.trouble is None:
                 self.troubled_since = None
@@ -548,11 +549,11 @@ class WorkflowInfo:
         gone = self.watched.gone if self.view is None else self.view.uid
         if gone is not None and gone != self.deleted_uid:
             self.see_gone(gone)
-        self.uncertain = False
+        self.doubtful = False
         if self.existed and self.may_be_made_again:
             self.again_at = now + REMAKE_PAUSES[self.remade]
             self.remade += 1
-            self.existed = self.fits = False
+            self.fits = False
 
     def see_gone(self, uid: str) -> None:
         """Take in that a Workflow does not exist any more. What was copied before it
@@ -562,9 +563,7 @@ class WorkflowInfo:
             if not self._is_late(view):
                 self.view, self.unsaved = view, view.unsaved
         self.deleted_uid = uid
-        self.existed = True
-        self.doubtful = False
-        self.uncertain = self.goal is not Goal.RELEASED
+        self.doubtful = self.goal is not Goal.RELEASED
         if self.view is not None and self.view.uid == uid:
             self._note_interference(uid, DELETED, self.view)
             self.view = None

@@ -220,7 +220,7 @@ class WorkflowRequests:
                     request.directives, error
                 )
             else:
-                info.uncertain = error.status == 0 or error.status >= 500
+                info.doubtful = error.status == 0 or error.status >= 500
                 raise
         else:
             self.announce(info)
