@@ -12,7 +12,7 @@ import sys
 from typing import Any, Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dwscli.ended import AT_A_TIME, TIMINGS
@@ -582,6 +582,7 @@ junk = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(keys), junk))
+@example({"id": -1})
 def test_a_row_of_another_version_is_no_traceback(changes: dict[str, Any]) -> None:
     done = dws(instance(row(**changes) | changes), "list", "-A", "-o", "long")
     assert done.status == 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli.instance import Nodes
-from dwscli.reading import hosts, number, part, text
+from dwscli.reading import hosts, id_of, number, part, text
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.room import Room, least_allocation
 from flux_k8s.ports import Json
@@ -185,14 +185,14 @@ def serving_rabbits(
         running: the jobs that have nodes, as job-list has them.
         nodes: those that jobs may get.
     """
-    ends = {int(number(job, "id") or 0): _end(job) for job in running}
+    ends = {id_of(job): _end(job) for job in running}
     # Of other users' jobs only a memo says where they are. The job's user can change
     # it: it may say anything.
     named: dict[str, list[int]] = {text(row, "name"): [] for row in rows}
     for job in running:
         memos = part(part(job, "annotations"), "user")
         for rabbit in named.keys() & (hosts(memos, "rabbits", len(named)) or ()):
-            named[rabbit].append(int(number(job, "id") or 0))
+            named[rabbit].append(id_of(job))
     users = _users(running, ends)
     found = []
     for row in rows:
@@ -261,7 +261,7 @@ def _users(running: Iterable[Json], ends: Mapping[int, float]) -> dict[str, Rele
     """The job that has each node; of several, the one that ends last."""
     users: dict[str, Release] = {}
     for job in running:
-        id = int(number(job, "id") or 0)
+        id = id_of(job)
         for host in hosts(job, "nodelist") or ():
             if host not in users or users[host].at < ends[id]:
                 users[host] = Release(id, ends[id], None)

@@ -22,7 +22,7 @@ from dwscli.details import look_up, not_yours
 from dwscli.ended import CLEANUP, RUNNING, is_inactive
 from dwscli.instance import Instance, job_id, refusal
 from dwscli.page import lacks_jobs, old_line, state_line
-from dwscli.reading import number, text, texts
+from dwscli.reading import id_of, number, text, texts
 from dwscli.table import warn_of_age
 from dwscli.terminal import screen, write
 from dwscli.units import f58
@@ -196,7 +196,7 @@ def situation(answer: Json) -> str:
 
 def lines(answer: Json, found: Plan, width: int) -> list[str]:
     """A plan for a person to read."""
-    id = int(number(answer, "id") or 0)
+    id = id_of(answer)
     parts = [
         *wrapped(printable(f"Job {f58(id)}: {situation(answer)}"), width),
         "",

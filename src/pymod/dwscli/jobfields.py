@@ -11,7 +11,7 @@ from dwscli import units
 from dwscli.formats import Field
 from dwscli.namedformats import Formats
 from dwscli.page import AWAITED
-from dwscli.reading import count_hosts, number, text, texts
+from dwscli.reading import count_hosts, id_of, number, text, texts
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
 from dwscli.users import user_name
 from flux_k8s.dws.workflowstate import ERROR, TRANSIENT
@@ -69,7 +69,7 @@ def _positive(key: str) -> Callable[[Job], Any]:
 
 
 def _id(write: Callable[[int], str]) -> Callable[[Job], Any]:
-    return lambda job: write(int(number(job.row, "id") or 0))
+    return lambda job: write(id_of(job.row))
 
 
 def _user(job: Job) -> Any:

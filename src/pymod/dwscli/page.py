@@ -13,7 +13,7 @@ from typing import Iterable, Iterator, Mapping
 
 from dwscli.bars import bar, gauge
 from dwscli.ended import ENDED
-from dwscli.reading import Fields, number, objects, part, text, texts
+from dwscli.reading import Fields, id_of, number, objects, part, text, texts
 from dwscli.terminal import RED, YELLOW, Screen
 from dwscli.units import duration, f58, size, timestamp
 from dwscli.users import user_name
@@ -117,7 +117,7 @@ def fact_lines(
 def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
     userid = number(answer, "userid")
     user = "" if userid is None else user_name(int(userid)) or str(userid)
-    yield "Job", f"{f58(int(number(answer, 'id') or 0))} of {user or 'nobody known'}"
+    yield "Job", f"{f58(id_of(answer))} of {user or 'nobody known'}"
     yield "State", state_line(answer, now)
     yield "Flux" if lacks_jobs(answer) else "Kubernetes", old_line(answer)
     yield "Waits for", text(answer, "waits") or _ready_for(answer)
@@ -321,7 +321,7 @@ def _exceptions(answer: Fields) -> Iterator[str]:
     found = texts(answer, "exceptions")
     earlier = len(found) - EXCEPTIONS
     if earlier > 0:
-        id = f58(int(number(answer, "id") or 0))
+        id = f58(id_of(answer))
         yield f"{earlier} earlier ones: flux job eventlog {id}"
     yield from map(_shown, found[-EXCEPTIONS:])
 

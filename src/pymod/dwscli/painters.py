@@ -23,7 +23,7 @@ from dwscli.page import (
     old_line,
     page,
 )
-from dwscli.reading import number, objects, part, text, texts
+from dwscli.reading import id_of, number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
 from dwscli.width import columns, cut
@@ -131,7 +131,7 @@ class JsonLines:
 
 def to_json(answer: Json) -> str:
     """An answer as JSON, with the job ID as Flux's users write it."""
-    return json.dumps({**answer, "jobid": f58(int(number(answer, "id") or 0))})
+    return json.dumps({**answer, "jobid": f58(id_of(answer))})
 
 
 class Aging:
@@ -190,7 +190,7 @@ class StatusLine:
 def status_line(answer: Json, screen: Screen) -> str:
     """A job's storage in one line that fits on the screen, with a bar for data."""
     now, since = number(answer, "now"), number(answer, "since")
-    line = f"{f58(int(number(answer, 'id') or 0))} {text(answer, 'state')}"
+    line = f"{f58(id_of(answer))} {text(answer, 'state')}"
     if now is not None and since is not None:
         line += f" {duration(max(0.0, now - since))}"
     percent = number(answer, "percent")

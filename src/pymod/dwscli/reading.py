@@ -30,6 +30,11 @@ def number(answer: Fields, key: str) -> Optional[float]:
     return value if abs(value) <= LARGEST else None
 
 
+def id_of(answer: Fields) -> int:
+    """The ID of the job that an answer is about, 0 where there is none."""
+    return max(0, int(number(answer, "id") or 0))
+
+
 def hosts(
     answer: Fields, key: str, most: int = hostlist.MAX_HOSTS
 ) -> Optional[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Iterable, Optional, Sequence
 
-from dwscli.reading import Fields, number, objects, text
+from dwscli.reading import Fields, id_of, number, objects, text
 from dwscli.units import f58
 from flux_k8s.dws.workflowstate import STATES, State
 
@@ -74,7 +74,7 @@ def of_job(answer: Fields, now: float) -> Optional[JobSpans]:
         if until > before.end:
             spans.append(Span(RUN, before.end, until))
     spans.sort(key=lambda span: (span.begin, span.end))
-    job = f58(int(number(answer, "id") or 0))
+    job = f58(id_of(answer))
     return JobSpans(job, tuple(spans), tuple(_transfers(answer, by_name)))
 
 

@@ -22,7 +22,7 @@ from dwscli.page import old_sentence
 from dwscli.picture import Picture, inline_svg
 from dwscli.rabbits import color as rabbit_color
 from dwscli.rabbits import reason
-from dwscli.reading import number, part, text
+from dwscli.reading import id_of, number, part, text
 from dwscli.spans import JobSpans, averages, data_moved, rates
 from dwscli.terminal import RED, YELLOW
 from dwscli.units import duration, f58, size, timestamp
@@ -370,7 +370,7 @@ def _value(job: Job, name: str) -> str:
 
 
 def _id(job: Json) -> str:
-    return f58(int(number(job, "id") or 0))
+    return f58(id_of(job))
 
 
 def _table(titles: Iterable[str], rows: Iterable[Iterable[Part]]) -> Markup:
