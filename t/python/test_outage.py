@@ -6,7 +6,19 @@ from __future__ import annotations
 
 from typing import cast
 
+import pytest
+
 from flux_k8s.jobs.outage import LISTED_FIRST, PATIENCE, SILENCE, Outage
+from flux_k8s.jobs.reporter import Reporter
+from flux_k8s.jobs.step import (
+    Delete,
+    Fail,
+    ReleaseEpilog,
+    ReleaseProlog,
+    ReportData,
+    Step,
+    Withhold,
+)
 from flux_k8s.ports import SERVERS, Flux
 from rabbitsim.loop import VirtualLoop
 
@@ -52,3 +64,25 @@ def test_nothing_is_checked_any_more_after_the_end_of_the_service() -> None:
     loop.run(timeout=2 * PATIENCE)
     assert outage.reason is None
     assert loop.next_due() is None
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (Delete(), None),
+        (Fail("no space"), SILENCE),
+        (ReleaseProlog(), SILENCE),
+        (ReleaseEpilog(), SILENCE),
+        (ReportData(), SILENCE),
+        (Withhold(), SILENCE),
+    ],
+)
+def test_a_step_without_an_answer_of_kubernetes_ends_no_outage(
+    step: Step, reason: object
+) -> None:
+    loop = LoggingLoop()
+    outage = started(loop)
+    loop.run(timeout=2 * PATIENCE)
+    assert outage.reason == SILENCE
+    Reporter(cast(Flux, loop), outage).step_ended(step, None)
+    assert outage.reason == reason

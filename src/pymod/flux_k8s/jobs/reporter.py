@@ -19,7 +19,15 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import NoEffect, NotReady, StorageUnavailable
 from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
-from flux_k8s.jobs.step import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
+from flux_k8s.jobs.step import (
+    Create,
+    Fail,
+    ReleaseEpilog,
+    ReleaseProlog,
+    ReportData,
+    Step,
+    Withhold,
+)
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
 from flux_k8s.ports import Flux, KubeError, RpcError
@@ -67,6 +75,10 @@ class Progress:
         self.logged = False
 
 
+OF_FLUX = (Fail, ReleaseEpilog, ReportData, Withhold)
+"""The steps in which nothing is asked of Kubernetes."""
+
+
 class Reporter:
     """Posts memos and logs lines about jobs that wait."""
 
@@ -92,7 +104,7 @@ class Reporter:
     def step_ended(self, step: Step, error: Optional[StepError]) -> None:
         """A step has ended. Most steps end with an answer of Kubernetes."""
         if error is None:
-            answered = not isinstance(step, (Fail, ReleaseProlog, ReleaseEpilog))
+            answered = not isinstance(step, (*OF_FLUX, ReleaseProlog))
         else:
             answered = isinstance(error, KubeError) and error.status != 0
         if answered:
@@ -169,7 +181,7 @@ def _progress(state: State, view: WorkflowView) -> str:
 
 def awaited(info: WorkflowInfo, step: Step) -> str:
     """The party whose answer a step waits for, for a memo."""
-    if isinstance(step, (Fail, ReleaseEpilog)):
+    if isinstance(step, OF_FLUX):
         return "Flux"
     if isinstance(step, Create) and info.group is None:
         return "the user database"
