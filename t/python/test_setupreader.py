@@ -122,7 +122,7 @@ def test_a_large_R_says_the_same_in_another_process(reading: Reading) -> None:
         '{"version": 2}',
         '{"version": 1, "execution": {"R_lite": [], "nodelist": []}}',
         '{}, "R": []',
-        "[" * 200_000,
+        pytest.param("[" * 200_000, id="deep"),  # is put into the environment
         '{"version": 1, "execution": "\udcff"}',
     ],
 )

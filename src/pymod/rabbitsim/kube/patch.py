@@ -48,7 +48,7 @@ def json_patch(document: Any, operations: Any) -> Any:
         raise bad_request(f"the JSON patch is malformed: {error}") from None
     try:
         return patch.apply(document)
-    except jsonpatch.InvalidJsonPatch as error:
+    except (jsonpatch.InvalidJsonPatch, TypeError) as error:
         raise bad_request(f"the JSON patch is malformed: {error}") from None
     except (jsonpatch.JsonPatchException, JsonPointerException) as error:
         message = f"the JSON patch cannot be applied: {error}"
