@@ -194,8 +194,9 @@ class PluginMachine(RuleBasedStateMachine):
             payload["data"] = "moving"
         elif method == "data-out" and failed:
             payload["errstr"] = "no space"
-        if method == "resource-update" and jobid in self.manager.jobs:
-            self.manager.jobs[jobid].creates += 1  # this module knows it
+        job = self.manager.jobs.get(jobid)
+        if method == "resource-update" and job is not None and job.wants_storage:
+            job.creates += 1  # this module knows it
         try:
             self.manager.request(method, payload)
         except OSError as error:

@@ -98,9 +98,12 @@ class Job:
     def context(self, name: str) -> Json:
         return next(e["context"] for e in self.eventlog if e["name"] == name)
 
+    @property
+    def wants_storage(self) -> bool:
+        return bool(self.jobspec["attributes"]["system"].get("dw"))
+
     def may_start(self) -> bool:
-        wants_storage = bool(self.jobspec["attributes"]["system"].get("dw"))
-        return not wants_storage or self.has("dws_environment") or self.unprotected
+        return not self.wants_storage or self.has("dws_environment") or self.unprotected
 
     def args(self) -> Json:
         args: Json = {
