@@ -80,7 +80,7 @@ test_expect_success 'jobs wait without a token that is good' '
     for phase in $PHASES; do
         ! has_event $(job_of $phase) clean || return 1
     done &&
-    log_count "; jobs wait" 1
+    eventually log_count "; jobs wait" 1
 '
 test_expect_success 'a kubeconfig that cannot be used changes nothing, and the log says why' '
     echo "a: [" >kubeconfig.flux &&
