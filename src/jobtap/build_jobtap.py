@@ -34,6 +34,7 @@ COMPONENT = Component(
         "src/jobtap/dataout.c",
         "src/jobtap/conf.c",
         "src/jobtap/dependency.c",
+        "src/jobtap/hello.c",
         "src/jobtap/service.c",
         "src/jobtap/callback.c",
         "src/jobtap/dws-jobtap.c",

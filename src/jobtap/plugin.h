@@ -32,6 +32,17 @@ int dws_out_cb (flux_plugin_t *p,
                 flux_plugin_arg_t *args,
                 void *data);
 
+/* hello.c: the service job-manager.dws.hello.
+ */
+
+/* The error, EAGAIN, while a job is in DWS_RECOVER. */
+extern const char *dws_not_ready;
+
+void dws_hello_cb (flux_t *h,
+                   flux_msg_handler_t *mh,
+                   const flux_msg_t *msg,
+                   void *arg);
+
 /* service.c: the job-manager.dws.* services. */
 int dws_service_register (struct dws *dws);
 
