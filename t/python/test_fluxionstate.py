@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.rabbits.downssds import CheckAllocated, DownSsds, RecordDown, SetStatus
 from flux_k8s.rabbits.fluxiongraph import Chassis as RabbitChassis
 from flux_k8s.rabbits.fluxiongraph import Paths
 from flux_k8s.rabbits.fluxionstate import (
@@ -27,16 +28,12 @@ from flux_k8s.rabbits.fluxionstate import (
     PROPERTIES,
     ChangeProperty,
     ChangeSsd,
-    CheckAllocated,
     Desired,
-    DownSsds,
     FindAllocated,
     FluxionState,
-    RecordDown,
     ReportUnknown,
     Request,
     Reschedule,
-    SetStatus,
 )
 
 TOTAL = 8

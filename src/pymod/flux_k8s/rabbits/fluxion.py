@@ -34,6 +34,7 @@ from flux_k8s.dws.agreement import GraphRabbit
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, RpcError, Watch
+from flux_k8s.rabbits.downssds import RecordDown, SsdChange
 from flux_k8s.rabbits.fluxiongraph import (
     NODES,
     RABBITS,
@@ -51,11 +52,9 @@ from flux_k8s.rabbits.fluxionstate import (
     Desired,
     FindAllocated,
     FluxionState,
-    RecordDown,
     ReportUnknown,
     Request,
     Reschedule,
-    SsdChange,
 )
 from flux_k8s.rfc import hostlist, idset, resourcestatus
 from flux_k8s.rfc.jgf import SSD
