@@ -31,6 +31,7 @@ from support.service import (
     in_state,
     jobspec,
     names,
+    run_until_inactive,
     settle,
     started,
 )
@@ -180,3 +181,26 @@ def test_the_clock_of_a_service_goes_on_evenly_when_that_of_the_machine_is_set(
     assert clock.now() == pytest.approx(1_800_000_008.0)
     set_to.update(time=set_to["time"] + 9 * HOUR, monotonic=60.0)
     assert clock.now() == pytest.approx(1_800_000_010.0)
+
+
+def test_storage_that_is_kept_stays_for_a_while_after_the_start_of_the_service() -> (
+    None
+):
+    config = Config.parse({"keep_failed": "1h", "keep_failed_limit": 100})
+    options = Options(faults=(Fault("DataOut", "copy"),))
+    system = started(config=config, options=options)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    run_until_inactive(system, jobid)
+    set_clock(system, 2 * HOUR)
+    system.loop.run(timeout=QUIET - 1.0)
+    assert desired(system, jobid) == "DataOut"
+    assert system.loop.run(in_state(system, "Teardown"), 3.0)
+    settle(system)
+
+
+def test_no_slow_teardown_is_told_of_in_the_first_seconds_of_the_service() -> None:
+    system, jobid = job_in("Teardown")
+    set_clock(system, 2 * HOUR)
+    system.loop.run(timeout=QUIET - 1.0)
+    assert not exceptions(system, jobid)
+    system.controllers.pause()

@@ -48,8 +48,7 @@ def dws_problem(
         if not may_lose_nodes(info, view):
             return Problem(note), None
         # Nodes that are only slower than the one that failed have their time.
-        deadline = (info.troubled_since or now) + config.tc_timeout
-        deadline = max(deadline, info.quiet_until)
+        deadline = info.due((info.troubled_since or now) + config.tc_timeout)
         problem = Problem(note, deadline, config.tc_timeout)
         return (problem if now >= deadline else None), deadline
     return overdue(info, view, state, now, config)
@@ -112,7 +111,7 @@ def is_kept(info: WorkflowInfo, view: WorkflowView, now: float) -> bool:
     copied out. (DWS may have copied it after all.)"""
     if view.failed_until is None or view.complete or view.given_up or info.aborted:
         return False
-    return info.rescuing or now < view.failed_until
+    return info.rescuing or now < info.due(view.failed_until)
 
 
 def in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:

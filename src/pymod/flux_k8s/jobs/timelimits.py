@@ -104,7 +104,7 @@ def running_limits(
         # The next try, for which there is a pause, may be taken.
         limits += [limit for limit in rejected if limit[0] <= info.rejected.tried]
     limits += _stage_limit(info, view, config)
-    return [(max(deadline, info.quiet_until), limit) for deadline, limit in limits]
+    return [(info.due(deadline), limit) for deadline, limit in limits]
 
 
 def _state_limits(
@@ -191,7 +191,7 @@ def unmade(
     limit = config.setup_timeout
     if info.rejected is None or limit is None:
         return None, None
-    deadline = max(info.rejected.since + limit, info.quiet_until)
+    deadline = info.due(info.rejected.since + limit)
     if info.rejected.tried < deadline:
         return None, None
     note = f"Proposal took more than setup_timeout={limit:g}s; {info.rejected.reason}"
@@ -211,7 +211,7 @@ def unmounts_late(
     if view.ended[State.PostRun] is not None:
         return None, None
     problem = _late(info, view, "postrun_timeout", limit)
-    deadline = max(view.since + limit, info.quiet_until)
+    deadline = info.due(view.since + limit)
     return (problem if now >= deadline else None), deadline
 
 

@@ -286,7 +286,8 @@ def _await_rescue(info: WorkflowInfo, view: WorkflowView) -> Step:
     """The step for storage that is kept so that data can be rescued: its job ends."""
     if not (info.failed or info.released):
         return Fail(kept_note(info, view))
-    deadline = None if info.rescuing else view.failed_until
+    until = None if info.rescuing else view.failed_until
+    deadline = None if until is None else info.due(until)
     return _release_nodes(info, view) or Wait(deadline)
 
 
@@ -410,7 +411,7 @@ def _await_teardown(
         return Warn(f"DWS failed in Teardown: {message}", fatal)
     if view.since is None:
         return Wait()
-    due = view.since + TEARDOWN_PATIENCE
+    due = info.due(view.since + TEARDOWN_PATIENCE)
     if now < due:
         return Wait(due if deadline is None else min(due, deadline))
     if in_doubt(info, due, now):

@@ -417,6 +417,10 @@ class WorkflowInfo:
             return known
         return WorkflowView.parse(workflow)
 
+    def due(self, deadline: float) -> float:
+        """When (UNIX time) a time limit is over that ends at ``deadline``."""
+        return max(deadline, self.quiet_until)
+
     def past(self, time: float, now: float) -> float:
         """The time from which limits count, for one that was noted: one that is yet to
         come counts as that at which it was seen first (UNIX times)."""
