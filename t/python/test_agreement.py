@@ -210,6 +210,45 @@ def test_a_rabbit_that_only_the_graph_has_is_avoided_and_jobs_wait() -> None:
         assert exceptions(system, jobid) == [] and names(system, jobid) == LIFE
 
 
+def test_a_job_that_wants_no_ssd_gets_no_nodes_below_such_a_rabbit() -> None:
+    """Lustre that is there already is reached from any node, but R would be refused."""
+    system = without_second()
+    assert marked(system) == "compute-[03-04]"
+    create = "#DW create_persistent type=lustre capacity=1GiB name=keep"
+    system.instance.submit(jobspec(create, 1))
+    settle(system)
+    first = submit(system, nodes=2)
+    second = system.instance.submit(jobspec("#DW persistentdw name=keep", 1))
+    wait(system)
+    assert hosts(system, first) == "compute-[01-02]"
+    assert hosts(system, second) is None
+    settle(system)
+    assert exceptions(system, second) == [] and names(system, second) == LIFE
+
+
+def test_a_job_with_storage_on_a_rabbit_that_was_taken_out_of_the_mapping_waits() -> (
+    None
+):
+    system = system_with(mapping_of(SMALL))
+    where = {"hostlist": ["compute-03"]}
+    create = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+    system.instance.submit(jobspec(create, 1, constraints=where))
+    settle(system)
+    whole = system.mapping
+    system.kill_module()
+    system.mapping = mapping(32 * GIB, **{"rabbit-01": "compute-01 compute-02"})
+    system.load_module()
+    jobid = system.instance.submit(jobspec("#DW persistentdw name=keep", 1))
+    system.loop.run(timeout=60.0)
+    why = "the storage of default/keep is on rabbit-02, which the rabbit mapping lacks"
+    assert why in memos(system, jobid).values()
+    system.kill_module()
+    system.mapping = whole
+    system.load_module()
+    settle(system)
+    assert exceptions(system, jobid) == [] and names(system, jobid) == LIFE
+
+
 def test_nodes_of_a_rabbit_that_only_the_graph_has_run_jobs_without_storage() -> None:
     system = without_second()
     spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})

@@ -30,7 +30,7 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
     Reference,
 )
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.errors import AllocationError, DirectiveError
+from flux_k8s.errors import AllocationError, DirectiveError, StorageUnavailable
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
@@ -102,10 +102,13 @@ def near_hosts(
     Raises:
         AllocationError: no compute node is connected to all of that storage,
             or fewer than the job needs.
+        StorageUnavailable: the same, and some of it is on Rabbits that the mapping
+            lacks.
         BadObject: a Servers object is malformed.
     """
     allowed: Optional[frozenset[str]] = None
-    names = []
+    names: list[str] = []
+    unmapped: set[str] = set()
     for breakdown, location in _existing(tuple(breakdowns)):
         if not location.asks_for(PHYSICAL, MANDATORY):
             continue
@@ -113,9 +116,15 @@ def near_hosts(
         near = _with_allocations(counts, mapping, nodes)
         allowed = near if allowed is None else allowed & near
         names.append(str(location.servers))
+        unmapped.update(rabbit for rabbit in counts if not mapping.has(rabbit))
     if allowed is None:
         return None
     storage = f"the storage of {', '.join(dict.fromkeys(names))}"
+    if unmapped and len(allowed) < nodes:
+        rabbits = ", ".join(sorted(unmapped, key=hostlist.natural_key))
+        raise StorageUnavailable(
+            f"{storage} is on {rabbits}, which the rabbit mapping lacks"
+        )
     if not allowed:
         raise AllocationError(
             f"no compute node has the PCIe connection that is needed to {storage}"
