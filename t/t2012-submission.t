@@ -313,7 +313,6 @@ test_expect_success 'storage without whole nodes, where the scheduler gives it t
       ^~~~~" &&
     rules_say "{\"rules\": null, \"scheduler\": true}" &&
     refuses "$text" flux submit -n2 --dw="$DW" true &&
-    refuses "$text" raw -n2 -S dw="$DW" &&
     flux submit --dry-run -N2 --dw="$DW" true >jobspec &&
     flux submit --dry-run -n2 --dw="#DW persistentdw name=keep" true >jobspec
     status=$?
