@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Measure, print a table, and write a file of bench/results.
 
-What is measured is what DESIGN section 12 sets a target for, on the stand-in for
+What is measured is what has a target (``measure/rows.py``), on the stand-in for
 Flux, and on a real Flux when one is on PATH. Kubernetes and DWS are always the
 stand-in.
 """

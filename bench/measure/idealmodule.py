@@ -3,7 +3,7 @@
 """The program that a real Flux has in place of the module, to see what Flux, the plugin
 and DWS cost anybody: the ideal client, which answers the plugin, too.
 
-It posts the memos and writes the records that users are promised (DESIGN section 10).
+It posts the memos and writes the records that users are promised.
 Jobs that end at a time share a commit, and nothing waits for that.
 
     flux python -m measure.idealmodule URL MAPPING

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The rows of the results, with the limits of DESIGN section 12."""
+"""The rows of the results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Row:
         measurement: which one it belongs to, as ``--only`` calls it.
         what: its name. It is the same in each run: results are compared by it.
         values: one of each repetition; at least one.
-        target: the bound that DESIGN section 12 or an issue sets.
+        target: the bound that was set for it.
         note: how the value came about, in a few words.
         statistic: a key of ``STATISTICS``.
         floor: for a target that the machine, or what we use, may not allow.

@@ -54,7 +54,7 @@
  * loaded are being read. (data-out has neither.) Otherwise a request that comes
  * late, or twice, succeeds.
  *
- * The record rabbit_data_out is {"success":b "errstr"?s}.
+ * The record rabbit_data_out is {"success":b "errstr"?s "note"?s}.
  *
  *   job-manager.dws.resource-update
  *                  {"id":I "resources":[o] "exclude":o "errmsg"?s}

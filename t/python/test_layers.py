@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """What the layers promise besides their order, which ``lint-imports`` checks by the
-contracts in pyproject.toml (DESIGN section 2)."""
+contracts in pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """A job that waits for nodes does not notice that its Workflow is lost, and made
-again (DESIGN section 4)."""
+again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Jobs that end when their nodes have unmounted (DESIGN section 13)."""
+"""Jobs that end when their nodes have unmounted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Jobs whose data is copied in before they have nodes (DESIGN section 13)."""
+"""Jobs whose data is copied in before they have nodes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which step comes next for a job: the table of DESIGN section 4."""
+"""Which step comes next for a job, as a table."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ S = State
         (info_of(RELEASED, doubtful=True), Lookup()),
     ],
 )
-def test_the_table_of_design_section_4(info: WorkflowInfo, expected: Step) -> None:
+def test_each_situation_has_its_step(info: WorkflowInfo, expected: Step) -> None:
     assert step(info) == expected
 
 

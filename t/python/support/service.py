@@ -120,7 +120,7 @@ def started(**options: Any) -> VirtualSystem:
 
 def settle(system: VirtualSystem, timeout: float = HOUR) -> None:
     """Run until all jobs are inactive and all Workflows gone, and check what
-    must hold after every run (DESIGN section 11)."""
+    must hold after every run."""
 
     def done() -> bool:
         return system.instance.idle() and not system.workflows()

@@ -50,8 +50,8 @@ class Settings:
     Attributes:
         config: the ``[rabbit]`` table.
         mapping: the PCIe topology.
-        scheduler: whether Fluxion schedules the instance. Without it the ``resources``
-            of jobs are not changed.
+        scheduler: whether the scheduler knows Rabbits (Fluxion, sched-rabbit). Without
+            one the ``resources`` of jobs are not changed.
         owner: the user ID of the instance's owner.
         namespace: the namespace of Workflows and Storages.
         queues: sets of properties. A node that has all of a set is drained, or marked,

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The rules for storage that is made before the job has nodes (DESIGN section 13)."""
+"""The rules for storage that is made before the job has nodes."""
 
 from __future__ import annotations
 

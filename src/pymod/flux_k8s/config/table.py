@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The ``[rabbit]`` table of Flux's configuration (DESIGN section 9).
+"""The ``[rabbit]`` table of Flux's configuration.
 
 :meth:`Config.parse` refuses unknown keys: the administrator hears of a misspelt key
 before users notice its effect.

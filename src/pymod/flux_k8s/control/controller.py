@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A level-triggered loop: a queue of keys, and a reconciler that is run for each
-(DESIGN section 4).
+"""A level-triggered loop: a queue of keys, and a reconciler that is run for each.
 
 News about an object add its key. The reconciler reads the present state, decides by a
 pure function, and does one thing. News during a run have the reconciler run again; an

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Chooses the Rabbits of a job that has no nodes yet (DESIGN section 13).
+"""Chooses the Rabbits of a job that has no nodes yet.
 
 No allocation is left without a node: copy_in would fill it, and copy_out would fail
 for it. So the nodes that the scheduler gives the job later must be spread over the

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Reports what became of the data of a job (DESIGN section 13).
+"""Reports what became of the data of a job.
 
 Its KVS directory gets ``rabbit_data_out``, where the plugin looks for jobs that depend
 on the data. A job that ended before its data was out takes no exceptions: the plugin

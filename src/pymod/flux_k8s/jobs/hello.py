@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The hello between the module and the plugin (DESIGN section 3).
+"""The hello between the module and the plugin.
 
 Either may be loaded first, and may go away and come back at any time:
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Isolates jobs from each other's faults (DESIGN section 6).
+"""Isolates jobs from each other's faults.
 
 An unexpected exception in the service fails the job that the service works for, and no
 other job. :class:`JobScope` knows that job, also in callbacks of Kubernetes and Flux.

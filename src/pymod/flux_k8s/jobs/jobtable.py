@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The table of the known jobs (DESIGN section 4).
+"""The table of the known jobs.
 
 News of a job go into its entry, and the job is added to the queue of the
 :class:`~flux_k8s.jobs.reconciler.Reconciler`.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Keeps the storage of a job that could end: for nodes that have not unmounted
 (``rabbit.unmount_failure``), or for data that was not copied out
-(``rabbit.keep_failed``); DESIGN section 13.
+(``rabbit.keep_failed``).
 
 The job ends meanwhile, where it may: an annotation of the Workflow says so, and its
 storage is kept from others. The steps may be repeated without harm, as all of

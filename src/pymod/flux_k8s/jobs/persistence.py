@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Tells requests that fail by themselves from an outage of Kubernetes: no job waits for
-ever for an answer that does not come while others do, as where a role forbids a request
+"""Tells requests that fail by themselves from an outage of Kubernetes: no job's end
+waits for ever for one that fails while others are answered, as where a role forbids it
 or a webhook is broken."""
 
 from __future__ import annotations

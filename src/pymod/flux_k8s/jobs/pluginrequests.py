@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Requests to the jobtap plugin (DESIGN section 4)."""
+"""Requests to the jobtap plugin."""
 
 from __future__ import annotations
 

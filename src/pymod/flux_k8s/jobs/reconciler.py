@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The reconciler of jobs (DESIGN section 4).
+"""The reconciler of jobs.
 
 It runs for the jobs in the queue of the :class:`~flux_k8s.jobs.jobtable.JobTable`:
 :func:`flux_k8s.jobs.workflow.next_step` decides on the next step, and

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Writes the records of a job's storage to its KVS (DESIGN section 10).
+"""Writes the records of a job's storage to its KVS.
 
 ``rabbit_<state>_timing``
     Seconds that DWS took for a state; for a state that was not reached, the seconds

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Keeps persistent storage from a second mount (DESIGN section 13).
+"""Keeps persistent storage from a second mount.
 
 DWS mounts the file systems of persistent storage for each job that uses it, and again
 on the Rabbits to copy from and to it. With ``rabbit.unmount_failure = "keep"``, a node

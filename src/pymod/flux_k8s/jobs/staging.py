@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Makes the storage of jobs that have no nodes yet (DESIGN section 13).
+"""Makes the storage of jobs that have no nodes yet.
 
 Such a job waits in DEPEND until its data was copied in. Then it may get nodes below the
 Rabbits that were chosen for it, and asks the scheduler for no ``ssd``. All of its

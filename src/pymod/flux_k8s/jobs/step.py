@@ -18,8 +18,9 @@ class Create:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Ask for the Workflow: whether a create that got no answer was carried out,
-    or whether a time limit was kept while the watch was interrupted."""
+    """Ask for the Workflow: whether it is gone, or another job's, whether a create
+    that got no answer was carried out, or whether a time limit was kept while the watch
+    was interrupted."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Carries out the steps of :mod:`flux_k8s.jobs.workflow` (DESIGN section 4).
+"""Carries out the steps of :mod:`flux_k8s.jobs.workflow`.
 
 A step is a few requests to Kubernetes and to Flux. A step that succeeds updates the
 :class:`~flux_k8s.jobs.workflowinfo.WorkflowInfo`. A step that fails may be repeated

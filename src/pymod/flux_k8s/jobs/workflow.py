@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Decides on the next step of a job: one job, one Workflow.
 
-:func:`next_step` is the heart of the integration (DESIGN section 4). It names one step
+:func:`next_step` is the heart of the integration. It names one step
 from the goal of Flux and the view of the Workflow. It is level-triggered: after missed,
 repeated, late or forgotten events the answer is still right for the present state.
 """

@@ -86,7 +86,8 @@ class Verdict:
     """What follows from the health.
 
     Attributes:
-        marked: the nodes with the property ``badrabbit``.
+        marked: nodes with the property ``badrabbit``. Those of a Rabbit that is out of
+            service may have it, too (:mod:`flux_k8s.rabbits.fluxionstate`).
         avoided: the nodes that a job gets a constraint against, where the scheduler
             does not know of properties.
         to_drain: the nodes to be drained, by reason.

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The rules that must hold after every step (DESIGN section 11).
+"""The rules that must hold after every step.
 
 The monitor sees every event of a job, every change of a Workflow and every request of
 the service as it happens. Each check looks only at the change.
