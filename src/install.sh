@@ -45,14 +45,12 @@ remove () {
 # not start, or refuses all jobs, where a plugin that is named is gone.
 check_unnamed () {
     named="dws-jobtap\\.so|(frobnicator|validator)/dws\\.py|sched-rabbit|$(regex "$dest")/"
+    set -- "${FLUX_CONF_DIR:-/etc/flux/system/conf.d}"
     confdir=$(flux config builtin confdir 2>/dev/null) || confdir=/etc/flux
-    if test -n "${FLUX_CONF_DIR:-}"; then
-        set -- "$FLUX_CONF_DIR"
-    else
-        set -- /etc/flux/system/conf.d "$confdir/system/conf.d"
-    fi
-    found=$(find "$@" -maxdepth 1 -name '*.toml' -exec grep -HnE "$named" {} + \
-        2>/dev/null | sort -u | grep -vE '^[^:]*:[0-9]+:[[:space:]]*#') || return 0
+    test -n "${FLUX_CONF_DIR:-}" || test "$confdir" = /etc/flux ||
+        set -- "$1" "$confdir/system/conf.d"
+    found=$(find -H "$@" -maxdepth 1 -name '*.toml' -exec grep -HnE "$named" {} + \
+        2>/dev/null | grep -vE '^[^:]*:[0-9]+:[[:space:]]*#') || return 0
     fail "nothing is removed: the configuration of Flux names files of flux-dws. Take" \
         "these lines out, and reload it, before:
 $found"

@@ -312,7 +312,9 @@ def test_what_the_configuration_names_is_not_removed(
     """Where FLUX_CONF_DIR names no folder, it is Flux's own."""
     installed = tmp_path / "dws"
     folder = tmp_path / "conf" if named else flux.places / "confdir/system/conf.d"
-    folder.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "managed").mkdir()
+    folder.symlink_to(tmp_path / "managed")
     for name in ("pyvenv.cfg", "lib/flux/modules/dws.py"):
         (installed / name).parent.mkdir(parents=True, exist_ok=True)
         (installed / name).touch()
