@@ -18,7 +18,7 @@
 /* The most jobs in one answer. */
 #define HELLO_MAX 32
 
-const char *dws_not_ready = "dws-jobtap.so reads the eventlogs of its jobs";
+const char dws_not_ready[] = "dws-jobtap.so reads the eventlogs of its jobs";
 
 static const char *phase_name (struct dws_job *job)
 {

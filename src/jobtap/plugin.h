@@ -36,7 +36,7 @@ int dws_out_cb (flux_plugin_t *p,
  */
 
 /* The error, EAGAIN, while a job is in DWS_RECOVER. */
-extern const char *dws_not_ready;
+extern const char dws_not_ready[];
 
 void dws_hello_cb (flux_t *h,
                    flux_msg_handler_t *mh,
