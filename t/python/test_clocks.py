@@ -196,11 +196,3 @@ def test_storage_that_is_kept_stays_for_a_while_after_the_start_of_the_service()
     assert desired(system, jobid) == "DataOut"
     assert system.loop.run(in_state(system, "Teardown"), 3.0)
     settle(system)
-
-
-def test_no_slow_teardown_is_told_of_in_the_first_seconds_of_the_service() -> None:
-    system, jobid = job_in("Teardown")
-    set_clock(system, 2 * HOUR)
-    system.loop.run(timeout=QUIET - 1.0)
-    assert not exceptions(system, jobid)
-    system.controllers.pause()

@@ -411,7 +411,7 @@ def _await_teardown(
         return Warn(f"DWS failed in Teardown: {message}", fatal)
     if view.since is None:
         return Wait()
-    due = info.due(view.since + TEARDOWN_PATIENCE)
+    due = view.since + TEARDOWN_PATIENCE
     if now < due:
         return Wait(due if deadline is None else min(due, deadline))
     if in_doubt(info, due, now):
