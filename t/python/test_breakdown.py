@@ -17,7 +17,12 @@ from flux_k8s.dws.directivebreakdown import (
     Location,
     Reference,
 )
-from flux_k8s.errors import AllocationError, BadObject, DirectiveError
+from flux_k8s.errors import (
+    AllocationError,
+    BadObject,
+    DirectiveError,
+    StorageUnavailable,
+)
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
 from support import objects
@@ -350,7 +355,6 @@ def test_network_best_effort_and_own_storage_narrow_down_nothing() -> None:
     ("servers", "words"),
     [
         ({KEEP: placed(["r1"], ["r2"])}, "no compute node has the PCIe connection"),
-        ({KEEP: placed(["gone"], ["r2"])}, "no compute node has the PCIe connection"),
         ({}, "Servers default/keep1, which the location of"),
     ],
 )
@@ -363,6 +367,17 @@ def test_storage_that_no_node_can_reach_is_an_error(
     breakdown = Breakdown("b", "#DW persistentdw name=keep1", locations=locations)
     with pytest.raises(AllocationError, match=words):
         directivebreakdown.location_constraint([breakdown], servers, SYSTEM)
+
+
+def test_storage_on_a_rabbit_that_the_mapping_lacks_is_waited_for() -> None:
+    breakdown = Breakdown(
+        "b", "#DW ...", locations=(near(KEEP, ("physical", "mandatory")),)
+    )
+    words = "storage of default/keep1 is on gone, which the rabbit mapping lacks"
+    with pytest.raises(StorageUnavailable, match=words):
+        directivebreakdown.location_constraint(
+            [breakdown], {KEEP: placed(["gone"])}, SYSTEM
+        )
 
 
 def test_a_location_beyond_the_sets_of_servers_is_refused() -> None:
