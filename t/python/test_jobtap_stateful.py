@@ -347,6 +347,7 @@ def cooperate(manager: JobManager) -> None:
             resources = manager.jobs[job["id"]].jobspec["resources"]
             update = {**payload, "resources": resources, "exclude": None}
             manager.request("resource-update", update)
+            manager.jobs[job["id"]].creates += 1  # it knows it by the hello
         elif job["phase"] == "prolog":
             manager.request("prolog-remove", {**payload, "variables": {"A": "b"}})
         elif job["phase"] == "epilog":
