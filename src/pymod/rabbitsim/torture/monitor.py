@@ -270,7 +270,7 @@ class Monitor:
         out = record.lost == "DataOut" and self._storage.is_out(job, record)
         if record.lost and not (allowed or out):
             self.fail("data", f"{job} ran, and its data was given up in {record.lost}")
-        untold = self._allowances.unguarded(job) or record.unattended
+        untold = self._allowances.unguarded(job) or record.unattended or record.unseen
         self._storage.ends(job, record, allowed, untold)
 
     def check_log(self, job: Job) -> None:
@@ -302,6 +302,7 @@ class Monitor:
         if change.type == "ADDED":
             self._made(jobid, record, workflow)
         elif change.type == "DELETED":
+            record.unseen = self._allowances.absent()
             self._gone(jobid, record, workflow)
             return
         if desired != record.desired:

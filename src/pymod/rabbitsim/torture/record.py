@@ -74,6 +74,8 @@ class Record:
         nodes_released: the Workflow says that the job may end before its data is out.
         outlives: the job has ended, and its Workflow still takes the data out.
         unattended: the module was away when the job's epilog ended.
+        unseen: its Workflow was deleted while the module was away. Unless other jobs
+            wait for the data nobody asks what became of it.
         bereft: its Workflow was gone by then, so nobody could tell what it had mounted.
     """
 
@@ -101,6 +103,7 @@ class Record:
     nodes_released: bool = False
     outlives: bool = False
     unattended: bool = False
+    unseen: bool = False
     bereft: bool = False
 
     @property
