@@ -82,6 +82,12 @@ def wrong(answer: str, name: str) -> Json:
     return found
 
 
+def wipe(system: VirtualSystem, name: str) -> None:
+    gone = {"metadata": {"finalizers": []}}
+    system.store.merge_patch(WORKFLOW, "default", name, gone)
+    system.store.delete(WORKFLOW, "default", name)
+
+
 def answered(
     answer: str, count: int, which: Callable[[Request], bool]
 ) -> Callable[[Request], Optional[Fault]]:
@@ -377,9 +383,7 @@ def test_no_workflow_is_changed_that_another_program_has_made_anew() -> None:
     system.service_kube.silence_watches(WORKFLOW)
     name, store = workflow_name(jobid), system.store
     spec = {**workflow(system, jobid)["spec"], "jobID": "another"}
-    gone = {"metadata": {"finalizers": []}}
-    store.merge_patch(WORKFLOW, "default", name, gone)
-    store.delete(WORKFLOW, "default", name)
+    wipe(system, name)
     store.create(WORKFLOW, "default", {"metadata": {"name": name}, "spec": spec})
     system.loop.run(timeout=60.0)
     found = store.get(WORKFLOW, "default", name)
@@ -406,6 +410,35 @@ def test_one_answer_with_the_workflow_of_another_job_fails_no_job(verb: str) -> 
 
     system = started(faults=fault)
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_an_answer_decides_nothing_that_was_seen_after_its_request() -> None:
+    """That there is no Workflow is heard after one of another job, which is gone."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind == WORKFLOW and request.verb == "create":
+            return Fault(error=KubeError(409, "AlreadyExists", ""), carried_out=True)
+        if request.kind != WORKFLOW or request.verb != "get":
+            return None
+        kube.faults = None
+        name, store = str(request.name), system.store
+        spec = {**system.workflows()[0]["spec"], "jobID": "another"}
+        other = {"metadata": {"name": name}, "spec": spec}
+        system.loop.call_later(1.0, lambda: wipe(system, name))
+        system.loop.call_later(2.0, lambda: store.create(WORKFLOW, "default", other))
+        system.loop.call_later(3.0, lambda: kube.silence_watches(WORKFLOW))
+        system.loop.call_later(4.0, lambda: wipe(system, name))
+        return Fault(error=KubeError(404, "NotFound", ""), delay=5.0)
+
+    system = started(faults=fault)
+    assert system.service_kube is not None
+    kube = system.service_kube
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    system.loop.run(timeout=10.0)
+    kube.drop_watches()
     settle(system)
     assert names(system, jobid) == LIFE
     assert exceptions(system, jobid) == []

@@ -547,7 +547,6 @@ class WorkflowInfo:
             known: the view at the time of the request. Another Workflow that is shown
                 meanwhile may be newer than the answer.
         """
-        self.doubtful = False
         if self.view is not None and (known is None or known.uid != self.view.uid):
             return
         gone = self.watched.gone if self.view is None else self.view.uid

@@ -141,18 +141,22 @@ class WorkflowRequests:
             self._see(info, workflow)
 
     async def lookup(self, info: WorkflowInfo) -> None:
-        """Read the Workflow. Only that decides that it is gone, or another job's."""
+        """Read the Workflow. Only that decides that it is gone, or another job's. The
+        doubts that the watch raises meanwhile call for another look."""
         requested_at, known = self._flux.now(), info.view
+        doubtful, info.doubtful = info.doubtful, False
         try:
             workflow = await self._get(info)
         except KubeError as error:
             if not gone(error):
+                info.doubtful = info.doubtful or doubtful
                 raise
             info.see_missing(known, self._flux.now())
         else:
+            doubtful = info.doubtful
             info.looked_up = requested_at
             self._see(info, workflow)
-            info.doubtful = False
+            info.doubtful = doubtful
 
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""
