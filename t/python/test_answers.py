@@ -13,6 +13,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.ports import (
     CLIENTMOUNT,
+    COMPUTES,
     NNFDATAMOVEMENT,
     SERVERS,
     STORAGE,
@@ -391,6 +392,33 @@ def test_no_workflow_is_changed_that_another_program_has_made_anew() -> None:
     assert system.instance.job(jobid).was_posted("prolog-start")
     system.service_kube.drop_watches()
     run_until_inactive(system, jobid)
+
+
+def test_no_workflow_is_moved_that_takes_the_place_of_the_jobs_own() -> None:
+    """The watch shows it while the job's step is under way."""
+    other: Json = {}
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != COMPUTES or request.verb != "patch":
+            return None
+        kube.faults = None
+        computes = system.store.get(COMPUTES, "default", str(request.name))
+        (found,) = system.workflows()
+        name = found["metadata"]["name"]
+        other.update(found["spec"], jobID="another")
+        wipe(system, name)
+        made = {"metadata": {"name": name}, "spec": other}
+        system.store.create(WORKFLOW, "default", made)
+        return Fault(answer=computes, delay=5.0)
+
+    system = started(faults=fault)
+    assert system.service_kube is not None
+    kube = system.service_kube
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    run_until_inactive(system, jobid)
+    (found,) = system.workflows()
+    assert found["spec"] == other and "annotations" not in found["metadata"]
+    assert "belongs to job another" in str(exceptions(system, jobid))
 
 
 @pytest.mark.parametrize("verb", ["create", "patch"])

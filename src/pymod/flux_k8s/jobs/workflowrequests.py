@@ -167,10 +167,13 @@ class WorkflowRequests:
         namespace, name, uid = self._settings.namespace, info.name, info.watched_uid
         return self._calls.get(WORKFLOW, namespace, name, key=name, uid=uid)
 
-    def _patch(self, info: WorkflowInfo, body: Patch) -> Call[Json]:
-        namespace, name = self._settings.namespace, info.name
-        uid = None if info.view is None else info.view.uid
-        return self._calls.patch(WORKFLOW, namespace, name, body, key=name, uid=uid)
+    async def _patch(self, info: WorkflowInfo, body: Patch) -> Json:
+        namespace, name, view = self._settings.namespace, info.name, info.view
+        if view is not None and not info.owns(view):  # shown since the step has begun
+            raise KubeError(409, "Conflict", "another job's")
+        uid = None if view is None else view.uid
+        patch = self._calls.patch(WORKFLOW, namespace, name, body, key=name, uid=uid)
+        return await patch
 
     async def create(self, info: WorkflowInfo) -> None:
         """Create the Workflow, or adopt it if it exists."""
