@@ -421,6 +421,35 @@ def test_no_workflow_is_moved_that_takes_the_place_of_the_jobs_own() -> None:
     assert "belongs to job another" in str(exceptions(system, jobid))
 
 
+def test_no_workflow_is_deleted_that_takes_the_place_of_the_jobs_own() -> None:
+    """It does before the DELETE arrives."""
+    replaced: list[str] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != WORKFLOW or request.verb != "delete" or replaced:
+            return None
+        (found,) = system.workflows()
+        spec = {**found["spec"], "jobID": "another", "desiredState": "Proposal"}
+        name = found["metadata"]["name"]
+        replaced.append(name)
+        kube.silence_watches(WORKFLOW)
+        wipe(system, name)
+        made = {"metadata": {"name": name}, "spec": spec}
+        system.store.create(WORKFLOW, "default", made)
+        return None
+
+    system = started(faults=fault)
+    assert system.service_kube is not None
+    kube = system.service_kube
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    run_until_inactive(system, jobid)
+    system.loop.run(timeout=60.0)
+    (found,) = system.workflows()
+    assert found["spec"]["jobID"] == "another"
+    assert "deletionTimestamp" not in found["metadata"]
+    assert names(system, jobid) == LIFE
+
+
 @pytest.mark.parametrize("verb", ["create", "patch"])
 def test_one_answer_with_the_workflow_of_another_job_fails_no_job(verb: str) -> None:
     """It has the kind, name and uid that were asked for."""

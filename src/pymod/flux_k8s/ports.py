@@ -218,9 +218,16 @@ class Kube(Protocol):
         """Change the status of an object that has it as a subresource (merge patch)."""
 
     def delete(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        done: KubeDone,
+        *,
+        key: str,
+        uid: Optional[str] = None,
     ) -> None:
-        """Delete an object."""
+        """Delete an object, if it has the ``uid`` (None: any)."""
 
     def list(
         self,

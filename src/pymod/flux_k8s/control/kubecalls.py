@@ -217,7 +217,7 @@ class KubeCalls:
         key: str,
         uid: Optional[str] = None,
     ) -> Call[Json]:
-        deleted = call(self._kube.delete, kind, namespace, name, key=key)
+        deleted = call(self._kube.delete, kind, namespace, name, key=key, uid=uid)
         return _checked(deleted, partial(_check_deleted, kind, name, uid))
 
     def pod_log(

@@ -127,8 +127,9 @@ class WorkflowRequests:
         self._records.note(info, workflow)
 
     async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:
-        """Send a patch. If it fails as that of a Workflow that is gone or another one
-        does, a GET decides. Without a Workflow nothing is left to be patched."""
+        """Send a patch, or a DELETE. If it fails as that of a Workflow that is gone or
+        another one does, a GET decides. Without a Workflow nothing is left to be done.
+        A Status as the answer says that the Workflow is gone; a GET decides that."""
         try:
             workflow = await request
         except KubeError as error:
@@ -138,7 +139,10 @@ class WorkflowRequests:
             if info.view is not None:
                 raise
         else:
-            self._see(info, workflow)
+            if workflow.get("kind") == "Status":
+                await self.lookup(info)
+            else:
+                self._see(info, workflow)
 
     async def lookup(self, info: WorkflowInfo) -> None:
         """Read the Workflow. Only that decides that it is gone, or another job's. The
@@ -358,18 +362,8 @@ class WorkflowRequests:
         """Delete the Workflow."""
         namespace, name = self._settings.namespace, info.name
         uid = None if info.view is None else info.view.uid
-        try:
-            workflow = await self._calls.delete(
-                WORKFLOW, namespace, name, key=name, uid=uid
-            )
-        except KubeError as error:
-            if not gone(error):
-                raise
-        else:
-            if workflow.get("kind") != "Status":  # it is not gone yet
-                self._see(info, workflow)
-                return
-        await self.lookup(info)
+        deleted = self._calls.delete(WORKFLOW, namespace, name, key=name, uid=uid)
+        await self._send(info, deleted)
 
 
 def _refused(directives: Sequence[Directive], error: KubeError) -> str:

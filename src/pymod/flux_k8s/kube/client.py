@@ -161,10 +161,23 @@ class KubeClient:
         self.patch(parent, namespace, "status", body, done, key=key)
 
     def delete(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        done: KubeDone,
+        *,
+        key: str,
+        uid: Optional[str] = None,
     ) -> None:
+        options = {"preconditions": {} if uid is None else {"uid": uid}}
+        text = json.dumps(options).encode()
         self._submit(
-            key, done, lambda: self._api.request("DELETE", kind, namespace, name)
+            key,
+            done,
+            lambda: self._api.request(
+                "DELETE", kind, namespace, name, body=lambda api_version: text
+            ),
         )
 
     def list(

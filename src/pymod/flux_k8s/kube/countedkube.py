@@ -91,11 +91,17 @@ class CountedKube:
         self._kube.patch_status(kind, namespace, name, body, counted, key=key)
 
     def delete(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        done: KubeDone,
+        *,
+        key: str,
+        uid: Optional[str] = None,
     ) -> None:
-        self._kube.delete(
-            kind, namespace, name, self._count("delete", kind, done), key=key
-        )
+        counted = self._count("delete", kind, done)
+        self._kube.delete(kind, namespace, name, counted, key=key, uid=uid)
 
     def list(
         self,

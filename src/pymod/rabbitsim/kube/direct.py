@@ -42,7 +42,7 @@ _LONGEST_PAUSE = 30.0
 class Request:
     """A request that arrives: ``verb`` is create, get, patch, delete, list, log
     or watch; ``name`` and ``body`` are None where there is none, ``limit`` and
-    ``token`` are those of a list."""
+    ``token`` are those of a list, ``uid`` is the precondition of a delete."""
 
     verb: str
     kind: Kind
@@ -51,6 +51,7 @@ class Request:
     body: Optional[Patch] = None
     limit: int = 0
     token: str = ""
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,17 @@ class DirectKube:
         self._ask(request, done, key)
 
     def delete(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        done: KubeDone,
+        *,
+        key: str,
+        uid: Optional[str] = None,
     ) -> None:
-        self._ask(Request("delete", kind, namespace, name), done, key)
+        request = Request("delete", kind, namespace, name, uid=uid or "")
+        self._ask(request, done, key)
 
     def list(
         self,
@@ -303,7 +312,7 @@ class DirectKube:
         if request.verb == "get":
             return store.get(kind, namespace, name)
         if request.verb == "delete":
-            return store.delete(kind, namespace, name)
+            return store.delete(kind, namespace, name, uid=request.uid)
         body = request.body
         if request.verb == "create":
             return store.create(kind, namespace, body)

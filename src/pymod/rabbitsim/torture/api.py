@@ -137,7 +137,9 @@ class ApiTroubles:
         elif request.verb == "patch" and body is not None:
             kube.patch(request.kind, space, name, body, ignore, key=key)
         elif request.verb == "delete":
-            kube.delete(request.kind, space, name, ignore, key=key)
+            kube.delete(
+                request.kind, space, name, ignore, key=key, uid=request.uid or None
+            )
 
     def latency(self, most: float) -> float:
         seconds = self._rng.uniform(0.0, most) if most > 0 else 0.0
