@@ -14,7 +14,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.jobs.userturns import CREATES
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import WORKFLOW, KubeError
-from flux_k8s.rfc.jobid import jobid_of_workflow
+from flux_k8s.rfc.jobid import jobid_of_workflow, workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
@@ -38,6 +38,7 @@ from support.service import (
 from support.staging import always, set_urgency, wait
 from support.staging import submit as stage
 
+COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
 WAITS = "rabbit_waits_for"
 WORK = 0.02
 """Seconds that DWS works on one Workflow, in Proposal and in Teardown."""
@@ -181,6 +182,23 @@ def test_jobs_that_had_nodes_and_jobs_that_wait_for_nodes_do_not_count() -> None
     system.load_module()
     (later,) = hold(system, 1)
     wait(system, 60.0)
+    assert is_planned(system, later)
+
+
+def test_a_job_whose_storage_is_made_does_not_count_by_whatever_is_known_of_it() -> (
+    None
+):
+    options = Options(latency=table({"DataIn": HOUR}))
+    system = started(options=options, config=Config.parse({"user_workflows": 1}))
+    made = system.instance.submit(long([XFS, COPY_IN]), userid=GUEST)
+    wait(system, 10.0)
+    assert desired(system, made) == "DataIn"
+    system.unload_module()
+    unmarked = {"metadata": {"annotations": None}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(made), unmarked)
+    system.load_module()
+    (later,) = hold(system, 1)
+    wait(system, 10.0)
     assert is_planned(system, later)
 
 

@@ -208,7 +208,7 @@ def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
     if view is None:
         return info.doubtful  # it may be there
     planned = view.desired is State.Proposal and view.complete
-    return view.begun[State.Setup] is None and not planned
+    return not (info.staged or planned)
 
 
 def _size(texts: Iterable[str]) -> int:
