@@ -173,8 +173,8 @@ def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_has_end
     settle(system)
 
 
-@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])
-def test_an_orphan_is_torn_down_although_job_info_is_loaded_again_at_the_time(
+@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH, errno.EIO])
+def test_an_orphan_is_torn_down_although_job_info_fails_at_the_time(
     errnum: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []

@@ -25,9 +25,6 @@ from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
 from flux_k8s.rfc.jobid import f58, workflow_name
 
-AWAY = (errno.ENOSYS, errno.EHOSTUNREACH)
-"""The errors of a request to a module of Flux that is not loaded, or was removed."""
-
 LOOK_AGAIN = 300.0
 """Seconds until a job that has not ended, and that nobody reports on, is looked at
 again."""
@@ -118,7 +115,7 @@ class Orphans:
         looked at again: the plugin, which does not hold it, will not report its end.
 
         Raises:
-            TryAgain: a module of Flux does not answer.
+            TryAgain: a module of Flux does not answer, or cannot tell.
         """
         # The plugin does not hold the job: it has released such a one.
         released = self._has_released_nodes(jobid)
@@ -178,7 +175,7 @@ class Orphans:
         try:
             answer = await call(self._flux.rpc, "job-info.lookup", payload)
         except RpcError as error:
-            if error.errnum in AWAY:
+            if error.errnum != errno.ENOENT:
                 raise TryAgain(error) from error
             return ""
         return str(answer.get("eventlog"))
