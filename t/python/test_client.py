@@ -166,11 +166,12 @@ class Test_requests:
         with Fake(reply(200, OK)) as fake:
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
             service.ask(client.get, WORKFLOW, "default", "w")
-            service.ask(client.delete, WORKFLOW, "default", "w")
+            service.ask(client.delete, WORKFLOW, "default", "w", uid="u")
             service.ask(client.list, WORKFLOW, None, label_selector="a=b,c!=d")
             get, delete, list_all = fake.requests[-3:]
             assert (get.method, get.path) == ("GET", f"{WORKFLOWS}/w")
             assert (delete.method, delete.path) == ("DELETE", f"{WORKFLOWS}/w")
+            assert json.loads(delete.body) == {"preconditions": {"uid": "u"}}
             assert list_all.path == f"/apis/{DWS_GROUP}/v1alpha7/workflows"
             assert list_all.query == {"labelSelector": "a=b,c!=d"}
             service.ask(client.list, WORKFLOW, None, limit=2, token="x")

@@ -106,8 +106,8 @@ class Config:
     stage_timeout: Optional[float] = 86400.0
     """The longest time for which data that was copied in waits for nodes."""
     user_workflows: int = 10
-    """The most Workflows of one user that DWS has to plan, or to tear down for jobs
-    that never had nodes; 0 for no limit."""
+    """The most Workflows of one user that DWS has to plan, or to tear down, without
+    storage that was made; 0 for no limit."""
     directives_limit: int = 8192
     """The most bytes of the directives of a job, as it is submitted."""
     user_directives_limit: int = 2**20

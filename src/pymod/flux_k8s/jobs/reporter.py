@@ -76,7 +76,7 @@ class Progress:
 
 
 OF_FLUX = (Fail, ReleaseEpilog, ReportData, Withhold)
-"""The steps in which nothing is asked of Kubernetes."""
+"""The steps that await nothing of Kubernetes."""
 
 
 class Reporter:

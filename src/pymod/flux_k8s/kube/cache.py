@@ -53,7 +53,7 @@ class Cache:
 
         Returns:
             Whether to pass the error to the handler. Until a list succeeds, the
-            handler receives the same error once; that of a watch, which lists may
+            handler receives an error once in a row; that of a watch, which lists may
             succeed without, once until :meth:`watch_worked`. The first 410 (the server
             has forgotten the resourceVersion) and :data:`EMPTY` are not passed on.
         """
