@@ -210,19 +210,17 @@ def test_a_rabbit_that_only_the_graph_has_is_avoided_and_jobs_wait() -> None:
         assert exceptions(system, jobid) == [] and names(system, jobid) == LIFE
 
 
-def test_a_job_that_wants_no_ssd_gets_no_nodes_below_such_a_rabbit() -> None:
-    """Lustre that is there already is reached from any node, but R would be refused."""
+def test_a_job_that_wants_no_ssd_runs_on_nodes_below_such_a_rabbit() -> None:
+    """Lustre that is there already is reached from any node."""
     system = without_second()
-    assert marked(system) == "compute-[03-04]"
     create = "#DW create_persistent type=lustre capacity=1GiB name=keep"
     system.instance.submit(jobspec(create, 1))
     settle(system)
     first = submit(system, nodes=2)
     second = system.instance.submit(jobspec("#DW persistentdw name=keep", 1))
-    wait(system)
-    assert hosts(system, first) == "compute-[01-02]"
-    assert hosts(system, second) is None
     settle(system)
+    assert hosts(system, first) == "compute-[01-02]"
+    assert hosts(system, second) in ("compute-03", "compute-04")
     assert exceptions(system, second) == [] and names(system, second) == LIFE
 
 

@@ -57,9 +57,11 @@ def _check_graph(
     mapping: RabbitMapping,
     name: str,
 ) -> None:
-    """Refuse a graph that contradicts the mapping, or R's own nodelist."""
+    """Refuse a graph that contradicts the mapping, or R's own nodelist. Below a Rabbit
+    on which the job has no ``ssd`` it may: Lustre is reached from any node."""
     place = "scheduling.graph.nodes"
-    for rabbit in graph.ssd:
+    used = {rabbit for rabbit, ssd in graph.ssd.items() if ssd != 0}
+    for rabbit in used:
         if not mapping.has(rabbit):
             raise OtherMapping(name, place, rabbit, "a Rabbit of the rabbit mapping")
     if graph.rabbit_of == rabbit_of:
@@ -72,7 +74,7 @@ def _check_graph(
                 continue
             raise BadObject(name, "execution.nodelist", host, f"a node of {place}")
         found, expected = graph.rabbit_of[host], rabbit_of[host]
-        if found != expected:
+        if found != expected and not used.isdisjoint((found, expected)):
             raise OtherMapping(
                 name,
                 place,

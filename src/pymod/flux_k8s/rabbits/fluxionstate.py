@@ -288,17 +288,14 @@ class FluxionState:
             self._halves.popleft()
 
     def _bad_hosts(self) -> frozenset[str]:
-        """The nodes to carry ``badrabbit``. A node that only the graph has below a
-        Rabbit is among them: R of any job with storage would be refused there."""
+        """The nodes to carry ``badrabbit``."""
         assert self.paths is not None
         hosts = set(self._desired.properties.get(BAD_RABBIT, ()))
         for rabbit in self._desired.out_of_service:
             chassis = self.paths.chassis.get(rabbit)
-            mapped = self._mapping.hosts_of(rabbit)
-            if chassis is not None and chassis.nodes is not None:
-                hosts.update(chassis.nodes.difference(mapped))
             if not self._by_status(chassis):
-                hosts.update(mapped)
+                hosts.update(self._mapping.hosts_of(rabbit))
+                hosts.update(chassis.nodes or () if chassis else ())
         return frozenset(hosts)
 
     def _by_status(self, chassis: Optional[Chassis]) -> bool:
