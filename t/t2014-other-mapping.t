@@ -24,6 +24,11 @@ use_mapping () {
     eventually stats_say "\"kubernetes\": \"ok\""
 }
 
+# usage: logged TEXT
+logged () {
+    flux dmesg | grep "$1"
+}
+
 # usage: waits JOBID: for nodes
 waits () {
     wait_event "$1" priority &&
@@ -78,14 +83,14 @@ test_expect_success 'a node that the graph has below another Rabbit is named' '
     use_mapping moved.json &&
     ssds_down 8 8 >down &&
     grep "chassis1/ssd0" down &&
-    flux dmesg | grep "has compute-03 below rabbit-02, and" &&
+    eventually logged "has compute-03 below rabbit-02, and" &&
     job_succeeds $(job_submit -N1 hostname)
 '
 test_expect_success 'a mapping of other sizes is named' '
     sed "s/1099511627776/2199023255552/" "$TRASH/whole.json" >"$TRASH/large.json" &&
     use_mapping large.json &&
-    flux dmesg | grep "by $TRASH/mapping.json they have 256 GiB: jobs get" &&
-    flux dmesg | grep "has 2048 GiB on rabbit-\[01-02\], whose drives have 1024 GiB"
+    eventually logged "by $TRASH/mapping.json they have 256 GiB: jobs get" &&
+    logged "has 2048 GiB on rabbit-\[01-02\], whose drives have 1024 GiB"
 '
 test_expect_success 'scheduler=none is refused where there is Fluxion' '
     flux module remove dws &&
