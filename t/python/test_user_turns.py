@@ -11,7 +11,9 @@ from typing import Any, Callable, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.jobs.userturns import CREATES
+from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.userturns import CREATES, LIMITS, UserTurns
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import jobid_of_workflow, workflow_name
@@ -243,10 +245,7 @@ def test_a_job_that_waits_says_so_in_its_memo_and_to_queries() -> None:
     system = slow(user_workflows=2)
     *others, waits = hold(system, 3)
     wait(system, 1.0)
-    text = (
-        "this user's other jobs: at most 2 have storage planned, or given back, at a"
-        " time (rabbit.user_workflows)"
-    )
+    text = LIMITS
     assert memo(system, waits, WAITS) == text
     rows = {row["id"]: row for row in query(system, "job-list")["jobs"]}
     assert rows[waits]["waits"] == text and rows[waits]["state"] == "none"
@@ -389,10 +388,7 @@ def test_a_job_waits_while_the_directives_of_its_users_jobs_reach_the_limit() ->
     wait(system, HOUR)
     assert all(is_planned(system, jobid) for jobid in (first, second, other))
     assert system.instance.job(waits).state is JobState.DEPEND
-    assert memo(system, waits, WAITS) == (
-        "this user's other jobs: the directives of all have at most 300 bytes"
-        " (rabbit.user_directives_limit)"
-    )
+    assert memo(system, waits, WAITS) == LIMITS
     system.unload_module()
     system.load_module()
     wait(system, HOUR)
@@ -413,24 +409,25 @@ def test_a_job_that_is_beyond_the_limit_by_itself_waits_for_all_others_only() ->
     assert not exceptions(system, large) and "start" in names(system, large)
 
 
-def test_jobs_that_wait_name_what_the_first_of_them_waits_for() -> None:
+def test_a_job_in_line_is_not_asked_whenever_another_one_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which of the limits the line waits for changes all the time."""
+    asked: list[int] = []
+    decide = UserTurns.decide
+
+    def count(self: UserTurns, info: WorkflowInfo, step: Step) -> Step:
+        asked.append(info.jobid)
+        return decide(self, info, step)
+
+    monkeypatch.setattr(UserTurns, "decide", count)
     system = slow(user_workflows=1, user_directives_limit=300)
-    first, _, *waiting = [
+    *_, last = [
         system.instance.submit(jobspec(padded(150)), userid=GUEST, urgency=0)
         for _ in range(5)
     ]
-
-    def named() -> set[str]:
-        texts = [memo(system, jobid, WAITS) or "" for jobid in waiting]
-        return {text[text.index("(") :] for text in texts}
-
     wait(system, 30.0)
-    assert named() == {"(rabbit.user_workflows)"}
+    asked.clear()
     wait(system, 60.0)
-    assert named() == {"(rabbit.user_directives_limit)"}
-    wait(system, HOUR)
-    assert named() == {"(rabbit.user_directives_limit)"}
-    system.instance.cancel(first)
-    wait(system, 90.0)
-    assert is_planned(system, waiting.pop(0))
-    assert named() == {"(rabbit.user_directives_limit)"}
+    assert asked and last not in asked
+    assert memo(system, last, WAITS) == LIMITS

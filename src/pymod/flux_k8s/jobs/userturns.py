@@ -28,6 +28,9 @@ from flux_k8s.jobs.step import Create, Step, Wait
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.slots import slotted
 
+LIMITS = "this user's other jobs (rabbit.user_workflows, rabbit.user_directives_limit)"
+"""The memo of a job that waits in line. Which limit it is may change all the time."""
+
 CREATES = 8
 """Workflows of all users that are created at a time: twice as many as requests are made
 at a time, so that there is always a next one. One whose first try has failed is not
@@ -47,7 +50,6 @@ class _User:
         size: all of them together.
         line: the jobs that wait for their Workflow, in order, and the bytes of the
             directives of each.
-        limit: the limit for which the line waits, or waited last, in words, or "".
     """
 
     id: Optional[int]
@@ -55,7 +57,6 @@ class _User:
     sizes: dict[int, int] = field(default_factory=dict)
     size: int = 0
     line: list[tuple[int, int]] = field(default_factory=list)
-    limit: str = ""
 
     def count(self, jobid: int, size: int) -> None:
         """The bytes of a job's directives count."""
@@ -91,7 +92,7 @@ class UserTurns:
 
     def decide(self, info: WorkflowInfo, step: Step) -> Step:
         """The next step of a job: the one that its storage calls for, or Wait. Then
-        ``info.user_limit`` says for what, if that is not just its turn."""
+        ``info.user_limit`` says for what."""
         jobid, user = info.jobid, self._user_of(info)
         creates = isinstance(step, Create) and not info.planned
         if not creates:
@@ -102,7 +103,7 @@ class UserTurns:
         self._refresh(user)
         self._admit(jobid)
         waits = creates and jobid not in user.planning
-        info.user_limit = user.limit if waits else ""
+        info.user_limit = LIMITS if waits else ""
         return Wait() if waits else step
 
     def failed(self, jobid: int) -> None:
@@ -159,35 +160,20 @@ class UserTurns:
 
     def _refresh(self, user: _User) -> None:
         """A user's jobs have changed: the turn of that user comes, or does not."""
-        limit = self._limit(user)
-        if user.line and not limit:
+        if user.line and not self._is_limited(user):
             self._ready.setdefault(user.id)
         else:
             self._ready.pop(user.id, None)
-        if not user.line:
-            user.limit = ""
-        elif limit and limit != user.limit:
-            user.limit = limit
-            for jobid, _ in user.line:
-                self._ask(jobid)
 
-    def _limit(self, user: _User) -> str:
-        """For which others of the user the first job in line, and so all of the line,
-        has to wait, or ""."""
+    def _is_limited(self, user: _User) -> bool:
+        """Whether the first job in line, and so all of the line, waits for others of
+        the user."""
         config = self._settings.config
         most = config.user_directives_limit
-        if most and user.line and user.size and user.size + user.line[0][1] > most:
-            return (
-                "this user's other jobs: the directives of all have at most"
-                f" {most} bytes (rabbit.user_directives_limit)"
-            )
+        if most and user.size and user.size + user.line[0][1] > most:
+            return True
         most = config.user_workflows
-        if most and len(user.planning) >= most:
-            return (
-                f"this user's other jobs: at most {most} have storage planned, or given"
-                " back, at a time (rabbit.user_workflows)"
-            )
-        return ""
+        return bool(most) and len(user.planning) >= most
 
     def _admit(self, current: int) -> None:
         """Have Workflows created, one of each user in turn."""

@@ -125,7 +125,7 @@ class WorkflowInfo:
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
             None unless it is to be.
         fits: the plan of a Workflow that was made again fits what Flux was told.
-        user_limit: the limit of its user for which the job waits before it gets a
+        user_limit: the limits of its user for which the job waits before it gets a
             Workflow, in words, or ""; :mod:`flux_k8s.jobs.userturns` writes this.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
