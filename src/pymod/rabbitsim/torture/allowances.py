@@ -18,6 +18,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
+from rabbitsim.torture.api import CLIENT_TIMEOUT
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.record import ABORT, NEVER, RESOLUTION, Record, gave_up
 from rabbitsim.torture.troubles import PARTS, part_state
@@ -94,6 +95,10 @@ class Allowances:
     def crowded(self, now: float) -> bool:
         """Whether the service may not know yet of the storage that fills a Rabbit."""
         return False
+
+    def early(self, jobid: int) -> float:
+        """The seconds by which a limit may be over too early."""
+        return 0.0
 
     def twice(self, jobid: int) -> bool:
         """Whether a Workflow may be made more than once, deleted too early, or
@@ -320,6 +325,11 @@ class PlannedAllowances(Allowances):
         loss = json.loads(job.kvs.get(DATA_OUT, "{}")).get("errstr", "")
         now = self._world.system.loop.now()
         return record.nodes_released and self._failed(job, record, loss, now)
+
+    def early(self, jobid: int) -> float:
+        # A request that arrives late has the time at which it was made.
+        late = jobid in self._world.system.api_troubles.late
+        return 2 * CLIENT_TIMEOUT if late else 0.0
 
     def twice(self, jobid: int) -> bool:
         late = self._world.system.api_troubles.late

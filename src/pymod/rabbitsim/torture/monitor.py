@@ -398,7 +398,8 @@ class Monitor:
         if job is None or not job.was_posted("start") or record.lost:
             return
         if "DataOut" not in record.reached:
-            record.leaves(self._now(), self._allowances.config)
+            early = self._allowances.early(jobid)
+            record.leaves(self._now() + early, self._allowances.config)
 
     def _gone(self, jobid: int, record: Record, workflow: Json) -> None:
         if not _complete(workflow, "Teardown"):
