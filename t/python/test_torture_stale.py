@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
+from flux_k8s.ports import SERVERS, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.effort import seeds
@@ -177,3 +177,33 @@ def test_a_stale_sight_of_a_workflow_that_is_gone_brings_nothing_back() -> None:
     service.request("stats-get", {}, lambda *answer: answers.append(answer[2]))
     assert answers[0]["jobs"] == 0
     assert system.store.list(WORKFLOW, None)["items"] == []
+
+
+@pytest.mark.parametrize("shown", ["Setup", "DataIn"])
+def test_a_server_that_lags_at_the_start_of_a_job_takes_no_variable_from_it(
+    shown: str,
+) -> None:
+    """While SystemStatus is read, just before the prolog is released."""
+    system = VirtualSystem()
+    system.start()
+    seen: Past = []
+    with_echoes(system, lambda past: seen.append(past[-1]) or [])
+    service, kube = system.service, system.service_kube
+    assert service is not None and kube is not None
+
+    def fault(request: Request) -> Optional[Fault]:
+        last = seen[-1][1] if seen else {"status": {}}
+        now = last["status"].get("state"), last["status"].get("status")
+        if request.kind == SYSTEMSTATUS and now == ("PreRun", "Completed"):
+            for type, object in tuple(seen):
+                if (object.get("status") or {}).get("state") == shown:
+                    service.workflows.event(type, object)
+        return None
+
+    kube.faults = fault
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    assert names(system, jobid) == LIFE
+    events = system.instance.eventlog(jobid)
+    (given,) = [e.context or {} for e in events if e.name == "dws_environment"]
+    assert "DW_JOB_p1" in given["variables"]

@@ -436,9 +436,11 @@ class Steps:
 
     async def _release_prolog(self, info: WorkflowInfo) -> None:
         """Let the job start: DWS has mounted its storage. DWS does not wait for nodes
-        that are Disabled in SystemStatus, so such nodes are surveyed first."""
+        that are Disabled in SystemStatus, so such nodes are surveyed first. The job has
+        the variables of the Workflow as it mounted: the watch may go back meanwhile."""
+        view = info.view
         disabled = await self._was_any_disabled(info)
-        if info.view is None:
+        if view is None or info.view is None:
             return  # it was deleted meanwhile: next_step() has the job fail with that
         if disabled:
             await self._exclusion.inspect(info)
@@ -455,12 +457,9 @@ class Steps:
                 problem = "passed over by DWS, as Disabled in SystemStatus"
                 await self._exclusion.leave_out(info, survey, problem)
                 return
-        await self._give_environment(info)
+        await self._give_environment(info, view)
 
-    async def _give_environment(self, info: WorkflowInfo) -> None:
-        if info.view is None:
-            return
-        workflow = info.view.environment
+    async def _give_environment(self, info: WorkflowInfo, view: WorkflowView) -> None:
         try:
             daemons = await self._planner.daemons(info)
         except (KubeError, DWSError) as error:
@@ -470,12 +469,12 @@ class Steps:
         for daemon in daemons:
             variables.update(daemon.environment)
         # The variables of DWS come last: a site cannot change them.
-        variables.update(workflow)
+        variables.update(view.environment)
         await self._tokens.give(info)
         if info.failure is None and info.view is not None:
             payload: Json = {"id": info.jobid, "variables": variables}
-            if info.view.unsaved:
-                copies = ", ".join(info.view.unsaved)
+            if view.unsaved:
+                copies = ", ".join(view.unsaved)
                 payload["copy_out"] = printable(copies, SHOWN)
             await request_plugin(self._flux, "prolog-remove", payload)
             info.mounted = True
