@@ -320,8 +320,6 @@ class PlannedAllowances(Allowances):
     def lost(self, job: Job, record: Record) -> bool:
         if super().lost(job, record) or self.unguarded(job):
             return True
-        if record.unseen and record.nodes_released:
-            return job.id in self._world.meddled_jobs
         loss = json.loads(job.kvs.get(DATA_OUT, "{}")).get("errstr", "")
         now = self._world.system.loop.now()
         return record.nodes_released and self._failed(job, record, loss, now)

@@ -268,10 +268,22 @@ class Monitor:
             self._allowances.lost(job, self.record(job.id)),
         )
         out = record.lost == "DataOut" and self._storage.is_out(job, record)
+        unseen = record.unseen and record.nodes_released and not self._is_awaited(job)
+        allowed = allowed or unseen
         if record.lost and not (allowed or out):
             self.fail("data", f"{job} ran, and its data was given up in {record.lost}")
-        untold = self._allowances.unguarded(job) or record.unattended or record.unseen
+        untold = self._allowances.unguarded(job) or record.unattended or unseen
         self._storage.ends(job, record, allowed, untold)
+
+    def _is_awaited(self, job: Job) -> bool:
+        """Whether another job waits for the data of a job that has ended, or did."""
+        what = "dependency-add", f"dws-out={f58(job.id)}"
+        return any(
+            (event.name, (event.context or {}).get("description")) == what
+            for other in self._jobs().values()
+            if other.events[-1].timestamp > job.events[-1].timestamp
+            for event in other.events
+        )
 
     def check_log(self, job: Job) -> None:
         """The eventlog of a job that has ended."""
