@@ -247,6 +247,21 @@ def test_a_job_with_storage_on_a_rabbit_that_was_taken_out_of_the_mapping_waits(
     assert exceptions(system, jobid) == [] and names(system, jobid) == LIFE
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_jobs_wait_where_the_mapping_is_that_of_another_machine(nodes: int) -> None:
+    hosts_of = {"rabbit-01": "other-01 other-02", "rabbit-02": "other-03 other-04"}
+    system = system_with(mapping(32 * GIB, **hosts_of))
+    jobid = system.instance.submit(jobspec(nodes=nodes))
+    system.loop.run(timeout=60.0)
+    why = "the rabbit mapping is wrong about rabbit-[01-02]"
+    assert why in memos(system, jobid).values()
+    system.kill_module()
+    system.mapping = mapping_of(SMALL)
+    system.load_module()
+    settle(system)
+    assert exceptions(system, jobid) == [] and names(system, jobid) == LIFE
+
+
 def test_nodes_of_a_rabbit_that_only_the_graph_has_run_jobs_without_storage() -> None:
     system = without_second()
     spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})

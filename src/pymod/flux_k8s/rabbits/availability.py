@@ -251,6 +251,17 @@ class Availability:
         """Why the scheduler gives no storage to any job; empty if it does."""
         return self._fluxion.why_none
 
+    @property
+    def disagreement(self) -> str:
+        """On which Rabbits mapping, graph and cluster do not agree, so that no job is
+        to have storage there; empty if there are none."""
+        names = sorted(self._disagreements.avoided, key=hostlist.natural_key)
+        return (
+            f"the rabbit mapping is wrong about {hostlist.encode(names)}"
+            if names
+            else ""
+        )
+
     def rooms(self, allowed: Optional[AbstractSet[str]] = None) -> Iterator[Room]:
         """What each Rabbit could give to a job; nothing if the mapping lacks the size
         of one.
