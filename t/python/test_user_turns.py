@@ -230,6 +230,22 @@ def test_a_teardown_for_which_rabbits_are_needed_does_not_count() -> None:
     assert is_planned(system, later)
 
 
+def test_a_workflow_that_only_others_still_hold_does_not_count() -> None:
+    """Its Teardown is complete, and another program's finalizer keeps it."""
+    system = started(config=Config.parse({"user_workflows": 1}))
+    (first,) = hold(system, 1)
+    wait(system, 60.0)
+    (workflow,) = system.workflows()
+    finalizers = [*workflow["metadata"]["finalizers"], "example.com/other"]
+    name, held = workflow["metadata"]["name"], {"finalizers": finalizers}
+    system.store.merge_patch(WORKFLOW, "default", name, {"metadata": held})
+    system.instance.cancel(first)
+    wait(system, 60.0)
+    (later,) = hold(system, 1)
+    wait(system, 10.0)
+    assert is_planned(system, later)
+
+
 def test_a_job_that_has_nodes_never_waits_for_others_of_its_user() -> None:
     system = slow(user_workflows=1)
     first = system.instance.submit(long(XFS), userid=GUEST)

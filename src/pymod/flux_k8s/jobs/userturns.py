@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterable, Optional
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.step import Create, Step, Wait
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -193,8 +192,7 @@ def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
     """Whether a job counts for ``user_workflows``."""
     if view is None:
         return info.doubtful  # it may be there
-    planned = view.desired is State.Proposal and view.complete
-    return not (info.staged or planned)
+    return not (info.staged or view.complete)
 
 
 def _size(texts: Iterable[str]) -> int:
