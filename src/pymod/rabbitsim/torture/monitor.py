@@ -327,6 +327,7 @@ class Monitor:
     def _made(self, jobid: int, record: Record, workflow: Json) -> None:
         record.made += 1
         record.desired = "Proposal"
+        record.asked.pop("Teardown", None)  # of one that was lost before
         self._storage.made(workflow)
         if record.made > 1 and not self._allowances.twice(jobid):
             self.fail("made twice", f"{f58(jobid)} got another Workflow")
