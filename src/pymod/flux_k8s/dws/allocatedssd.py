@@ -28,9 +28,9 @@ def ssd_per_rabbit(
     leaves out what is in it.
 
     Raises:
-        OtherMapping: the graph and the mapping do not agree: a Rabbit that the mapping
-            lacks, a node below another Rabbit than the mapping says. The error calls R
-            ``name``.
+        OtherMapping: the graph and the mapping do not agree about a Rabbit on which
+            there is ``ssd``: the mapping lacks it, or a node is below another one.
+            The error calls R ``name``.
         BadObject: the graph and ``nodelist`` do not agree: a node that R does not have.
         UnreadableR: the process that read R found the graph malformed.
     """

@@ -8,8 +8,8 @@ comes first, and the others wait while
 
 - DWS works on ``user_workflows`` of that user's Workflows for which no storage was
   made: in Proposal, or in Teardown; or
-- the directives of that user's jobs that have a Workflow reach
-  ``user_directives_limit``. A job that has no others to wait for goes on.
+- with the next one's, the directives of that user's jobs that have a Workflow would
+  exceed ``user_directives_limit``. A job that has no others to wait for goes on.
 
 A job waits in DEPEND. One that has its Workflow never waits here, nor one whose
 Workflow was lost after its plan.
@@ -189,7 +189,8 @@ class UserTurns:
 
 
 def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
-    """Whether a job counts for ``user_workflows``."""
+    """Whether a job counts for ``user_workflows``. One that has nodes does not: its
+    storage was begun with."""
     if view is None:
         return info.doubtful  # it may be there
     return not (info.staged or view.complete)

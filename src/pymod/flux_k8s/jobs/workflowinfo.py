@@ -120,7 +120,7 @@ class WorkflowInfo:
             was, or its end was seen before Flux wanted that.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
-        staged: its storage was made, or begun with, before the job had nodes.
+        staged: its storage was made, or begun with, with nodes or without.
         remade: how often the Workflow was made again after it was lost.
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
             None unless it is to be.
