@@ -41,9 +41,12 @@ from support.service import (
     in_state,
     jobspec,
     lines,
+    long,
     memo,
     more,
     names,
+    run_until,
+    running,
     settle,
     started,
 )
@@ -222,6 +225,32 @@ def test_a_module_that_starts_without_kubernetes_soon_says_so() -> None:
     assert memo(system, jobids[0], MEMO) is None  # it waits for nothing
     settle(system)
     assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
+
+
+def test_after_an_outage_no_storage_is_placed_before_all_servers_were_seen() -> None:
+    """What a job left that the plugin let go meanwhile may be where the next one gets
+    nodes."""
+    system = started()
+    running(system, system.instance.submit(long("", nodes=4, seconds=60)))
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=20.0)
+    system.kill_module()
+    run_until(system, jobid, "prolog-start")
+    asked: dict[str, float] = {}
+    over = system.loop.now() + 100.0
+
+    def refuse(request: Request) -> Optional[Fault]:
+        if system.loop.now() < over:
+            return Fault(error=KubeError(0, "ConnectionRefused", "refused"))
+        what = f"{request.verb} {request.kind.plural}"
+        asked.setdefault(what, system.loop.now())
+        return Fault(delay=5.0) if what == "watch servers" else None
+
+    system._faults = refuse
+    system.load_module()
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert asked["patch servers"] >= asked["watch servers"] + 5.0
 
 
 def test_one_slow_answer_is_no_outage() -> None:

@@ -78,6 +78,7 @@ class FreeStorage:
         self._forgotten: set[int] = set()
         self._torn_down: set[int] = set()
         self._job_changed: Callable[[int], None] = lambda jobid: None
+        self._kube: Optional[Kube] = None
         self._watch: Optional[Watch] = None
         self._answered = False
         self._trouble: Optional[KubeError] = None
@@ -87,6 +88,7 @@ class FreeStorage:
         self.changes = 0
 
     def start(self, kube: Kube) -> None:
+        self._kube = kube
         self._watch = kube.watch(SERVERS, None, self)
 
     def stop(self) -> None:
@@ -329,10 +331,14 @@ class FreeStorage:
             self._end_count(error)
 
     def note_answer(self) -> None:
-        """Kubernetes answers: no job waits any longer for a watch that has failed."""
+        """Kubernetes answers. A watch that has failed before is begun anew: whether
+        Servers can be seen was not to be known in an outage, and storage that is
+        placed before they are seen may be where other storage is."""
+        failed = self._trouble is not None and not (self._answered or self.counted)
+        if failed and self._kube is not None:
+            self.stop()
+            self.start(self._kube)
         self._answered = True
-        if self._trouble is not None:
-            self._end_count(self._trouble)
 
     def _end_count(self, error: Optional[KubeError]) -> None:
         """All Servers were seen, or cannot be seen."""
