@@ -30,15 +30,22 @@ from support.rabbits import PERSISTENT, hosts, marked, small, ssds_free, submit,
 from support.service import (
     LIFE,
     XFS,
+    desired,
     exceptions,
     jobspec,
+    long,
     memos,
     names,
+    run_until,
+    running,
     settle,
+    started,
 )
 from support.service import (
     lines as lines_with,
 )
+
+COPY_IN = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
 
 FILES = Files("map.json", "graph.json")
 
@@ -332,6 +339,56 @@ def test_a_job_that_has_such_a_rabbit_already_waits_for_another_mapping() -> Non
     system.load_module()
     settle(system)
     assert exceptions(system, jobid) == []
+
+
+def load(system: VirtualSystem, known: RabbitMapping) -> None:
+    system.kill_module()
+    system.mapping = known
+    system.load_module()
+    wait(system)
+
+
+@pytest.mark.parametrize("second", ["", "compute-02 compute-03 compute-04"])
+def test_a_staged_job_that_has_nodes_waits_for_another_mapping(second: str) -> None:
+    system = started()
+    running(system, system.instance.submit(long(XFS, nodes=4, seconds=100)))
+    spec = jobspec([XFS, COPY_IN], nodes=4, dw_stage="ahead")
+    jobid = system.instance.submit(spec)
+    system.loop.run(timeout=60.0)
+    assert desired(system, jobid) == "DataIn"
+    run_until(system, jobid, "prolog-start")
+    whole = system.mapping
+    size, first = whole.capacity("rabbit-01"), "compute-01" if second else "compute-03"
+    second = second or "compute-04"
+    load(system, mapping(size, **{"rabbit-01": first, "rabbit-02": second}))
+    assert exceptions(system, jobid) == []
+    assert "its storage was made for" in str(memos(system, jobid))
+    load(system, whole)
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize("tolerance", [0, 2])
+def test_a_job_waits_for_a_rabbit_that_kubernetes_lacks(tolerance: int) -> None:
+    """Not all of a cluster is back, or a list of Storages lacks one by mistake."""
+    system = started()
+    running(system, system.instance.submit(long("", nodes=4, seconds=60)))
+    spec = jobspec(nodes=4, dw_failure_tolerance=tolerance)
+    jobid = system.instance.submit(spec)
+    system.loop.run(timeout=20.0)
+    system.kill_module()
+    run_until(system, jobid, "prolog-start")
+    storage = system.store.get(STORAGE, "default", "rabbit-01")
+    system.store.delete(STORAGE, "default", "rabbit-01")
+    system.load_module()
+    wait(system)
+    assert exceptions(system, jobid) == []
+    assert "rabbit-01" in str(memos(system, jobid))
+    assert "not there" in str(memos(system, jobid))
+    del storage["metadata"]["resourceVersion"], storage["metadata"]["uid"]
+    system.store.create(STORAGE, "default", storage)
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
 
 
 def test_a_new_graph_with_the_old_mapping_is_found_when_the_scheduler_is_loaded() -> (

@@ -252,13 +252,18 @@ STATES = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardo
 
 
 def empty_once(
-    system: VirtualSystem, kind: Kind, of_a_job: bool = False, times: int = 1
+    system: VirtualSystem,
+    kind: Kind,
+    of_a_job: bool = False,
+    times: int = 1,
+    but_for: int = 0,
 ) -> list[Kind]:
     """One list of a kind is answered as if there were nothing. Returns the lies.
 
     Args:
         of_a_job: it is one of a job's objects alone, which its label selects.
         times: so many lists are.
+        but_for: it has the last ones of what there is.
     """
     store = system.store
     true = store.list
@@ -271,7 +276,8 @@ def empty_once(
         lies.append(asked)
         if len(lies) == times:
             store.list = true  # type: ignore[method-assign]
-        return {**found, "items": []}
+        items = found["items"]
+        return {**found, "items": items[len(items) - but_for :]}
 
     store.list = lie  # type: ignore[method-assign, assignment]
     assert system.service_kube is not None
@@ -291,9 +297,10 @@ def test_lists_that_are_empty_by_mistake_fail_no_job(kind: Kind, state: str) -> 
     assert exceptions(system, jobid) == []
 
 
+@pytest.mark.parametrize("but_for", [0, 1], ids=["empty", "short"])
 @pytest.mark.parametrize("kind", [SERVERS, STORAGE], ids=lambda kind: kind.plural)
-def test_one_list_that_is_empty_by_mistake_fails_no_job_that_is_staged(
-    kind: Kind,
+def test_one_list_that_lacks_some_by_mistake_fails_no_job_that_is_staged(
+    kind: Kind, but_for: int
 ) -> None:
     system = started()
     nodes = len(system.instance.scheduler.pool.nodes)
@@ -302,10 +309,11 @@ def test_one_list_that_is_empty_by_mistake_fails_no_job_that_is_staged(
     jobid = system.instance.submit(spec)
     system.loop.run(timeout=60.0)
     assert desired(system, jobid) == "DataIn"
-    assert empty_once(system, kind) == []
+    assert empty_once(system, kind, but_for=but_for) == []
     settle(system)
     assert names(system, jobid) == LIFE
-    assert not lines(system, "is not there")
+    assert exceptions(system, jobid) == []
+    assert but_for or not lines(system, "is not there")
 
 
 @pytest.mark.parametrize("mine", [True, False], ids=["its job", "another job"])

@@ -117,6 +117,15 @@ class Planner:
         note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
         return AllocationError(f"{error}; {note}; please submit it again")
 
+    def _await_agreement(
+        self, info: WorkflowInfo, error: DWSError
+    ) -> Union[AllocationError, StorageUnavailable]:
+        """What to raise for a job with nodes for which R, its storage, the rabbit
+        mapping and Kubernetes do not agree by ``error``: it waits, since a module with
+        another mapping may come, or a list that lacks no Rabbit."""
+        wait = StorageUnavailable(str(error))
+        return self.waits_too_long(info, wait) or wait
+
     def _settle(self, jobid: int) -> None:
         """Count the job's share as unplaced no longer: its Servers hold the share, or
         the job is over."""
@@ -142,9 +151,8 @@ class Planner:
         name = f"R of job {f58(info.jobid)}"
         try:
             shares = ssd_per_rabbit(R, mapping, name)
-        except OtherMapping as error:  # a module with another mapping may come
-            wait = StorageUnavailable(str(error))
-            raise (self.waits_too_long(info, wait) or wait) from None
+        except OtherMapping as error:
+            raise self._await_agreement(info, error) from None
         self._note_shares(info.jobid, shares)
         await self._next_turn(R.hosts)
         allocation = job_allocation(R, mapping, name=name)
@@ -203,7 +211,10 @@ class Planner:
         assert info.allocation is not None
         hosts = tuple(dict.fromkeys(info.allocation.hosts))
         mapping = self._settings.mapping
-        check_storage_of_nodes(making, servers, mapping.rabbits_of(hosts), mapping)
+        try:
+            check_storage_of_nodes(making, servers, mapping.rabbits_of(hosts), mapping)
+        except AllocationError as error:
+            raise self._await_agreement(info, error) from None
         await self._patch_computes(info, hosts)
 
     def _choose_ahead(
@@ -262,7 +273,8 @@ class Planner:
             colocated = self._colocated(breakdowns)
             return choose(colocated, free.left(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
-            raise self._reason_to_wait(info, error, without_others) from None
+            wait = self._reason_to_wait(info, error, allocation, without_others)
+            raise wait from None
 
     def _counted(self) -> tuple[int, Counter[str]]:
         """The state of the storage by which a job's is chosen. After a change another
@@ -304,6 +316,7 @@ class Planner:
         self,
         info: WorkflowInfo,
         error: Union[DWSError, StorageUnavailable],
+        allocation: Allocation,
         without_others: Callable[[], None],
     ) -> Union[DWSError, StorageUnavailable]:
         """The error to raise for ``error``: StorageUnavailable when it will pass, or
@@ -323,6 +336,8 @@ class Planner:
             return too_long
         if isinstance(error, StorageUnavailable):
             return error
+        if not self._rabbits.absent.isdisjoint(allocation.rabbits):
+            return self._await_agreement(info, error)
         try:
             without_others()
         except DWSError as lasting:

@@ -133,7 +133,8 @@ class StorageChooser:
             AllocationError: the job cannot do without these nodes.
         """
         hosts, tolerance = allocation.hosts, info.failure_tolerance
-        broken = allocation.broken_rabbits
+        absent = self._rabbits.absent
+        broken = {r: s for r, s in allocation.broken_rabbits.items() if r not in absent}
         rabbits = {host: self._settings.mapping.rabbit_of(host) for host in hosts}
         lost = tuple(host for host in hosts if rabbits[host] in broken)
         if not lost or tolerance == 0:

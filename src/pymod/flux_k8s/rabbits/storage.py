@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import syslog
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import AbstractSet, Any, Callable, Iterator, Mapping, Optional
 
 from flux_k8s.dws.agreement import Sizes
 from flux_k8s.dws.mapping import RabbitMapping
@@ -30,8 +30,9 @@ ABSENT = "not there"
 UNREADABLE = "unreadable"
 """The state of a Rabbit whose Storage is malformed."""
 
-KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE])
-"""The states in which a Rabbit keeps the storage of the jobs on it."""
+KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE, ABSENT])
+"""The states in which a Rabbit keeps the storage of the jobs on it. One that is not
+there may be missing in a list by mistake."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,12 @@ class RabbitManager:
             for name, state in self.unwell
             if not state.serving and self._mapping.has(name)
         }
+
+    @property
+    def absent(self) -> AbstractSet[str]:
+        """Those of :attr:`broken` that Kubernetes does not have: the mapping is wrong,
+        or a list of Storages was."""
+        return self._unseen.keys() if self.complete else frozenset()
 
     @property
     def lost(self) -> Mapping[str, str]:
