@@ -297,6 +297,27 @@ def test_lists_that_are_empty_by_mistake_fail_no_job(kind: Kind, state: str) -> 
     assert exceptions(system, jobid) == []
 
 
+def test_a_workflow_that_a_get_misses_by_mistake_is_torn_down() -> None:
+    """The job fails, and nobody else would tear down what is mounted."""
+    system = started(options=Options(latency=table(dict.fromkeys(STATES, 3.0))))
+    jobid = system.instance.submit(long([XFS, COPY_OUT], seconds=3))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    missed: list[Request] = []
+
+    def miss(request: Request) -> Optional[Fault]:
+        if (request.verb, request.kind) != ("get", WORKFLOW) or missed:
+            return None
+        missed.append(request)
+        return Fault(error=KubeError(404, "NotFound", "not found"))
+
+    assert system.service_kube is not None
+    system.service_kube.faults = miss
+    system.service_kube.drop_watches()
+    settle(system)
+    assert missed and "was deleted under the job" in str(exceptions(system, jobid))
+    assert system.workflows() == []
+
+
 @pytest.mark.parametrize("but_for", [0, 1], ids=["empty", "short"])
 @pytest.mark.parametrize("kind", [SERVERS, STORAGE], ids=lambda kind: kind.plural)
 def test_one_list_that_lacks_some_by_mistake_fails_no_job_that_is_staged(

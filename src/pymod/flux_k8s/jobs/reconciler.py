@@ -118,8 +118,10 @@ class Reconciler:
         return None if due is None else max(0.0, due - self._flux.now())
 
     async def _forget(self, job: Job) -> Optional[float]:
-        """Forget a job whose Workflow is gone, or by a GET somebody else's."""
-        if job.info.view is not None:
+        """Forget a job whose Workflow is gone, or by a GET somebody else's. One that a
+        GET has missed under the job is looked for once more: nobody else would tear
+        down what is there."""
+        if job.info.view is not None or job.info.interference:
             try:
                 await self._steps.carry_out(job.info, Lookup())
             except FAILURES as error:

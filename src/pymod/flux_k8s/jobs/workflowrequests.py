@@ -159,6 +159,8 @@ class WorkflowRequests:
         else:
             doubtful = info.doubtful
             info.looked_up = requested_at
+            if workflow["metadata"]["uid"] == info.deleted_uid:
+                info.deleted_uid = None  # one that has missed it was wrong
             self._see(info, workflow)
             info.doubtful = doubtful
 
