@@ -375,7 +375,9 @@ def test_more_nodes_than_flux_has_never_fit() -> None:
     assert "Fits" not in done.out and "Accepted" not in done.out
     use = "#DW persistentdw name=keep"  # perhaps over the network
     done = dws(found, "check", "-N18", "--json", use)
-    assert json.loads(done.out)["never"] == "the job asks for 18 nodes, and Flux has 17"
+    answer = json.loads(done.out)
+    assert answer["never"] == "the job asks for 18 nodes, and Flux has 17"
+    assert answer["accepted"] is False
     assert done.status == 1
     for nodes, dw in (("-N16", XFS), ("-N17", use)):
         done = dws(found, "check", nodes, dw)

@@ -253,7 +253,8 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> int:
     if args.json:
         below = nodes_below(rows, nodes)
         described = to_json(found, constraint, free, place, below)
-        write([json.dumps({**described, "never": never or None})])
+        known = {"accepted": not never, "never": never or None}
+        write([json.dumps({**described, **known})])
         return int(bool(never))
     now = number(answer, "now") or 0.0
     out = list(out_lines(rows))
@@ -293,7 +294,6 @@ def to_json(
 ) -> Json:
     """The storage that a job would get, in JSON."""
     return {
-        "accepted": True,
         "directives": [directive.text for directive in found.directives],
         "nodes": found.nodes,
         "ssd": found.ssd,
