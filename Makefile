@@ -7,6 +7,8 @@
 #                 examples of a property, long outages of a real Flux, and jobs on it for
 #                 an hour; at its end what was skipped, and which tool was missing for it
 #   make torture-mutants  whether torture finds what it should (an hour)
+#   make survivors  which of 200 small faults (SEED=N, NUMBER=N) the tests do not find,
+#                 in portions: it goes on where it was ended (an hour and a half)
 #   make docs     the manual: build/html, and doc/man, the man pages as installed
 #   make pictures the pictures of the manual (one of them with a Chromium on PATH)
 #   make day      a day of a whole machine, simulated, and of one ten times as large:
@@ -41,8 +43,8 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: all demo check lint types pytest flux-check soak soak-pythons soak-torture \
-	soak-hostile soak-properties soak-scheduler soak-phases soak-flux torture-mutants docs \
-	pictures day day-saving bench bench-compare bench-flame wheel install uninstall clean
+	soak-hostile soak-properties soak-scheduler soak-phases soak-flux torture-mutants \
+	survivors docs pictures day day-saving bench bench-compare bench-flame wheel install uninstall clean
 
 all: $(INSTALLED)
 
@@ -112,6 +114,10 @@ soak-flux: $(INSTALLED)
 
 torture-mutants: $(INSTALLED)
 	$(BIN)/python t/mutants.py
+
+survivors: $(INSTALLED)
+	$(BIN)/python t/survivors $(if $(SEED),--seed $(SEED)) \
+		$(if $(NUMBER),--number $(NUMBER))
 
 # doc/man is in the repository: a node gets the man pages without Sphinx.
 docs: $(INSTALLED)

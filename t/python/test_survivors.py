@@ -1,0 +1,86 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The mutants that show how strong the tests are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from making import draw, mutants
+
+PYTHON = "src/pymod/flux_k8s/module.py"
+C = "src/jobtap/plugin.c"
+
+
+def faults(top: Path, path: str, text: str) -> list[str]:
+    """The mutants of a file."""
+    file = top / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return [m.applied(text.encode()).decode() for m in mutants(top, path)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("if a:\n    b()\n", ["if (not (a)):\n    b()\n", "if a:\n    pass\n"]),
+        ("x = a < b\n", ["x = a <= b\n"]),
+        ("x = a is not b\n", ["x = a is b\n"]),
+        ("x = a and b\n", ["x = a or b\n"]),
+        ("x = not a\n", ["x = (a)\n"]),
+        ("x = b if a else c\n", ["x = b if (not (a)) else c\n"]),
+        ("x = [a for a in b if a]\n", ["x = [a for a in b if (not (a))]\n"]),
+        (
+            "if a == 1:\n    pass\n",
+            ["if a != 1:\n    pass\n", "if a == 2:\n    pass\n"],
+        ),
+        ("x = 0.5\n", ["x = 1.5\n"]),
+        ("x = True\n", ["x = False\n"]),
+        ("raise E\n", ["pass\n"]),
+        ("a.b = c\n", ["pass\n"]),
+        ("x = await a\n", ["x = a\n"]),
+        # A name that is not assigned would end all that comes after it.
+        ("x = a\n", []),
+        ("assert a == 1\n", []),
+        ("import a\nfrom b import c\n", []),
+        ('"""1 < 2"""\n', []),
+    ],
+)
+def test_a_mutant_of_python_has_one_small_fault(
+    text: str, expected: list[str], tmp_path: Path
+) -> None:
+    assert faults(tmp_path, PYTHON, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("if (a)\n b ();", ["if (!((a)))\n b ();", "if (a)\n ;"]),
+        ("x = a < 0;", [";", "x = a <= 0;", "x = a < 1;"]),
+        ("x = !a;", [";", "x = (a);"]),
+        ("goto done;", [";"]),
+        ("return a && b;", ["return a || b;"]),
+        ("int x;", []),
+    ],
+)
+def test_a_mutant_of_c_has_one_small_fault(
+    body: str, expected: list[str], tmp_path: Path
+) -> None:
+    begin, end = "int f (void)\n{\n", "\n}\n"
+    found = faults(tmp_path, C, f"{begin}{body}{end}")
+    assert [text[len(begin) : -len(end)] for text in found] == expected
+
+
+def test_the_same_seed_draws_the_same_mutants_and_those_of_c_last(
+    tmp_path: Path,
+) -> None:
+    faults(tmp_path, PYTHON, "x = 1 < 2\n" * 20)
+    faults(tmp_path, C, "int x = 1 < 2;\n" * 20)
+    drawn = draw(tmp_path, seed=1, number=12)
+    assert drawn == draw(tmp_path, seed=1, number=12)
+    assert drawn != draw(tmp_path, seed=2, number=12)
+    assert [m.in_c for m in drawn] == sorted(m.in_c for m in drawn)
+    assert {m.in_c for m in drawn} == {True, False}
+    assert len(set(drawn)) == 12

@@ -1,0 +1,232 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which small faults the tests do not find.
+
+``python t/survivors`` draws mutants of the sources from a seed, runs the tests that
+reach each, the quickest first, until one fails, and says which mutants survive. It goes
+on where it was ended: what is known is in ``build/survivors``. The tests that reach a
+line are found first, by a run of all of them (with ``--measure``, anew).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Queue
+from typing import Optional
+
+from making import Mutant, draw
+from reach import Reach, measure
+
+TOP = Path(__file__).resolve().parents[2]
+FOLDER = TOP / "build" / "survivors"
+
+KILLED, SURVIVED, UNREACHED = "killed", "survived", "not reached"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant.
+
+    Attributes:
+        result: KILLED, SURVIVED or UNREACHED.
+        by: the test that failed, or how the run ended; "" if none did.
+        tests: how many tests were to be run.
+        left: how many more reach it, for which there was no time.
+    """
+
+    mutant: Mutant
+    result: str
+    by: str = ""
+    tests: int = 0
+    left: int = 0
+
+    def __str__(self) -> str:
+        mutant = self.mutant
+        line = f"{self.result:<11} {mutant.path}:{mutant.line}: {mutant.kind}"
+        return line + (f" ({self.by})" if self.by else "")
+
+
+class Tree:
+    """A clone of the committed tree, with what is installed from it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            _run(["git", "clone", "--quiet", "--shared", str(TOP), str(path)], TOP)
+        _run(["git", "fetch", "--quiet"], path)
+        commit = subprocess.check_output(
+            ["git", "rev-parse", "HEAD"], cwd=TOP, text=True
+        )
+        _run(
+            ["git", "checkout", "--quiet", "--force", "--detach", commit.strip()], path
+        )
+        _run(["make", "--silent", ".venv/.installed"], path)
+
+    @property
+    def _python(self) -> str:
+        return str(self.path / ".venv/bin/python")
+
+    def try_mutant(self, mutant: Mutant, reach: Reach, limit: float) -> Verdict:
+        """Run the tests that reach a mutant.
+
+        Args:
+            limit: the seconds that these tests may take, as they were measured.
+        """
+        tests = reach.tests(mutant)
+        chosen = list(tests)
+        while len(chosen) > 1 and reach.seconds(chosen) > limit:
+            chosen = chosen[: len(chosen) * 9 // 10]
+        if not chosen:
+            return Verdict(mutant, UNREACHED)
+        source = self.path / mutant.path
+        intact = source.read_bytes()
+        source.write_bytes(mutant.applied(intact))
+        try:
+            by = self._install(mutant) or self._fails(chosen, 60 + 2 * limit)
+        finally:
+            source.write_bytes(intact)
+            self._install(mutant)
+        left = len(tests) - len(chosen)
+        return Verdict(mutant, KILLED if by else SURVIVED, by, len(chosen), left)
+
+    def _install(self, mutant: Mutant) -> str:
+        """Have the tests take what is in the tree; why that is not possible, or ""."""
+        if not mutant.in_c:
+            name = Path(mutant.path).relative_to("src/pymod")
+            for site in self.path.glob(".venv/lib/python3.*/site-packages"):
+                shutil.copy(self.path / mutant.path, site / name)
+            return ""
+        install = ["install", "-q", "--no-deps", "--no-build-isolation", "."]
+        done = subprocess.run(
+            [self._python, "-m", "pip", *install], cwd=self.path, capture_output=True
+        )
+        return "it cannot be built" if done.returncode else ""
+
+    def _fails(self, tests: Sequence[str], limit: float) -> str:
+        """The first of these tests that fails, in this order, or ""."""
+        wanted = self.path / "build" / "wanted"
+        wanted.parent.mkdir(exist_ok=True)
+        wanted.write_text("\n".join(tests))
+        files = sorted({test.partition("::")[0] for test in tests})
+        command = [self._python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        environment["FLUX_DWS_WANTED"] = str(wanted)
+        try:
+            done = subprocess.run(
+                [*command, "-p", "only", *files],
+                cwd=self.path,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired:
+            return f"not over in {limit:g} s"
+        failed = [line for line in done.stdout.splitlines() if line[:6] in FAILED]
+        if done.returncode in NOT_RUN and not failed:
+            sys.exit(f"{tests[0]}, ...: the tests do not run:\n{done.stdout[-2000:]}")
+        if done.returncode == 0:
+            return ""
+        return failed[0] if failed else f"pytest ended with {done.returncode}"
+
+
+FAILED = ("FAILED", "ERROR ")
+NOT_RUN = (2, 4, 5)
+"""The exit status of pytest that was interrupted, called wrongly, or found no test."""
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    subprocess.run(command, cwd=folder, check=True)
+
+
+class Results:
+    """Verdicts, in a file with a line of JSON for each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.verdicts: dict[Mutant, Verdict] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                found = json.loads(line)
+                self.add(Verdict(Mutant(**found.pop("mutant")), **found), keep=False)
+
+    def add(self, verdict: Verdict, keep: bool = True) -> None:
+        self.verdicts[verdict.mutant] = verdict
+        if keep:
+            with self._path.open("a") as file:
+                file.write(json.dumps(asdict(verdict)) + "\n")
+
+    def table(self) -> str:
+        """How many were killed, by folder, and each that was not."""
+        known = sorted(self.verdicts.values(), key=lambda verdict: verdict.mutant)
+        count = Counter((_folder(v.mutant), v.result) for v in known)
+        lines = [f"{'':<24} {KILLED:>11} {SURVIVED:>11} {UNREACHED:>11}"]
+        for folder in sorted({_folder(verdict.mutant) for verdict in known}):
+            numbers = (count[folder, r] for r in (KILLED, SURVIVED, UNREACHED))
+            lines.append(f"{folder:<24} " + " ".join(f"{n:>11}" for n in numbers))
+        killed = sum(verdict.result == KILLED for verdict in known)
+        lines.append(f"{killed} of {len(known)} are killed. The others:")
+        lines += [str(verdict) for verdict in known if verdict.result != KILLED]
+        return "\n".join(lines)
+
+
+def _folder(mutant: Mutant) -> str:
+    return "/".join(Path(mutant.path).parent.parts[1:]).replace("pymod/", "")
+
+
+def run(mutants: Sequence[Mutant], parallel: int, limit: float, anew: bool) -> Results:
+    """Try those that are not known yet."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    results = Results(FOLDER / "results.jsonl")
+    trees: Queue[Tree] = Queue()
+    for number in range(parallel):
+        trees.put(Tree(FOLDER / f"tree-{number}"))
+    if anew or not (FOLDER / "times.xml").exists():
+        status = measure(trees.queue[0].path, FOLDER)
+        if status:
+            sys.exit(f"the tests fail without any mutant (pytest ended with {status})")
+    reach = Reach(FOLDER)
+
+    def one(mutant: Mutant) -> None:
+        tree = trees.get()
+        try:
+            verdict = tree.try_mutant(mutant, reach, limit)
+        finally:
+            trees.put(tree)
+        results.add(verdict)
+        print(verdict, flush=True)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        for _ in pool.map(one, [m for m in mutants if m not in results.verdicts]):
+            pass
+    return results
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("--seed", type=int, default=52, metavar="N", help="(%(default)s)")
+    add("--number", type=int, default=200, metavar="N", help="mutants (%(default)s)")
+    add("--limit", type=float, default=100.0, metavar="SECONDS", help="of a mutant")
+    add("--parallel", type=int, default=os.cpu_count() or 1, metavar="N")
+    add("--measure", action="store_true", help="find what the tests reach anew")
+    args = parser.parse_args(arguments)
+    mutants = draw(TOP, args.seed, args.number)
+    print(run(mutants, args.parallel, args.limit, args.measure).table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
