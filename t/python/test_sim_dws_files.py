@@ -420,6 +420,17 @@ def test_a_big_file_is_copied_in_many_steps(tmp_path: Path) -> None:
     assert job.progress.bytes == 10 << 20
 
 
+def test_a_copy_that_has_failed_is_not_done_at_the_next_step(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    write(tmp_path / "lustre" / "file")
+    (tmp_path / "lustre" / "new").mkdir()
+    (tmp_path / "lustre" / "new" / "file").mkdir()
+    job = files.copy("/lustre/file", "/lustre/new", {})
+    for _ in range(2):
+        with pytest.raises(CopyError, match="Is a directory"):
+            job.step(2 << 20)
+
+
 def test_any_directory_can_stand_for_a_global_file_system(tmp_path: Path) -> None:
     write(tmp_path / "project" / "data")
     files = Files(tmp_path / "scratch", {"/p/lustre1": tmp_path / "project"})

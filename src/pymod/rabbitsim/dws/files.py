@@ -229,16 +229,20 @@ class TreeCopy:
         self.progress = Progress()
         self._work = self._run(source, destination)
         self._budget = 0
+        self._failure = ""
 
     def step(self, limit: int) -> bool:
         self._budget = limit
         try:
-            while self._budget > 0:
+            while self._budget > 0 and not self._failure:
                 next(self._work)
         except StopIteration:
             return True
         except OSError as exc:
-            raise CopyError(f"{exc.filename or 'copy'}: {exc.strerror}") from None
+            self._failure = f"{exc.filename or 'copy'}: {exc.strerror}"
+        # A generator that has raised is at its end, and the next step would be too.
+        if self._failure:
+            raise CopyError(self._failure)
         return False
 
     def _run(self, source: Path, destination: Path) -> Iterator[None]:
