@@ -14,9 +14,16 @@ from typing import Optional
 
 import pytest
 
-from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, Json, KubeError
+from flux_k8s.ports import (
+    COMPUTES,
+    DIRECTIVEBREAKDOWN,
+    NNFDATAMOVEMENT,
+    Json,
+    KubeError,
+)
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
+from rabbitsim.kube.direct import Request
 from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.plan import make_plan
@@ -141,6 +148,21 @@ def test_a_list_shows_what_was_missed_of_the_same_name_in_all_namespaces() -> No
     system.troubled.watch(COMPUTES, None, Handler())
     system.loop.run(timeout=1.0)
     assert seen == hosts
+
+
+def test_a_status_that_is_written_late_arrives() -> None:
+    """As that of a data movement, which a rescue writes."""
+    system = World(make_plan(5, 1, None, ()), lambda line: None).system
+    system.api_troubles.add(Trouble("api", "late", duration=60.0))
+    status: Json = {"status": {"state": "Finished"}}
+    made = {"metadata": {"name": "m", "namespace": "default"}, "spec": {}}
+    system.store.create(NNFDATAMOVEMENT, "default", made)
+    request = Request("patch_status", NNFDATAMOVEMENT, "default", "m", status)
+    fault = system.api_troubles.fault(request)
+    assert fault is not None and fault.error is not None
+    system.loop.run(timeout=120.0)
+    found = system.store.get(NNFDATAMOVEMENT, "default", "m")
+    assert found.get("status") == status["status"]
 
 
 def test_a_teardown_that_an_administrator_asked_for_may_be_late_as_well() -> None:

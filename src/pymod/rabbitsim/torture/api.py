@@ -52,7 +52,7 @@ _DONE_ALL_THE_SAME = ("malformed", "truncated", "lost", "504")
 """Answers that do not tell whether the request was carried out: half of them
 were."""
 
-_WRITES = ("create", "patch", "delete")
+_WRITES = ("create", "patch", "patch_status", "delete")
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,8 @@ class ApiTroubles:
             kube.create(request.kind, space, body, ignore, key=key)
         elif request.verb == "patch" and body is not None:
             kube.patch(request.kind, space, name, body, ignore, key=key)
+        elif request.verb == "patch_status" and isinstance(body, dict):
+            kube.patch_status(request.kind, space, name, body, ignore, key=key)
         elif request.verb == "delete":
             kube.delete(
                 request.kind, space, name, ignore, key=key, uid=request.uid or None
