@@ -18,6 +18,9 @@ module_load () {
     flux module load dws $scheduler
 }
 
+# The processes of the fork server lack the packages that read such a kubeconfig.
+unset FORKSERVER
+
 # ---- the cluster ------------------------------------------------------------
 
 # What cluster_start is with a stand-in: its kubeconfig is $CLUSTER, and $NODES are
