@@ -411,6 +411,18 @@ def test_check_says_why_the_scheduler_gives_no_storage_to_any_job() -> None:
     assert done.status == 0 and f"Fits now:   no: {text}\n" in done.out
 
 
+def test_a_job_that_fits_nowhere_waits_where_the_mapping_is_wrong() -> None:
+    """As it does in Proposal: the mapping may be that of another machine."""
+    text = "the rabbit mapping is wrong about tuo202"
+    answer = {**FRESH, "rabbits": [rabbit()], "disagreement": text}
+    found = instance(**{"dws.rabbit-list": answer})
+    done = dws(found, "check", "-N99", XFS)
+    assert done.status == 0 and f"Fits now:   no: {text}\n" in done.out
+    assert json.loads(dws(found, "check", "--json", "-N99", XFS).out)["accepted"]
+    del answer["disagreement"]
+    assert dws(found, "check", "-N99", XFS).status == 1
+
+
 def test_nodes_are_divided_evenly_among_as_many_rabbits_as_a_script_says() -> None:
     small = rabbit("tuo202", nodes="tuo[1017-1032]", ssds_free=20)
     found = instance(rabbit(), small)

@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
 from dwscli.fit import (
@@ -241,14 +241,16 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> int:
     rows = objects(answer, "rabbits")
     nodes = instance.nodes()
     rabbits = serving_rabbits(rows, instance.running_jobs(), nodes)
-    never = why_not(found, answer, nodes)
+    never, waits = why_not(found, answer, nodes), text(answer, "why_none")
+    if never and text(answer, "disagreement"):
+        never, waits = "", text(answer, "disagreement")
     hosts = [host for rabbit in rabbits for host in rabbit.hosts]
     constraint = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
     free = sum(rabbit.hosts_at(-math.inf) for rabbit in rabbits)
     place = None
     if found.share:
         place = fit(rabbits, found.nodes, found.share, found.chassis)
-        if text(answer, "why_none"):
+        if waits:
             place = replace(place, fits=False, now={}, later={}, at=None)
     if args.json:
         below = nodes_below(rows, nodes)
@@ -258,12 +260,15 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> int:
         return int(bool(never))
     now = number(answer, "now") or 0.0
     out = list(out_lines(rows))
+    fits: Iterable[tuple[str, str]] = ()
+    if place is not None and not never:
+        fits = fit_facts(place, answer, waits, now, bool(out))
     facts = [
         ("Never", never),
         ("Accepted", "" if never else _count(len(found.directives), "directive")),
         ("Nodes", nodes_line(found.nodes, constraint, free)),
         ("Storage", storage_line(found, sorted({rabbit.size for rabbit in rabbits}))),
-        *(() if never or place is None else fit_facts(place, answer, now, bool(out))),
+        *fits,
         *(("Avoids", line) for line in (*out, *down_lines(rabbits))),
     ]
     write(fact_lines(facts, screen(args.color), {"Never": RED}))
@@ -343,16 +348,16 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
 
 
 def fit_facts(
-    place: Fit, answer: Json, now: float, others: bool
+    place: Fit, answer: Json, waits: str, now: float, others: bool
 ) -> Iterator[tuple[str, str]]:
     """Which Rabbits have room now, and when others will have.
 
     Args:
+        waits: why the job would wait, whatever is free; empty if it would not.
         others: whether there are Rabbits that serve no jobs.
     """
-    why_none = text(answer, "why_none")
-    yield "Fits now", f"no: {printable(why_none)}" if why_none else now_line(place)
-    if place.fits or why_none:
+    yield "Fits now", f"no: {printable(waits)}" if waits else now_line(place)
+    if place.fits or waits:
         return
     if place.at is not None:
         left = duration(max(0.0, place.at - now))

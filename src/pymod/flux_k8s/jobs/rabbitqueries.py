@@ -71,6 +71,7 @@ class RabbitQueries:
             "next": rows[-1]["name"] if more else None,
             "gives_ssd": self._settings.scheduler,
             "why_none": self._machine.why_none,
+            "disagreement": self._machine.disagreement,
         }
 
     def _place_after(self, name: str) -> int:
