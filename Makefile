@@ -44,7 +44,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: all demo check lint types pytest flux-check soak soak-pythons soak-torture \
 	soak-hostile soak-properties soak-scheduler soak-phases soak-flux torture-mutants \
-	survivors docs pictures day day-saving bench bench-compare bench-flame wheel install uninstall clean
+	survivors docs pictures day day-saving bench bench-compare bench-flame wheel install \
+	uninstall clean
 
 all: $(INSTALLED)
 

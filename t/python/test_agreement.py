@@ -348,8 +348,14 @@ def load(system: VirtualSystem, known: RabbitMapping) -> None:
     wait(system)
 
 
-@pytest.mark.parametrize("second", ["", "compute-02 compute-03 compute-04"])
-def test_a_staged_job_that_has_nodes_waits_for_another_mapping(second: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("compute-03", "compute-04"), ("compute-01", "compute-02 compute-03 compute-04")],
+    ids=["lacks nodes", "has one below another Rabbit"],
+)
+def test_a_staged_job_that_has_nodes_waits_for_another_mapping(
+    first: str, second: str
+) -> None:
     system = started()
     running(system, system.instance.submit(long(XFS, nodes=4, seconds=100)))
     spec = jobspec([XFS, COPY_IN], nodes=4, dw_stage="ahead")
@@ -358,8 +364,7 @@ def test_a_staged_job_that_has_nodes_waits_for_another_mapping(second: str) -> N
     assert desired(system, jobid) == "DataIn"
     run_until(system, jobid, "prolog-start")
     whole = system.mapping
-    size, first = whole.capacity("rabbit-01"), "compute-01" if second else "compute-03"
-    second = second or "compute-04"
+    size = whole.capacity("rabbit-01")
     load(system, mapping(size, **{"rabbit-01": first, "rabbit-02": second}))
     assert exceptions(system, jobid) == []
     assert "its storage was made for" in str(memos(system, jobid))

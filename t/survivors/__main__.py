@@ -32,6 +32,10 @@ FOLDER = TOP / "build" / "survivors"
 
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "not reached"
 
+FAILED = ("FAILED", "ERROR ")
+NOT_RUN = (2, 4, 5)
+"""The exit status of pytest that was interrupted, called wrongly, or found no test."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -140,11 +144,6 @@ class Tree:
         if done.returncode == 0:
             return ""
         return failed[0] if failed else f"pytest ended with {done.returncode}"
-
-
-FAILED = ("FAILED", "ERROR ")
-NOT_RUN = (2, 4, 5)
-"""The exit status of pytest that was interrupted, called wrongly, or found no test."""
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

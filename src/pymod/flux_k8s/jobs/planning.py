@@ -337,7 +337,7 @@ class Planner:
         if isinstance(error, StorageUnavailable):
             return error
         if not self._rabbits.absent.isdisjoint(allocation.rabbits):
-            return self._await_agreement(info, error)
+            return StorageUnavailable(str(error))  # a list may have lacked it
         try:
             without_others()
         except DWSError as lasting:
