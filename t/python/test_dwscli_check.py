@@ -416,8 +416,9 @@ def test_a_job_that_fits_nowhere_waits_where_the_mapping_is_wrong() -> None:
     text = "the rabbit mapping is wrong about tuo202"
     answer = {**FRESH, "rabbits": [rabbit()], "disagreement": text}
     found = instance(**{"dws.rabbit-list": answer})
-    done = dws(found, "check", "-N99", XFS)
-    assert done.status == 0 and f"Fits now:   no: {text}\n" in done.out
+    for directive in (XFS, "#DW persistentdw name=keep"):
+        done = dws(found, "check", "-N99", directive)
+        assert done.status == 0 and f"Fits now:   no: {text}\n" in done.out
     assert json.loads(dws(found, "check", "--json", "-N99", XFS).out)["accepted"]
     del answer["disagreement"]
     assert dws(found, "check", "-N99", XFS).status == 1

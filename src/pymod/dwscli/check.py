@@ -241,9 +241,11 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> int:
     rows = objects(answer, "rabbits")
     nodes = instance.nodes()
     rabbits = serving_rabbits(rows, instance.running_jobs(), nodes)
-    never, waits = why_not(found, answer, nodes), text(answer, "why_none")
+    never, waits = why_not(found, answer, nodes), ""
     if never and text(answer, "disagreement"):
         never, waits = "", text(answer, "disagreement")
+    elif found.share and not never:
+        waits = text(answer, "why_none")
     hosts = [host for rabbit in rabbits for host in rabbit.hosts]
     constraint = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
     free = sum(rabbit.hosts_at(-math.inf) for rabbit in rabbits)
@@ -261,8 +263,10 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> int:
     now = number(answer, "now") or 0.0
     out = list(out_lines(rows))
     fits: Iterable[tuple[str, str]] = ()
-    if place is not None and not never:
-        fits = fit_facts(place, answer, waits, now, bool(out))
+    if waits:
+        fits = [("Fits now", f"no: {printable(waits)}")]
+    elif place is not None and not never:
+        fits = fit_facts(place, answer, now, bool(out))
     facts = [
         ("Never", never),
         ("Accepted", "" if never else _count(len(found.directives), "directive")),
@@ -348,16 +352,15 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
 
 
 def fit_facts(
-    place: Fit, answer: Json, waits: str, now: float, others: bool
+    place: Fit, answer: Json, now: float, others: bool
 ) -> Iterator[tuple[str, str]]:
     """Which Rabbits have room now, and when others will have.
 
     Args:
-        waits: why the job would wait, whatever is free; empty if it would not.
         others: whether there are Rabbits that serve no jobs.
     """
-    yield "Fits now", f"no: {printable(waits)}" if waits else now_line(place)
-    if place.fits or waits:
+    yield "Fits now", now_line(place)
+    if place.fits:
         return
     if place.at is not None:
         left = duration(max(0.0, place.at - now))
