@@ -29,6 +29,7 @@ from support.queries import query
 from support.rabbits import PERSISTENT, hosts, marked, small, ssds_free, submit, wait
 from support.service import (
     LIFE,
+    USE,
     XFS,
     desired,
     exceptions,
@@ -368,6 +369,30 @@ def test_a_staged_job_that_has_nodes_waits_for_another_mapping(
     load(system, mapping(size, **{"rabbit-01": first, "rabbit-02": second}))
     assert exceptions(system, jobid) == []
     assert "its storage was made for" in str(memos(system, jobid))
+    load(system, whole)
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize(
+    ("dw", "options"),
+    [
+        ([XFS, COPY_IN], {"dw_stage": "ahead"}),
+        ([XFS, USE], {}),
+    ],
+    ids=["staged", "persistent"],
+)
+def test_a_job_waits_whose_nodes_another_mapping_lacks(dw: Any, options: Json) -> None:
+    system = started()
+    system.instance.submit(jobspec(PERSISTENT, nodes=4))
+    settle(system)
+    whole = system.mapping
+    nodes = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03"}
+    load(system, mapping(whole.capacity("rabbit-01"), **nodes))
+    jobid = system.instance.submit(jobspec(dw, nodes=4, **options))
+    wait(system)
+    assert exceptions(system, jobid) == []
+    assert "mapping is wrong about rabbit-02" in str(memos(system, jobid))
     load(system, whole)
     settle(system)
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []

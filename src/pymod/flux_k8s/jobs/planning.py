@@ -136,13 +136,13 @@ class Planner:
         breakdowns = await self._reader.read(info)
         servers = await self._reader.servers(existing_servers(breakdowns))
         assert info.request is not None
-        return propose(
-            info.request.resources,
-            breakdowns,
-            servers,
-            self._machine,
-            self._settings,
-        )
+        resources, machine = info.request.resources, self._machine
+        try:
+            return propose(resources, breakdowns, servers, machine, self._settings)
+        except AllocationError:
+            if machine.disagreement:  # it may fit by another mapping
+                raise StorageUnavailable(machine.disagreement) from None
+            raise
 
     async def place(self, info: WorkflowInfo) -> JobPlacement:
         """Write the job's Servers and Computes."""

@@ -138,8 +138,7 @@ def _check_fits(
 
     Raises:
         AllocationError: has the reason.
-        StorageUnavailable: the scheduler would deny any job, or Rabbits are left out of
-            account about which the mapping is wrong.
+        StorageUnavailable: the scheduler would deny any job.
     """
     nodes = requested_nodes(resources)
     share = share_of_node(breakdowns, nodes, settings.scheduler)
@@ -147,8 +146,6 @@ def _check_fits(
     problem = share and why_never(nodes, share, machine.rooms(hosts), chassis)
     if not problem and nodes > machine.most_nodes:
         problem = f"the job asks for {nodes} nodes, and Flux has {machine.most_nodes}"
-    if problem and machine.disagreement:
-        raise StorageUnavailable(machine.disagreement)
     if problem:
         raise AllocationError(problem)
     if share and machine.why_none:

@@ -37,7 +37,12 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.stagechoice import NodeTimes, StageChoice, choose_nodes
 from flux_k8s.dws.workflowstate import State
-from flux_k8s.errors import AllocationError, BadObject, StorageUnavailable
+from flux_k8s.errors import (
+    AllocationError,
+    BadObject,
+    DirectiveError,
+    StorageUnavailable,
+)
 from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
@@ -180,10 +185,15 @@ class Staging:
             StorageUnavailable: it has to wait, whatever room there is.
         """
         sizes = self._machine.free_storage.sizes
-        possible = self._possible(info, breakdowns, nodes)
-        if fit(possible, sizes) is None:
-            raise no_rabbits(nodes, share)
-        check_limits(share * nodes, sum(sizes.values()), self._settings.config)
+        try:
+            possible = self._possible(info, breakdowns, nodes)
+            if fit(possible, sizes) is None:
+                raise no_rabbits(nodes, share)
+            check_limits(share * nodes, sum(sizes.values()), self._settings.config)
+        except (AllocationError, DirectiveError):
+            if self._machine.disagreement:  # it may fit by another mapping
+                raise StorageUnavailable(self._machine.disagreement) from None
+            raise
         below = self._serving(possible)
         if fit(below, sizes) is None:
             raise StorageUnavailable(NOT_SERVING)
