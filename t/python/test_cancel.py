@@ -155,7 +155,7 @@ def test_list_show_and_free_say_at_each_moment_what_a_cancel_would_do(
     reach(system, "Setup")
     listed, shown, freed = now_said()
     assert listed == "freed"
-    assert shown == "the storage is freed at once, and no copy is lost"
+    assert shown == "the storage is freed, and no copy is lost"
     assert "- the job is cancelled before it has run\n" in freed.out
 
     running(system, jobid)
@@ -191,11 +191,39 @@ def test_list_show_and_free_say_at_each_moment_what_a_cancel_would_do(
     assert types(system, jobid) == ["cancel"]
 
 
-def test_a_job_without_copies_loses_none_by_a_cancel() -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_job_without_copies_loses_none_by_a_cancel(restart: bool) -> None:
     system = slow()
-    jobid = system.instance.submit(long([XFS], seconds=1))
+    spec = long([XFS])
+    spec["attributes"]["system"]["exec"]["test"]["deaf"] = True
+    jobid = system.instance.submit(spec)
+    free = "the storage is freed, and no copy is lost"
+
+    def now_said() -> tuple[str, str, Done]:
+        if restart:
+            load_again(system, "both")
+            system.loop.run(timeout=2.0)
+        return said(system, jobid)
+
+    running(system, jobid)
+    listed, shown, freed = now_said()
+    assert (listed, shown) == ("freed", free)
+    assert "- the storage is unmounted and deleted as after any job\n" in freed.out
+
+    system.instance.cancel(jobid)
+    system.loop.run(timeout=0.1)
+    listed, shown, freed = now_said()
+    assert system.instance.job(jobid).state is JobState.CLEANUP
+    assert (listed, shown) == ("freed", free)
+    assert freed.status == 1 and freed.err.endswith(
+        ": its tasks are still ending: a cancel changes nothing, its storage is freed"
+        " after that\n"
+    )
+
     reach(system, "PostRun")
-    assert said(system, jobid)[0] == "freed"
+    listed, shown, freed = now_said()
+    assert (listed, shown) == ("freed", free)
+    assert "Teardown at once and is deleted" in freed.out
 
 
 def test_a_job_that_was_given_up_can_lose_nothing_more() -> None:

@@ -73,7 +73,8 @@ def test_tasks_that_run_are_killed_and_their_data_is_copied() -> None:
     assert "- the job is cancelled, and its tasks are killed\n" in out
     assert "unmounted, copied out and deleted as after any job\n" in out
     assert "Teardown" not in out and "Lost" not in out
-    ended = instance("PreRun", CLEANUP, changes={"ready": True, "cancel": "lost"})
+    changes = {"ready": True, "cancel": "lost", "wants": "released"}
+    ended = instance("PreRun", CLEANUP, changes=changes)
     out = dws(ended, "free", F58).out
     assert "Teardown at once" in out and "- $DW_JOB_p1/out" in out
 
@@ -82,13 +83,15 @@ def test_tasks_that_run_are_killed_and_their_data_is_copied() -> None:
     ("cancel", "why"),
     [
         ("copied", "its tasks are still ending: a cancel changes nothing, its data"),
+        ("freed", "its tasks are still ending: a cancel changes nothing, its storage"),
         ("nothing", "a cancel changes nothing any more; PreRun for 2.5h, complete"),
     ],
 )
 def test_free_does_not_cancel_a_job_for_which_that_changes_nothing(
     cancel: str, why: str
 ) -> None:
-    changes = {"ready": True, "cancel": cancel, "waits": ""}
+    wants = "released" if cancel == "nothing" else "ready"
+    changes = {"ready": True, "cancel": cancel, "waits": "", "wants": wants}
     found = instance("PreRun", CLEANUP, changes=changes)
     done = dws(found, "free", "--yes", F58)
     assert (done.status, done.out, found.raised) == (1, "", [])

@@ -39,12 +39,15 @@ TEARDOWN = State.Teardown.name
 CANCEL, EPILOG_TIMEOUT = "cancel", "dws-epilog-timeout"
 """Types of exceptions (RFC 21)."""
 
+COPIED = "copied"
+"""A cancel loses no data that is copied out later (``flux_k8s.jobs.jobrows``)."""
+
 DESCRIPTION = """
 Show what would let a stuck job go, and what would be lost by it; with --yes, do it. A
-job that runs is cancelled, and its data is copied out. Any other job whose storage is
-not in Teardown yet is cancelled, and its storage is deleted. A Teardown that does not
-end is given up: nodes that still mount the storage are drained, and Rabbits that still
-hold it are disabled. Only the instance owner may do that.
+job that runs is cancelled, and what is to be copied out is. Any other job whose storage
+is not in Teardown yet is cancelled, and its storage is deleted. A Teardown that does
+not end is given up: nodes that still mount the storage are drained, and Rabbits that
+still hold it are disabled. Only the instance owner may do that.
 """
 
 
@@ -92,9 +95,11 @@ def free(args: argparse.Namespace, instance: Instance) -> None:
         head = f"job {f58(id)} has ended: no exception lets its storage go"
         raise CommandError(f"{head}; {situation(answer)}")
     if may_be_ending(answer, job):
+        copied = text(answer, "cancel") == COPIED
+        then = "data is copied out" if copied else "storage is freed"
         raise CommandError(
             f"job {f58(id)}: its tasks are still ending: a cancel changes nothing, its"
-            " data is copied out after that"
+            f" {then} after that"
         )
     if text(answer, "cancel") == "nothing" and text(answer, "state") != TEARDOWN:
         raise CommandError(
@@ -144,9 +149,13 @@ def plan(answer: Json, job: Json) -> Plan:
         later = f"once {'Kubernetes answers' if is_away else 'dws-jobtap.so is loaded'}"
     if has_run and number(job, "state") == RUNNING:
         when = f"{later}, as after any job" if later else "as after any job"
+        copied = text(answer, "cancel") == COPIED
+        freed = (
+            "unmounted, copied out and deleted" if copied else "unmounted and deleted"
+        )
         effects = [
             "the job is cancelled, and its tasks are killed",
-            f"the storage is unmounted, copied out and deleted {when}",
+            f"the storage is {freed} {when}",
         ]
         return Plan(CANCEL, tuple(effects), ())
     effects = [f"the storage moves to Teardown {later or 'at once'} and is deleted"]
@@ -157,8 +166,11 @@ def plan(answer: Json, job: Json) -> Plan:
 
 def may_be_ending(answer: Json, job: Json) -> bool:
     """Whether a job is over whose tasks have not ended yet."""
-    is_over = number(job, "state") == CLEANUP
-    return is_over and text(answer, "cancel") == "copied"
+    if number(job, "state") != CLEANUP:
+        return False
+    state = STATES.get(text(answer, "state"))
+    runs = state is State.PreRun and text(answer, "wants") == "ready"
+    return text(answer, "cancel") == COPIED or (runs and may_have_run(answer, state))
 
 
 def may_have_run(answer: Json, state: Optional[State]) -> bool:

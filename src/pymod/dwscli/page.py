@@ -34,7 +34,7 @@ AWAITED = {
 """What storage waits for in a state, and once it is ready."""
 
 CANCELS = {
-    "freed": "the storage is freed at once, and no copy is lost",
+    "freed": "the storage is freed, and no copy is lost",
     "copied": "the data is copied out when the tasks have ended",
     "lost": "the storage is freed at once, and what is not copied out is lost",
     "nothing": "it changes nothing",

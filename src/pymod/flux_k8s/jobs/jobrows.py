@@ -30,10 +30,10 @@ USERID_UNKNOWN = 0xFFFFFFFF
 """FLUX_USERID_UNKNOWN."""
 
 FREED, COPIED, LOST, NOTHING = "freed", "copied", "lost", "nothing"
-"""What a cancel does to a job's storage: it goes at once, and no data that is to be
-copied out is lost; the data is copied out when the tasks have ended, which they may be
-doing already; the storage goes at once with data that is not copied out; or nothing
-that does not come by itself."""
+"""What a cancel does to a job's storage: it goes, after the tasks of a job that runs,
+and no data that is to be copied out is lost; the data is copied out when the tasks have
+ended, which they may be doing already; the storage goes at once with data that is not
+copied out; or nothing that does not come by itself."""
 
 MOVEMENTS = 64
 """The most data movements in the details of a job: those that have not ended first."""
@@ -158,13 +158,13 @@ def when_cancelled(info: WorkflowInfo) -> str:
     """What a cancel would do to a job's storage now: :data:`FREED` or one of the words
     that follow it. The plugin decides (``dws_job_note_exception`` in
     ``src/jobtap/job.c``)."""
-    if info.goal is not Goal.RELEASED:
-        return COPIED if info.mounted else FREED
-    view = info.view
+    view, ended = info.view, info.goal is Goal.RELEASED
     over = info.released or info.abandoned or info.failed or not info.ran
-    if over or (view is not None and _is_settled(view)):
+    if ended and (over or (view is not None and _is_settled(view))):
         return NOTHING
-    return LOST if view is None or losses(info, view) else FREED
+    if not (ended or info.mounted) or (view is not None and not losses(info, view)):
+        return FREED
+    return LOST if ended else COPIED
 
 
 def _is_settled(view: WorkflowView) -> bool:
