@@ -59,7 +59,10 @@ COMPONENT = Component(
     cdef="""
         typedef struct flux_handle flux_t;
 
-        flux_t *standin_load (void *host, const char *conf, char **error);
+        flux_t *standin_load (void *host,
+                              uint32_t owner,
+                              const char *conf,
+                              char **error);
         void standin_unload (flux_t *h);
         void standin_job_destroyed (flux_t *h, uint64_t id);
         int standin_call (flux_t *h,

@@ -26,11 +26,10 @@ struct flux_future {
     char *treeobj;      // of a KVS look-up
 };
 
-/* The owner is OWNER of rabbitsim.flux.instance. */
 const char *flux_attr_get (flux_t *h, const char *name)
 {
     if (strcmp (name, "security.owner") == 0)
-        return "500";
+        return h->owner;
     if (strcmp (name, "version") == 0)
         return DWS_OLDEST_FLUX;
     errno = ENOENT;

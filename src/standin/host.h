@@ -21,6 +21,7 @@ struct service;
 struct flux_handle {
     void *host;                     // the argument of standin_host_call()
     struct flux_plugin *p;
+    char owner[16];                 // the instance owner's user ID
     flux_jobid_t current;           // FLUX_JOBTAP_CURRENT_JOB, 0: none
     struct flux_future *futures;
     struct flux_watcher *timers;

@@ -5,6 +5,7 @@
 /* jobtap.c: the job manager as a host of one jobtap plugin */
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,13 +356,17 @@ static int load (flux_t *h, char **error)
     return rc;
 }
 
-flux_t *standin_load (void *host, const char *conf, char **error)
+flux_t *standin_load (void *host,
+                      uint32_t owner,
+                      const char *conf,
+                      char **error)
 {
     flux_t *h;
 
     if (!(h = calloc (1, sizeof (*h))))
         return NULL;
     h->host = host;
+    snprintf (h->owner, sizeof (h->owner), "%" PRIu32, owner);
     if (!(h->p = plugin_create (h, conf)) || load (h, error) < 0) {
         standin_unload (h);
         return NULL;

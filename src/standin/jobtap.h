@@ -9,10 +9,13 @@
 
 #include "core.h"
 
-/* Load the plugin. Return NULL if it refuses, with its reason in '*error',
- * which the caller frees.
+/* Load the plugin into an instance of 'owner'. Return NULL if it refuses, with
+ * its reason in '*error', which the caller frees.
  */
-flux_t *standin_load (void *host, const char *conf, char **error);
+flux_t *standin_load (void *host,
+                      uint32_t owner,
+                      const char *conf,
+                      char **error);
 void standin_unload (flux_t *h);
 
 /* Free the aux items of a job. */

@@ -492,6 +492,19 @@ def test_any_exception_of_type_dws_epilog_timeout_aborts(manager: JobManager) ->
     assert "dws.teardown" not in manager.topics()
 
 
+@pytest.mark.parametrize(("userid", "aborts"), [(0, True), (4711, True), (500, False)])
+def test_of_the_users_the_instance_owner_and_root_abort_so(
+    manager: JobManager, userid: int, aborts: bool
+) -> None:
+    manager.unload()
+    manager.owner = 4711
+    manager.load()
+    job = up_to(manager, "epilog")
+    exception = {"type": "dws-epilog-timeout", "severity": 0, "note": ""}
+    manager.post(job, "exception", {**exception, "userid": userid})
+    assert ("dws.abort" in manager.topics()) is aborts
+
+
 def test_an_abort_is_asked_for_again_after_a_reload(manager: JobManager) -> None:
     """The module may have lost it before it was done."""
     job = up_to(manager, "epilog")

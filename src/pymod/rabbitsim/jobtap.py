@@ -29,6 +29,10 @@ class JobtapHost(Protocol):
     Job IDs are integers. The names are those of flux-jobtap-plugins(7).
     """
 
+    @property
+    def owner(self) -> int:
+        """The instance owner's user ID."""
+
     def now(self) -> float:
         """UNIX time in seconds."""
 
@@ -90,7 +94,7 @@ class JobtapHost(Protocol):
 
 HOST_OPERATIONS = frozenset(
     name for name in vars(JobtapHost) if not name.startswith("_")
-) - {"call_later", "rpc", "kvs_lookup"}
+) - {"owner", "call_later", "rpc", "kvs_lookup"}
 """The operations that the stand-in libflux calls by name, with their arguments."""
 
 ROLE_OWNER = 1
@@ -117,7 +121,7 @@ class Plugin:
         self._flux = ffi.NULL
         text = ffi.NULL if conf is None else json.dumps(conf).encode()
         error = ffi.new("char **")
-        self._flux = lib.standin_load(self._self, text, error)
+        self._flux = lib.standin_load(self._self, host.owner, text, error)
         message = take_string(ffi, lib, error[0]) or "out of memory"
         self._check()
         if self._flux == ffi.NULL:

@@ -124,6 +124,7 @@ class JobManager:
 
     def __init__(self, conf: Optional[Json] = None) -> None:
         self.conf = conf
+        self.owner = 500
         self.clock = 1000.0
         self.timers: list[Timer] = []
         self.logged: list[tuple[int, str]] = []

@@ -54,6 +54,10 @@ class Jobtap:
         self.manager: JobManager  # set by the instance: they know each other
         self.plugin: Optional[LoadedPlugin] = None
 
+    @property
+    def owner(self) -> int:
+        return self.manager.owner
+
     # Functions that the instance calls
 
     def load(self, factory: PluginFactory, conf: Optional[Json]) -> None:
