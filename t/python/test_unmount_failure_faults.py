@@ -164,6 +164,19 @@ def test_teardown_does_without_a_node_that_the_site_has_fenced(restart: bool) ->
     assert record(system, jobid) == found
 
 
+def test_a_module_that_is_loaded_in_teardown_asks_whether_a_node_is_fenced() -> None:
+    """The one before it has not told DWS any more."""
+    system, _, _ = fencing(BAD)
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "PostRun"), HOUR)
+    assert system.loop.run(lambda: desired(system, jobid) == "Teardown", HOUR)
+    system.kill_module()
+    assert shown(system) == {}
+    system.load_module()
+    settle(system)
+    assert set(drained(system)) == {BAD}
+
+
 def test_without_keep_a_node_that_dws_passes_over_in_teardown_is_drained() -> None:
     """DWS has the nodes unmount a second file system after the first: in Teardown, if a
     node has not unmounted the first one."""

@@ -188,7 +188,7 @@ class WorkflowView:
         """Whether the storage waits for the nodes in ``kept_for``, which may have
         unmounted, or cannot write any more."""
         if self.desired is State.Teardown:
-            return bool(self.kept_for) and not (self.complete or self.left_mounted)
+            return bool(self.kept_for) and not self.complete
         return bool(self.kept_for) and self.desired is State.PostRun
 
     @property
