@@ -22,6 +22,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import STORAGE, Json
 from flux_k8s.rabbits.storage import parse_storage
+from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem, mapping_of
@@ -343,7 +344,8 @@ def test_a_job_that_has_such_a_rabbit_already_waits_for_another_mapping() -> Non
 
 
 def load(system: VirtualSystem, known: RabbitMapping) -> None:
-    system.kill_module()
+    if system.instance.module_loaded:
+        system.kill_module()
     system.mapping = known
     system.load_module()
     wait(system)
@@ -417,6 +419,47 @@ def test_a_job_waits_for_a_rabbit_that_kubernetes_lacks(tolerance: int) -> None:
     assert "not there" in str(memos(system, jobid))
     del storage["metadata"]["resourceVersion"], storage["metadata"]["uid"]
     system.store.create(STORAGE, "default", storage)
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
+
+
+def test_a_job_does_at_last_without_a_rabbit_that_does_not_come_back() -> None:
+    system = started(config=Config.parse({"prolog_timeout": 600}))
+    running(system, system.instance.submit(long("", nodes=4, seconds=60)))
+    jobid = system.instance.submit(jobspec(nodes=4, dw_failure_tolerance=2))
+    system.loop.run(timeout=20.0)
+    system.kill_module()
+    run_until(system, jobid, "prolog-start")
+    system.store.delete(STORAGE, "default", "rabbit-01")
+    system.load_module()
+    wait(system)
+    assert exceptions(system, jobid) == []
+    settle(system)
+    (note,) = exceptions(system, jobid)
+    assert "Rabbit rabbit-01 is not there; the job goes on" in note["note"]
+    assert names(system, jobid)[-1] == "clean"
+
+
+@pytest.mark.parametrize(
+    ("dw", "options"),
+    [([XFS, COPY_IN], {"dw_stage": "ahead"}), ([XFS, USE], {}), ([XFS], {})],
+    ids=["staged", "persistent", "plain"],
+)
+def test_no_job_is_refused_before_mapping_and_graph_were_compared(
+    dw: Any, options: Json
+) -> None:
+    """The module is loaded while the job is in Proposal."""
+    system = started(options=Options(latency=table({"Proposal": 3.0})))
+    system.instance.submit(jobspec(PERSISTENT, nodes=4))
+    settle(system)
+    whole = system.mapping
+    nodes = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03"}
+    jobid = system.instance.submit(jobspec(dw, nodes=4, **options))
+    system.loop.run(timeout=1.0)
+    system.kill_module()
+    system.loop.run(timeout=5.0)
+    load(system, mapping(whole.capacity("rabbit-01"), **nodes))
+    load(system, whole)
     settle(system)
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
 

@@ -111,11 +111,18 @@ class Planner:
         if it has not. A prolog script that gives up takes its node out of service, so
         the job stops waiting when half of ``prolog_timeout`` is over, which counts from
         the begin of its prolog, as that of the script does."""
+        waited = self._has_waited(info)
+        if waited is None:
+            return None
+        note = f"the job has waited for {waited:g}s, half of prolog_timeout"
+        return AllocationError(f"{error}; {note}; please submit it again")
+
+    def _has_waited(self, info: WorkflowInfo) -> Optional[float]:
+        """Half of ``prolog_timeout`` in seconds, if the job's prolog takes longer."""
         limit, since = self._settings.config.prolog_timeout, info.prolog_since
         if limit is None or since is None or self._clock.now() - since <= limit / 2:
             return None
-        note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
-        return AllocationError(f"{error}; {note}; please submit it again")
+        return limit / 2
 
     def _await_agreement(
         self, info: WorkflowInfo, error: DWSError
@@ -258,7 +265,16 @@ class Planner:
     ) -> Choice:
         """Choose the job's storage."""
         own, free = _own(breakdowns), self._free_storage
-        choose = partial(self._chooser.choose, info, breakdowns, existing, allocation)
+        # A list may have lacked a Rabbit, or it is yet to come.
+        awaited = self._rabbits.absent if self._has_waited(info) is None else ()
+        choose = partial(
+            self._chooser.choose,
+            info,
+            breakdowns,
+            existing,
+            allocation,
+            awaited=frozenset(awaited),
+        )
         other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
 
         def without_others() -> None:
@@ -337,7 +353,7 @@ class Planner:
         if isinstance(error, StorageUnavailable):
             return error
         if not self._rabbits.absent.isdisjoint(allocation.rabbits):
-            return StorageUnavailable(str(error))  # a list may have lacked it
+            return StorageUnavailable(str(error))
         try:
             without_others()
         except DWSError as lasting:

@@ -10,7 +10,7 @@ Nothing is written here. Other jobs must not choose before the choice is counted
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Mapping, Optional
+from typing import AbstractSet, Callable, Mapping, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
@@ -94,9 +94,10 @@ class StorageChooser:
         colocated: Mapping[str, frozenset[str]],
         room: Mapping[str, int],
         other_shares: Mapping[str, int],
+        awaited: AbstractSet[str],
     ) -> Choice:
         """Choose the job's storage. A job that tolerates failed nodes does without the
-        nodes whose Rabbits are broken.
+        nodes whose Rabbits are broken, but for the ``awaited`` ones.
 
         Args:
             existing: the Servers of persistent storage that the job uses.
@@ -117,7 +118,7 @@ class StorageChooser:
         try:
             return self.choose_on(info, breakdowns, existing, allocation)
         except AllocationError as error:
-            excluded = self._exclude_broken(info, allocation, error)
+            excluded = self._exclude_broken(info, allocation, error, awaited)
         survey, _ = excluded
         places = map(self._settings.mapping.rabbit_of, survey.lost)
         rest = allocation.without(survey.lost, {r for r in places if r is not None})
@@ -125,7 +126,11 @@ class StorageChooser:
         return replace(choice, placement=replace(choice.placement, excluded=excluded))
 
     def _exclude_broken(
-        self, info: WorkflowInfo, allocation: Allocation, error: AllocationError
+        self,
+        info: WorkflowInfo,
+        allocation: Allocation,
+        error: AllocationError,
+        awaited: AbstractSet[str],
     ) -> tuple[Survey, str]:
         """The nodes whose Rabbits are broken, and the note of the exception about them.
 
@@ -133,15 +138,15 @@ class StorageChooser:
             AllocationError: the job cannot do without these nodes.
         """
         hosts, tolerance = allocation.hosts, info.failure_tolerance
-        absent = self._rabbits.absent
-        broken = {r: s for r, s in allocation.broken_rabbits.items() if r not in absent}
+        down = allocation.broken_rabbits.items()
+        broken = {rabbit: status for rabbit, status in down if rabbit not in awaited}
         rabbits = {host: self._settings.mapping.rabbit_of(host) for host in hosts}
         lost = tuple(host for host in hosts if rabbits[host] in broken)
         if not lost or tolerance == 0:
             raise error
         survey = Survey(State.Setup, self._now(), hosts, lost, served=True)
-        down = dict.fromkeys(str(rabbits[host]) for host in lost)
-        problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in down)
+        named = dict.fromkeys(str(rabbits[host]) for host in lost)
+        problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in named)
         if not nodefailure.tolerated(hosts, survey, tolerance):
             note = nodefailure.refusal_note(hosts, survey, tolerance, problem)
             raise AllocationError(note)

@@ -254,7 +254,10 @@ class Availability:
     @property
     def disagreement(self) -> str:
         """On which Rabbits mapping, graph and cluster do not agree, so that no job is
-        to have storage there; empty if there are none."""
+        to have storage there, or that this is not known yet; empty if there are
+        none."""
+        if not self._disagreements.known:
+            return "the rabbit mapping is yet to be compared with the resource graph"
         names = sorted(self._disagreements.avoided, key=hostlist.natural_key)
         return (
             f"the rabbit mapping is wrong about {hostlist.encode(names)}"

@@ -40,6 +40,11 @@ class Disagreements:
         self.avoided: frozenset[str] = frozenset()
         self.unmapped: tuple[str, ...] = ()
 
+    @property
+    def known(self) -> bool:
+        """Whether they have been compared, or there is no graph."""
+        return self._compared is not None
+
     def update(self) -> None:
         """Compare them again if one of them has changed. All Storages have been seen,
         and the mapping stays the same until the module is loaded again."""
