@@ -53,8 +53,9 @@ from rabbitsim.torture.allowances import Allowances, tells_loss
 from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
+from rabbitsim.torture.plan import FENCE
 from rabbitsim.torture.record import Record
-from rabbitsim.torture.scenarios import SCENARIOS, Scenario
+from rabbitsim.torture.scenarios import NODE, SCENARIOS, Scenario
 
 PATIENCE = 7200.0
 REFUSED = ": DWS refuses: "
@@ -62,6 +63,12 @@ REFUSED = ": DWS refuses: "
 
 DOWN = 1.0
 """Seconds from the module's death to its return."""
+
+AWAY = 300.0
+"""Seconds for which the module is unloaded."""
+
+UNLINKED = 30.0
+"""Seconds for which a node has lost its Rabbit."""
 
 RESCUED = 100.0
 """Seconds until data that could not be copied out is copied again."""
@@ -208,6 +215,7 @@ class _CrashingPort:
 
     def undrain(self, hosts: str) -> None:
         self._port.undrain(hosts)
+        self._sent(f"undraining {hosts}")
 
     def watch_nodes(self, changed: Callable[[], None]) -> Watch:
         return self._port.watch_nodes(changed)
@@ -227,9 +235,11 @@ class _CrashingPort:
         read: ReadOutput,
     ) -> None:
         self._port.run_program(argv, timeout, done, read=read)
+        self._sent(f"the program {argv[0]}")
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._port.job_ended(jobid, done)
+        self._sent("whether the job has ended")
 
 
 class _CrashSystem(VirtualSystem):
@@ -251,8 +261,22 @@ class _CrashSystem(VirtualSystem):
         self.crasher = _Crasher(target, interruption)
         self.crasher.interrupt = self._interrupt
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
+        self._away = False
+
+    def unload_for_long(self) -> None:
+        """Unload the module, if it is there, and have none before ``AWAY`` is over."""
+        self._away = True
+        if self.instance.module_loaded:
+            self.kill_module()
+        self.loop.call_later(AWAY, self._come_back)
+
+    def _come_back(self) -> None:
+        self._away = False
+        self.load_module()
 
     def load_module(self) -> None:
+        if self._away:
+            return
         crasher = self.crasher
 
         def make(port: FluxPort) -> Service:
@@ -364,6 +388,7 @@ def live(
     awaited = (
         *(scenario.cancelled_in, scenario.outage_in),
         *(scenario.stripped_in, scenario.postdated_in),
+        *(scenario.unlinked_in, scenario.fenced_in, scenario.away_in),
     )
 
     def there() -> bool:
@@ -392,6 +417,19 @@ def live(
         for workflow in system.workflows():
             name = workflow["metadata"]["name"]
             system.store.merge_patch(WORKFLOW, "default", name, {"metadata": metadata})
+
+    rabbits = system.controllers.rabbits
+    if scenario.unlinked_in:
+        system.loop.run(there, PATIENCE)
+        rabbits.set_link(NODE, False)
+        system.loop.call_later(UNLINKED, partial(rabbits.set_link, NODE, True))
+    if scenario.fenced_in:
+        system.loop.run(there, PATIENCE)
+        system.instance.programs[FENCE] = lambda arguments: NODE
+        rabbits.fence(NODE)
+    if scenario.away_in:
+        system.loop.run(there, PATIENCE)
+        system.unload_for_long()
 
     def over() -> bool:
         return system.instance.idle() and not system.workflows()

@@ -12,12 +12,17 @@ from typing import Optional
 
 from flux_k8s.config.table import KEEP, Config, Daemon
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.plan import FENCE
 
 DIRECTIVES = [
     "#DW jobdw type=xfs capacity=10GiB name=p1",
     "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/",
     "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out",
 ]
+
+
+NODE = "compute-02"
+"""The node of the job to which something happens."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,9 @@ class Scenario:
         stripped_in: the one in which another program removes the annotations, or "".
         postdated_in: the one in which the times on its Workflow come to be in the
             future, as after a clock was set back, or "".
+        unlinked_in: the one in which ``NODE`` loses its Rabbit for 30 s, or "".
+        fenced_in: the one in which an administrator fences ``NODE``, or "".
+        away_in: the one in which the module is unloaded for five minutes, or "".
         errors: how its fatal exceptions begin.
         spared: such a one that it may be spared: right after the start of a service no
             time limit is over.
@@ -49,6 +57,9 @@ class Scenario:
     outage_in: str = ""
     stripped_in: str = ""
     postdated_in: str = ""
+    unlinked_in: str = ""
+    fenced_in: str = ""
+    away_in: str = ""
     errors: tuple[str, ...] = ()
     spared: str = ""
     nodes: int = 2
@@ -164,19 +175,19 @@ SCENARIOS = (
     ),
     Scenario(
         "a job one of whose nodes does not unmount in time",
-        faults=(DwsFault("PostRun", "mount", node="compute-02"),),
+        faults=(DwsFault("PostRun", "mount", node=NODE),),
         config=Config(postrun_timeout=30.0),
         errors=("PostRun took more than postrun_timeout=30s",),
         spared="PostRun took more than",
     ),
     Scenario(
         "a job whose storage is kept for a node that unmounts late",
-        faults=(DwsFault("PostRun", "mount", node="compute-02", duration=90.0),),
+        faults=(DwsFault("PostRun", "mount", node=NODE, duration=90.0),),
         config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
     ),
     Scenario(
         "a job that is cancelled, and whose storage is kept",
-        faults=(DwsFault("PostRun", "mount", node="compute-02", duration=90.0),),
+        faults=(DwsFault("PostRun", "mount", node=NODE, duration=90.0),),
         config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
         cancelled_in="PostRun",
         errors=("cancel", "given up in PostRun", "PostRun took more than"),
@@ -185,7 +196,7 @@ SCENARIOS = (
         "a job that is cancelled while it mounts, and unmounts late",
         faults=(
             DwsFault("PreRun", "slow", duration=5.0),
-            DwsFault("PostRun", "mount", node="compute-02", duration=90.0),
+            DwsFault("PostRun", "mount", node=NODE, duration=90.0),
         ),
         config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
         cancelled_in="PreRun",
@@ -193,10 +204,31 @@ SCENARIOS = (
         errors=("cancel",),
     ),
     Scenario(
+        "a job whose storage is kept for a node until that is fenced",
+        faults=(DwsFault("PostRun", "mount", node=NODE),),
+        config=Config(
+            postrun_timeout=30.0, unmount_failure=KEEP, fence_command=(FENCE,)
+        ),
+        fenced_in="PostRun",
+        errors=("PostRun took more than postrun_timeout=30s",),
+    ),
+    Scenario(
+        "a job one of whose nodes loses its Rabbit for a while",
+        faults=(DwsFault("DataOut", "slow", duration=60.0),),
+        unlinked_in="DataOut",
+    ),
+    Scenario(
+        "a job that ends while the module is away",
+        directives=(DIRECTIVES[0],),
+        epilog_timeout=60.0,
+        away_in="PostRun",
+        errors=("dws-epilog",),
+    ),
+    Scenario(
         "a job one of whose nodes cannot unmount",
         faults=(
             DwsFault("PostRun", "error", message="it broke"),
-            DwsFault("PostRun", "mount", node="compute-02"),
+            DwsFault("PostRun", "mount", node=NODE),
         ),
         errors=("DWS failed in PostRun",),
     ),
