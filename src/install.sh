@@ -49,8 +49,9 @@ check_unnamed () {
     confdir=$(flux config builtin confdir 2>/dev/null) || confdir=/etc/flux
     test -n "${FLUX_CONF_DIR:-}" || test "$confdir" = /etc/flux ||
         set -- "$1" "$confdir/system/conf.d"
-    found=$(find -H "$@" -maxdepth 1 -name '*.toml' -exec grep -HnE "$named" {} + \
-        2>/dev/null | grep -vE '^[^:]*:[0-9]+:[[:space:]]*#') || return 0
+    found=$(find -H "$@" -maxdepth 1 '(' -name '*.toml' -o -name '*.json' ')' \
+        -exec grep -HnE "$named" {} + 2>/dev/null |
+        grep -vE '^[^:]*:[0-9]+:[[:space:]]*#') || return 0
     fail "nothing is removed: the configuration of Flux names files of flux-dws. Take" \
         "these lines out, and reload it, before:
 $found"

@@ -315,20 +315,36 @@ def test_what_the_configuration_names_is_not_removed(
     folder.parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "managed").mkdir()
     folder.symlink_to(tmp_path / "managed")
+    (folder / "other.toml").write_text(f"# {line}\n[ingest.validator]\n{line}\n")
+    assert named_lines(flux, installed, FLUX_CONF_DIR=folder if named else "") == [
+        f"{folder}/other.toml:3:{line}"
+    ]
+
+
+def test_what_a_configuration_in_json_names_is_not_removed(
+    flux: Flux, tmp_path: Path
+) -> None:
+    """Flux takes one such file for all of its configuration."""
+    line = '{"modules": {"alternatives": {"sched": "sched-rabbit"}}}'
+    file = tmp_path / "flux.json"
+    file.write_text(line)
+    found = named_lines(flux, tmp_path / "dws", FLUX_CONF_DIR=file)
+    assert found == [f"{file}:1:{line}"]
+
+
+def named_lines(flux: Flux, installed: Path, **environment: object) -> list[str]:
+    """The lines of a configuration for which an installation is not removed."""
     for name in ("pyvenv.cfg", "lib/flux/modules/dws.py"):
         (installed / name).parent.mkdir(parents=True, exist_ok=True)
         (installed / name).touch()
-    (folder / "other.toml").write_text(f"# {line}\n[ingest.validator]\n{line}\n")
-    environment = {"PATH": flux.environment["PATH"]}
-    if named:
-        environment["FLUX_CONF_DIR"] = str(folder)
+    set_ = {name: str(value) for name, value in environment.items() if value}
     done = subprocess.run(
         ["src/install.sh", "--remove", str(installed)],
         cwd=TOP,
-        env=environment,
+        env={"PATH": flux.environment["PATH"], **set_},
         stderr=subprocess.PIPE,
         text=True,
     )
     assert done.returncode != 0 and "nothing is removed" in done.stderr
-    assert done.stderr.splitlines()[1:] == [f"{folder}/other.toml:3:{line}"]
     assert (installed / "pyvenv.cfg").exists()
+    return done.stderr.splitlines()[1:]
