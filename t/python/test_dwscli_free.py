@@ -119,6 +119,12 @@ def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
     assert "- the job is cancelled before it has run\n" in out
 
 
+def test_a_job_without_a_workflow_has_no_storage_that_goes() -> None:
+    planned = {"wants": "planned", "status": "", "cancel": "freed"}
+    out = dws(instance("none", SCHED, changes=planned), "free", F58).out
+    assert "- the job is cancelled before it has run\n- it has no storage yet\n" in out
+
+
 def test_only_the_instance_owner_gives_up_a_teardown() -> None:
     guest = {"owner": 7, "userid": 7, "is_owner": False}
     found = instance("Teardown", CLEANUP, **guest)

@@ -159,6 +159,8 @@ def plan(answer: Json, job: Json) -> Plan:
         ]
         return Plan(CANCEL, tuple(effects), ())
     effects = [f"the storage moves to Teardown {later or 'at once'} and is deleted"]
+    if state is None and not (later or has_run):
+        effects = ["it has no storage yet"]
     if not has_run:
         effects.insert(0, "the job is cancelled before it has run")
     return Plan(CANCEL, tuple(effects), tuple(losses(answer)) if has_run else ())
