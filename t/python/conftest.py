@@ -45,6 +45,13 @@ settings.register_profile("brief", settings.get_profile("patient"), max_examples
 settings.load_profile("patient")
 
 
+def pytest_report_header() -> str:
+    """How to have the same samples again."""
+    from support.seed import SEED
+
+    return f"SEED={SEED}"
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Have the garbage collector leave alone what was collected: it stays."""
     gc.freeze()

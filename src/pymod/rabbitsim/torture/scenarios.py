@@ -236,7 +236,7 @@ SCENARIOS = (
         "a job whose epilog is given up",
         faults=(DwsFault("PostRun", "never", duration=600.0),),
         epilog_timeout=60.0,
-        errors=("dws-epilog", "epilog-timeout in PostRun"),
+        errors=("dws-epilog", "epilog-timeout"),
     ),
     Scenario(
         "a job one of whose four nodes cannot mount, which it tolerates",

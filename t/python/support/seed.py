@@ -1,0 +1,23 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The seed of what this run of the tests draws from more than it has time for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+
+def _commit() -> str:
+    """The hash of the commit that is tested; "0" outside a repository."""
+    folder = os.path.dirname(__file__)
+    command = ["git", "-C", folder, "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "0"
+    return found.stdout.strip()[:12]
+
+
+SEED = os.environ.get("SEED") or _commit()
+"""``SEED=`` of the environment, or else the hash of the commit."""
