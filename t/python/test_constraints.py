@@ -20,6 +20,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints
 from flux_k8s.rfc.constraints import Constraint
 from flux_k8s.rfc.resourcestatus import NodeStates
+from support.effort import measures_time
 
 NODES: list[tuple[str, int, frozenset[str]]] = [
     ("host0", 0, frozenset({"ssd"})),
@@ -107,6 +108,7 @@ def test_the_nodes_that_a_constraint_selects_are_those_that_match(
     assert selected == {host for host, rank, _ in NODES if rank in ranks}
 
 
+@measures_time
 @pytest.mark.parametrize(
     "constraint",
     [

@@ -39,7 +39,7 @@ from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import printable
 from support.breakdowns import colocated
-from support.effort import examples
+from support.effort import examples, measures_time
 
 SMALL, LARGE = 8_192, 32_768
 GROWTH = 9.0
@@ -280,6 +280,7 @@ def grows_too_fast(name: str, parts: tuple[str, str, str], tries: int = 4) -> bo
     return True
 
 
+@measures_time
 @pytest.mark.parametrize("name", sorted(READERS))
 @settings(examples(5), suppress_health_check=list(HealthCheck))
 @given(parts=TEXTS)
@@ -289,6 +290,7 @@ def test_reading_takes_time_in_proportion_to_the_length(
     assert not grows_too_fast(name, parts), f"{name}: {parts}"
 
 
+@measures_time
 @pytest.mark.parametrize("name", sorted(READERS))
 @pytest.mark.parametrize(
     "parts",
@@ -321,6 +323,7 @@ def test_a_megabyte_is_read_or_refused(name: str, parts: tuple[str, str, str]) -
     harmless(name, long_text(parts, MEGABYTE))
 
 
+@measures_time
 def test_a_quadratic_reader_would_be_found() -> None:
     READERS["quadratic"] = lambda text: [text[i:] for i in range(0, len(text), 4)]
     try:

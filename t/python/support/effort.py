@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 
 First = TypeVar("First")
@@ -17,6 +18,9 @@ SOAKING = settings.default.max_examples > settings.get_profile("default").max_ex
 
 BRIEF = settings.default.max_examples == settings.get_profile("brief").max_examples
 """Whether pytest has --hypothesis-profile=brief: what is tried again is tried less."""
+
+measures_time = pytest.mark.skipif(not SOAKING, reason="make soak: it measures time")
+"""For a test that compares processor times: other work on the machine may fail it."""
 
 
 def examples(usual: int) -> settings:
