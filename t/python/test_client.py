@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import os
 import select
 import threading
 import time
@@ -489,7 +490,10 @@ class Test_CallbackQueue:
         assert callbacks.run() == 2
         assert not is_readable(callbacks)
         assert done == [0, 1, 2, 3, 4]
+        descriptor = callbacks.fileno()
         callbacks.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
         callbacks.put(lambda: done.append(5))
         callbacks.close()
 

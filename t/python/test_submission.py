@@ -72,6 +72,7 @@ def word(error: DirectiveError) -> str:
     ("dw", "wrong", "meant"),
     [
         (XFS.replace("10GiB", "10Gib"), "10Gib", "10GiB"),
+        (XFS.replace("10GiB", "10gi"), "10gi", "10GiB"),
         (XFS.replace("10GiB", "10G"), "10G", "10GiB"),
         (XFS.replace("10GiB", "10tb"), "10tb", "10TB"),
         (XFS.replace("10GiB", "10 GiB"), "10 GiB", "10GiB"),
