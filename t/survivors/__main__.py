@@ -3,9 +3,10 @@
 """Which small faults the tests do not find.
 
 ``python t/survivors`` draws mutants of the sources from a seed, runs the tests that
-reach each, the quickest first, until one fails, and says which mutants survive. It goes
-on where it was ended: what is known is in ``build/survivors``. The tests that reach a
-line are found first, by a run of all of them (with ``--measure``, anew).
+reach each, the quickest of each file first, until one fails, and says which mutants
+survive. It goes on where it was ended: what is known is in ``build/survivors``. The
+tests that reach a line are found first, by a run of all of them (with ``--measure``,
+anew).
 """
 
 from __future__ import annotations
