@@ -166,6 +166,11 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         replacing(InUse, "cut_off", cut_off),
         ("dws", "outage"),
     ),
+    "takes every node for one that has unmounted": (
+        "in use",
+        replacing(cleanup, "_is_unmounted", lambda mount: True),
+        ("abort", "dws", "outage"),
+    ),
     "takes nodes that have not unmounted for nodes that cannot write": (
         "written",
         replacing(Availability, "may_write", lambda self, host: False),
@@ -200,6 +205,7 @@ SHOWN_BY = {
     "counts a state's time from the state before": (15, 4),
     "does not obey a cancel in the epilog": (15, 28),
     "takes nothing out of service at an abort": (15, 25),
+    "takes every node for one that has unmounted": (8, 2),
     "takes nodes that have not unmounted for nodes that cannot write": (8, 9),
     "keeps no storage whose data could not be copied out": (8, 3),
     "does not look where a colocation key is in use": (8, 20),

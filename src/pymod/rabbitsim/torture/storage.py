@@ -8,19 +8,13 @@ environment names; in the end the word must be where copy_out was to bring it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
-from typing import Callable, Collection, Mapping, Sequence
+from typing import Callable, Collection, Iterable, Mapping, Sequence
 
-from flux_k8s.dws import storageusage
-from flux_k8s.dws.cleanup import (
-    allocated_rabbits,
-    is_to_be_unmounted,
-    mounted_nodes,
-    workflow_selector,
-)
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage
+from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.dws.workflowmarks import STAGED_FOR
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import (
@@ -37,8 +31,10 @@ from flux_k8s.ports import (
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import Directive, parse
+from rabbitsim.dws.objects import WORKFLOW_NAME
 from rabbitsim.dws.options import Fault
 from rabbitsim.dws.proposal import job_variable
+from rabbitsim.dws.storage import usage, wanted
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Store
@@ -84,20 +80,17 @@ class StorageMonitor:
         """Storage is asked for: each Rabbit has room for it, and no other storage with
         one of its colocation keys."""
         body: Json = request.body if isinstance(request.body, dict) else {}
-        sets = (body.get("spec") or {}).get("allocationSets")
-        if allowed or not sets:
+        total = Counter(wanted(body.get("spec") or {}))
+        if allowed or not total:
             return
-        total = Counter(storageusage.requested(sets))
-        asked, own = tuple(total), _usage(body).colocated
+        asked, own = tuple(total), _keys(body)
         for servers in self._store.list(SERVERS, None)["items"]:
             gone = _is_torn_down(self._store, servers)
             if servers["metadata"]["name"] == request.name or gone:
                 continue
-            usage = _usage(servers)
-            total.update(usage.unavailable)
-            for key in own.keys() & usage.colocated.keys():
-                if own[key] & usage.colocated[key]:
-                    self._fail("key", f"{request.name} is where {key!r} is in use")
+            total.update(_held(servers))
+            for key, _ in own & _keys(servers):
+                self._fail("key", f"{request.name} is where {key!r} is in use")
         for rabbit in asked:
             if total[rabbit] > self._sizes.get(rabbit, total[rabbit]):
                 self._fail("room", f"{request.name} asks for what {rabbit} has not")
@@ -222,8 +215,8 @@ class StorageMonitor:
         some of those that it has told to unmount, the others do not count: it unmounts
         the storage of one directive after that of another."""
         mounts = self._belonging(CLIENTMOUNT, workflow_name(job.id))
-        told = mounted_nodes(filter(is_to_be_unmounted, mounts)) if waits else ()
-        return told or mounted_nodes(mounts)
+        told = _mounting(filter(_is_told, mounts)) if waits else ()
+        return told or _mounting(mounts)
 
     def cut_off(self, name: str, drained: Callable[[str], bool]) -> None:
         """After an abort the service goes on: whatever the job still uses must be
@@ -232,16 +225,19 @@ class StorageMonitor:
         if name in self._cut_off:
             return
         self._cut_off.add(name)
-        for host in mounted_nodes(self._belonging(CLIENTMOUNT, name)):
+        for host in _mounting(self._belonging(CLIENTMOUNT, name)):
             if not host.startswith("rabbit-") and not drained(host):
                 self._fail("in use", f"{host} still has a mount of {name}")
-        for rabbit in allocated_rabbits(self._belonging(SERVERS, name)):
+        made = Counter[str]()
+        for servers in self._belonging(SERVERS, name):
+            made.update(usage(servers))
+        for rabbit in +made:
             storage = self._store.find(STORAGE, "default", rabbit)
             if storage is not None and storage["spec"].get("state") != "Disabled":
                 self._fail("in use", f"{rabbit} still has storage of {name}")
 
     def _belonging(self, kind: Kind, name: str) -> list[Json]:
-        found = self._store.list(kind, None, label_selector=workflow_selector(name))
+        found = self._store.list(kind, None, label_selector=f"{WORKFLOW_NAME}={name}")
         items: list[Json] = found["items"]
         return items
 
@@ -260,13 +256,50 @@ def _tells(job: Job, record: Record, place: str) -> bool:
     return any(place in note or "may not be copied" in note for note in notes)
 
 
-def _usage(servers: Json) -> StorageUsage:
-    return storageusage.with_colocation(storageusage.parse(servers), servers)
+def _held(servers: Json) -> Counter[str]:
+    """Bytes on each Rabbit that nobody else can have: those that are made, and those
+    that are to be made."""
+    made, status = Counter(usage(servers)), servers.get("status") or {}
+    if status.get("ready") or "deletionTimestamp" in (servers.get("metadata") or {}):
+        return made
+    return made | Counter(wanted(servers.get("spec") or {}))
+
+
+def _keys(servers: Json) -> set[tuple[str, str]]:
+    """The colocation keys of storage, each with a Rabbit that it is on."""
+    annotations = (servers.get("metadata") or {}).get("annotations") or {}
+    keys = json.loads(annotations.get(COLOCATION_ANNOTATION) or "[]")
+    sets, held = (servers.get("spec") or {}).get("allocationSets") or (), _held(servers)
+    return {
+        (key, storage["name"])
+        for own, entry in zip(keys, sets)
+        for key in own
+        for storage in entry["storage"]
+        if held[storage["name"]]
+    }
+
+
+def _is_told(mount: Json) -> bool:
+    """Whether DWS has told a node to unmount."""
+    told = mount["spec"]["desiredState"] == "unmounted"
+    return told or "deletionTimestamp" in mount["metadata"]
+
+
+def _mounting(mounts: Iterable[Json]) -> Collection[str]:
+    """The nodes that have not unmounted all of these."""
+    return {m["metadata"]["namespace"]: None for m in mounts if not _is_unmounted(m)}
+
+
+def _is_unmounted(mount: Json) -> bool:
+    mounts = (mount.get("status") or {}).get("mounts")
+    if not mounts:
+        return bool(mount["spec"]["desiredState"] == "unmounted")
+    return all(m["state"] == "unmounted" and m["ready"] for m in mounts)
 
 
 def _is_torn_down(store: Store, servers: Json) -> bool:
     """Whether Servers are only still there since nobody has deleted them yet."""
-    name = (servers["metadata"].get("labels") or {}).get(WORKFLOW_LABEL)
+    name = (servers["metadata"].get("labels") or {}).get(WORKFLOW_NAME)
     if name is None:
         return False
     workflow: Json = store.find(WORKFLOW, "default", name) or {}
@@ -279,8 +312,8 @@ def storage_in_use(store: Store, *workflows: str) -> Counter[str]:
     used: Counter[str] = Counter()
     for servers in store.list(SERVERS, None)["items"]:
         labels = servers["metadata"].get("labels") or {}
-        if not workflows or labels.get(WORKFLOW_LABEL) in workflows:
-            used.update(storageusage.parse(servers).unavailable)
+        if not workflows or labels.get(WORKFLOW_NAME) in workflows:
+            used.update(_held(servers))
     return used
 
 
