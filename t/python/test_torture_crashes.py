@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Each scenario is tried to death: the module dies after a step that it takes, or after
 a single request, or the request is refused, or its answer is lost, and no job can tell;
-or the job is cancelled there, and ends well.
+or the job is cancelled there, an answer is late, or the plugin is loaded anew, and the
+job ends well.
 
 ``make soak`` does each of these at each point of each scenario. Here it is a sample,
 which the commit chooses, or ``SEED=`` (the header of pytest's output names it).

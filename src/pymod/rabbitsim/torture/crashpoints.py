@@ -6,7 +6,8 @@ A job is run once to list its points: the steps of :class:`flux_k8s.jobs.steps.S
 and in each the requests to Kubernetes and to Flux. Then it is run once for each of
 these points. The module dies when the step or request has been carried out, before its
 answer is seen, and another is loaded; or a request is lost, or its answer. The job must
-not be able to tell. Or the job is cancelled there, and must end well.
+not be able to tell. Or the job is cancelled there, an answer is late, or the plugin is
+loaded anew, and the job must end well.
 """
 
 from __future__ import annotations
@@ -84,7 +85,14 @@ class Interruption(enum.Enum):
     CANCEL = "the job is cancelled"
     REFUSED = "the request is refused"
     LOST = "the answer is lost"
+    LATE = "the answer comes 10 s late"
+    PLUGIN = "the plugin is loaded anew"
 
+
+UNSEEN = (Interruption.CRASH, Interruption.REFUSED, Interruption.LOST)
+"""Those after which a job lives as without. After the others no rule is broken, but
+something else may come first: a copy is done, or a node has unmounted, before it is
+noticed that the job was cancelled, or that DWS has failed."""
 
 LOST = {
     "Advance to Teardown": ("KVS rabbit_allocations", "KVS rabbit_hostlist"),
@@ -104,6 +112,7 @@ _LOST = KubeError(0, "ConnectionLost", "the connection was lost")
 _FAULTS = {
     Interruption.REFUSED: Fault(error=KubeError(503, "ServiceUnavailable", "not now")),
     Interruption.LOST: Fault(error=_LOST, carried_out=True),
+    Interruption.LATE: Fault(delay=10.0),
 }
 
 
@@ -311,6 +320,9 @@ class _CrashSystem(VirtualSystem):
         if self.crasher.interruption is Interruption.CANCEL:
             for job in self.instance.manager.active_jobs:
                 self.instance.cancel(job.id)
+        elif self.crasher.interruption is Interruption.PLUGIN:
+            self.instance.unload_plugin()
+            self.load_plugin()
         elif (
             self.crasher.interruption is Interruption.CRASH
             and self.instance.module_loaded
@@ -529,7 +541,7 @@ def check(
         cancelled = interruption is Interruption.CANCEL
         if life.breach is not None:
             wrong = "" if cancelled and _ends_now(point, life) else str(life.breach)
-        elif cancelled:
+        elif interruption not in UNSEEN:
             wrong = ""
         else:
             undated = scenario.stripped_in or scenario.postdated_in
