@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import subprocess
 
+from support.tree import TOP
+
 
 def _commit() -> str:
     """The hash of the commit that is tested; "0" outside a repository."""
-    folder = os.path.dirname(__file__)
-    command = ["git", "-C", folder, "rev-parse", "HEAD"]
+    command = ["git", "-C", str(TOP), "rev-parse", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

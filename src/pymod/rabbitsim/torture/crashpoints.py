@@ -350,7 +350,8 @@ class _Allowances(Allowances):
     def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
         starts = (exception["note"], exception["type"])
         of_cancel = starts[1] == "cancel" or tells_loss(job, starts[0])
-        if self._cancel and (of_cancel or "epilog-timeout" in " ".join(starts)):
+        freed = self._scenario.freed and "epilog-timeout" in " ".join(starts)
+        if self._cancel and (of_cancel or freed):
             return True
         errors = self._scenario.errors
         return any(text.startswith(error) for text in starts for error in errors)
@@ -453,7 +454,8 @@ def live(
     def ended() -> bool:
         return monitor.breach is not None or over()
 
-    for help in (_free, _enable_rabbits):
+    helps = (_free, _enable_rabbits) if scenario.freed else (_enable_rabbits,)
+    for help in helps:
         if not system.loop.run(ended, PATIENCE):
             help(system)
     system.loop.run(ended, PATIENCE)

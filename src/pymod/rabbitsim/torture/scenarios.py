@@ -39,6 +39,8 @@ class Scenario:
         unlinked_in: the one in which ``NODE`` loses its Rabbit for 30 s, or "".
         fenced_in: the one in which an administrator fences ``NODE``, or "".
         away_in: the one in which the module is unloaded for five minutes, or "".
+        freed: if it is cancelled before its node has failed to unmount, nothing but an
+            administrator lets it go.
         errors: how its fatal exceptions begin.
         spared: such a one that it may be spared: right after the start of a service no
             time limit is over.
@@ -60,6 +62,7 @@ class Scenario:
     unlinked_in: str = ""
     fenced_in: str = ""
     away_in: str = ""
+    freed: bool = False
     errors: tuple[str, ...] = ()
     spared: str = ""
     nodes: int = 2
@@ -179,6 +182,7 @@ SCENARIOS = (
         config=Config(postrun_timeout=30.0),
         errors=("PostRun took more than postrun_timeout=30s",),
         spared="PostRun took more than",
+        freed=True,
     ),
     Scenario(
         "a job whose storage is kept for a node that unmounts late",
@@ -230,6 +234,7 @@ SCENARIOS = (
             DwsFault("PostRun", "error", message="it broke"),
             DwsFault("PostRun", "mount", node=NODE),
         ),
+        freed=True,
         errors=("DWS failed in PostRun",),
     ),
     Scenario(
