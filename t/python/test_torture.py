@@ -26,6 +26,7 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Request
 from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.data import FileContents
+from rabbitsim.torture.monitor import Breach
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import RESOLUTION, Record, Transient
 from rabbitsim.torture.run import run
@@ -266,6 +267,19 @@ def breaching_seed() -> Optional[int]:
         if run(make_plan(seed, 12, None, ["user"])).breach is not None:
             return seed
     return None
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("ƒ3k7tY lets compute-[01-02] go, which has not unmounted", True),
+        ("ƒ2DpZ9eHm lets compute-07 go, which has not unmounted", True),
+        ("compute-07 is put back, with a mount of ƒ2DpZ9eHm", False),
+    ],
+)
+def test_a_breach_is_the_same_of_other_jobs_and_nodes(text: str, same: bool) -> None:
+    breach = Breach("mounted", "ƒA1 lets compute-03 go, which has not unmounted")
+    assert (Breach("mounted", text).kind == breach.kind) is same
 
 
 @pytest.mark.usefixtures("cancels_are_forbidden")

@@ -66,6 +66,12 @@ OBEDIENCE = 100.0
 to save its data: requests that were sent before have arrived."""
 
 
+_NAME = re.compile(
+    r"\u0192\w+|f[A-HJ-NP-Za-km-z1-9]{6,}\b|(fluxjob|compute|rabbit)-[\d\[\],-]+|\d[\d.]*"
+)
+"""A job, a Workflow, nodes, a Rabbit, or a number."""
+
+
 @dataclass(frozen=True)
 class Breach:
     """Something that must hold does not. ``rule`` is the rule's name."""
@@ -75,6 +81,11 @@ class Breach:
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.text}"
+
+    @property
+    def kind(self) -> str:
+        """What it says of whatever job, node or Rabbit."""
+        return f"{self.rule}: {_NAME.sub('...', self.text)}"
 
 
 class Monitor:

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The least that still breaks a rule."""
+"""The least that still breaks a rule in the same way."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RUNS = 300
 
 
 def shrink(outcome: Outcome, runs: int = RUNS) -> Outcome:
-    """Leave out jobs and troubles while the same rule breaks; the last outcome
-    in which it did.
+    """Leave out jobs and troubles while there is a breach of the same kind; the last
+    outcome in which there was.
 
     First as many as possible at once, then fewer, one by one in the end (the
     method of delta debugging).
@@ -38,7 +38,7 @@ def shrink(outcome: Outcome, runs: int = RUNS) -> Outcome:
                 continue
             runs -= 1
             again = run(plan)
-            if again.breach is not None and again.breach.rule == outcome.breach.rule:
+            if again.breach is not None and again.breach.kind == outcome.breach.kind:
                 best, smaller = again, True
         if not smaller or size > 1:
             size //= 2
