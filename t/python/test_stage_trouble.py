@@ -19,8 +19,6 @@ from rabbitsim.kube.direct import Fault as KubeFault
 from rabbitsim.kube.direct import Request
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.crashpoints import Interruption, check
-from rabbitsim.torture.scenarios import SCENARIOS
 from support.effort import pairs
 from support.queries import query
 from support.rabbits import set_link, set_status
@@ -236,19 +234,6 @@ def test_nodes_where_a_job_has_no_storage_fail_it() -> None:
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert "its storage was made for 0 there" in exception["note"]
-
-
-@pytest.mark.parametrize(
-    ("interruption", "first", "every"),
-    [("CANCEL", 0, 6), ("REFUSED", 1, 12), ("LOST", 7, 12)],
-)
-def test_a_staged_job_may_be_cancelled_at_any_step_and_requests_fail(
-    interruption: str, first: int, every: int
-) -> None:
-    """``make soak`` has each request fail, and the job cancelled at each step."""
-    (scenario,) = (one for one in SCENARIOS if one.stage == "ahead")
-    results = check(scenario, Interruption[interruption], first, every)
-    assert results and [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 
 def test_the_time_limit_counts_from_when_the_data_was_copied() -> None:

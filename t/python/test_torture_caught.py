@@ -30,9 +30,10 @@ from flux_k8s.rabbits import availability
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
-from rabbitsim.torture.crashpoints import SCENARIOS, live
+from rabbitsim.torture.life import live
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.run import run
+from rabbitsim.torture.scenarios import SCENARIOS
 
 Patch = pytest.MonkeyPatch
 Wrong = Callable[[Patch], None]

@@ -1,0 +1,219 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Interruptions of the module: at each step of :class:`flux_k8s.jobs.steps.Steps`, and
+in each at each request to Kubernetes and to Flux."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+from flux_k8s.control.coroutines import Call
+from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.step import Advance, Step
+from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import FAILURES
+from flux_k8s.ports import (
+    WORKFLOW,
+    CommitDone,
+    Flux,
+    Json,
+    KubeError,
+    ProgramDone,
+    ReadOutput,
+    RpcDone,
+    Timer,
+    Watch,
+)
+from rabbitsim.flux.broker import FluxPort
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.patch import as_merge_patch
+
+DOWN = 1.0
+"""Seconds from the module's death to its return."""
+
+
+class Interruption(enum.Enum):
+    """The kind of interruption at a point."""
+
+    CRASH = "the module dies, and is back 1 s later"
+    CANCEL = "the job is cancelled"
+    REFUSED = "the request is refused"
+    LOST = "the answer is lost"
+    LATE = "the answer comes 10 s late"
+    PLUGIN = "the plugin is loaded anew"
+
+
+_LOST = KubeError(0, "ConnectionLost", "the connection was lost")
+_FAULTS = {
+    Interruption.REFUSED: Fault(error=KubeError(503, "ServiceUnavailable", "not now")),
+    Interruption.LOST: Fault(error=_LOST, carried_out=True),
+    Interruption.LATE: Fault(delay=10.0),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A moment at which the module may die: after a request within a step, or
+    (``request`` is "") after the step."""
+
+    step: str
+    request: str
+
+    def __str__(self) -> str:
+        return f"{self.step}, after {self.request or 'all of it'}"
+
+
+class Interrupter:
+    """Counts points, and lets the interruption happen at one of them."""
+
+    def __init__(self, target: Optional[int], interruption: Interruption) -> None:
+        self.points: list[Point] = []
+        self.interruption = interruption
+        self.interrupt: Callable[[], None] = lambda: None
+        self._target = target
+        self._step = "at the start"
+
+    @property
+    def fault(self) -> Optional[Fault]:
+        """What happens to the request at which the interruption is."""
+        return _FAULTS.get(self.interruption)
+
+    def begins(self, step: str) -> None:
+        self._step = step
+
+    def reached(self, request: str) -> bool:
+        """Note a point; whether the module is to die there."""
+        self.points.append(Point(self._step, request))
+        if not request:
+            self._step = "between two steps"
+        return len(self.points) - 1 == self._target
+
+
+class _InterruptedSteps(Steps):
+    """Steps that tell when they begin and end."""
+
+    def __init__(self, steps: Steps, interrupter: Interrupter) -> None:
+        self.__dict__.update(steps.__dict__)
+        self._interrupter = interrupter
+
+    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
+        name = type(step).__name__
+        if isinstance(step, Advance):
+            name += f" to {step.state.name}"
+        self._interrupter.begins(name)
+        try:
+            await super().carry_out(info, step)
+        except FAILURES:
+            await self._ended()
+            raise
+        await self._ended()
+
+    async def _ended(self) -> None:
+        if self._interrupter.reached(""):
+            self._interrupter.interrupt()
+            if self._interrupter.interruption is Interruption.CRASH:
+                await Call[None](lambda answer: None)  # there is no service any more
+
+
+class _InterruptedPort:
+    """Flux; the interruption may happen after each call that sends something."""
+
+    def __init__(self, port: FluxPort, interrupter: Interrupter) -> None:
+        self._port = port
+        self._interrupter = interrupter
+
+    def _sent(self, what: str) -> None:
+        if self._interrupter.reached(what):
+            # The message is on its way; it arrives before this does.
+            self._port.call_later(0.0, self._interrupter.interrupt)
+
+    def now(self) -> float:
+        return self._port.now()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        return self._port.call_later(delay, function)
+
+    def log(self, level: int, message: str) -> None:
+        self._port.log(level, message)
+
+    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
+        self._port.rpc(topic, payload, done)
+        self._sent(topic)
+
+    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+        self._port.raise_exception(jobid, type, severity, note)
+        self._sent("the job exception")
+
+    def post_memo(
+        self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
+    ) -> None:
+        self._port.post_memo(jobid, memo, volatile=volatile)
+        self._sent(f"the memo {', '.join(memo)}")
+
+    def kvs_put(
+        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
+        self._port.kvs_put(jobid, key, value, last=last)
+        self._sent(f"the KVS key {key}")
+
+    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
+        self._port.kvs_commit(jobid, key, value, done)
+        self._sent(f"the KVS key {key}")
+
+    def drain(
+        self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
+    ) -> None:
+        self._port.drain(hosts, reason, done, overwrite=overwrite)
+        self._sent(f"draining {hosts}")
+
+    def undrain(self, hosts: str) -> None:
+        self._port.undrain(hosts)
+        self._sent(f"undraining {hosts}")
+
+    def watch_nodes(self, changed: Callable[[], None]) -> Watch:
+        return self._port.watch_nodes(changed)
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> Watch:
+        return self._port.watch_module(name, loaded)
+
+    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
+        self._port.primary_group(userid, done)
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: ProgramDone,
+        *,
+        read: ReadOutput,
+    ) -> None:
+        self._port.run_program(argv, timeout, done, read=read)
+        self._sent(f"the program {argv[0]}")
+
+    def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
+        self._port.job_ended(jobid, done)
+        self._sent("whether the job has ended")
+
+
+def text_of(request: Request) -> str:
+    what = f"{request.verb} {request.kind.plural}"
+    if request.kind == WORKFLOW and request.verb == "patch":
+        body = as_merge_patch(request.body)
+        state = (body.get("spec") or {}).get("desiredState")
+        what += f" {state}" if state else ""
+    return what
+
+
+def interrupt_port(port: FluxPort, interrupter: Interrupter) -> Flux:
+    """A port whose calls are points."""
+    return _InterruptedPort(port, interrupter)
+
+
+def interrupt_steps(service: Service, interrupter: Interrupter) -> None:
+    """Have the steps of a service be points. There is no other way to learn where one
+    ends."""
+    reconciler = service._reconciler
+    reconciler._steps = _InterruptedSteps(reconciler._steps, interrupter)

@@ -1,0 +1,386 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A life of a story's jobs, in virtual time, in which something may be interrupted
+(:mod:`rabbitsim.torture.interruptions`)."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Callable, Iterable, NamedTuple, Optional
+
+from flux_k8s.broker.assembly import make_service
+from flux_k8s.config.settings import Settings
+from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.jobs.datareports import NODES_RELEASED
+from flux_k8s.jobs.service import Service
+from flux_k8s.ports import STORAGE, WORKFLOW, Json
+from flux_k8s.rfc.jobid import f58, jobid_of_workflow
+from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.events import Event
+from rabbitsim.flux.job import Job as FluxJob
+from rabbitsim.kube.direct import DirectKube, Fault, Request
+from rabbitsim.kube.store import Event as Change
+from rabbitsim.system import VirtualSystem
+from rabbitsim.torture.allowances import Allowances, tells_loss
+from rabbitsim.torture.data import FileContents
+from rabbitsim.torture.interruptions import (
+    DOWN,
+    Interrupter,
+    Interruption,
+    Point,
+    interrupt_port,
+    interrupt_steps,
+    text_of,
+)
+from rabbitsim.torture.jobs import jobspec_of
+from rabbitsim.torture.monitor import Breach, Monitor
+from rabbitsim.torture.record import Record
+from rabbitsim.torture.story import Job, Story
+
+PATIENCE = 7200.0
+"""Seconds that a life may take, before and after an administrator has helped."""
+
+LATENCY = {"Setup": 0.1, "PreRun": 0.2, "DataOut": 0.2, "Teardown": 0.1}
+
+SHOWN = ("alloc", "start", "finish", "clean")
+"""The events of jobs that are in the course."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z")
+
+
+class Course:
+    """What happens, in the words of :mod:`rabbitsim.torture.story`.
+
+    Attributes:
+        words: with the UNIX time of each.
+        heard: is called with each word.
+    """
+
+    def __init__(self, system: StorySystem) -> None:
+        self.words: list[tuple[str, float]] = []
+        self.heard: Callable[[str], None] = lambda word: None
+        self._system = system
+        self._desired: dict[int, str] = {}
+        self._drained: set[str] = set()
+        self._disabled: set[str] = set()
+        system.instance.manager.listeners.append(
+            lambda job, event, before: self._job_event(job, event)
+        )
+        system.instance.watch_nodes(self._nodes_changed)
+        version = str(system.store.version)
+        system.store.watch(WORKFLOW, None, self._workflow, resource_version=version)
+        system.store.watch(STORAGE, None, self._storage, resource_version=version)
+
+    def add(self, word: str) -> None:
+        self.words.append((word, self._system.loop.now()))
+        self.heard(word)
+
+    def _of_job(self, jobid: int, word: str) -> None:
+        if jobid in self._system.jobids:
+            number = self._system.jobids.index(jobid) + 1
+            self.add(f"{number}:{word}" if number > 1 else word)
+
+    def _job_event(self, job: FluxJob, event: Event) -> None:
+        if event.name in SHOWN:
+            self._of_job(job.id, event.name)
+        elif event.name == "exception":
+            fatal = (event.context or {})["severity"] == 0
+            self._of_job(job.id, cause_of(event) + "!" * fatal)
+
+    def _workflow(self, change: Change) -> None:
+        jobid = jobid_of_workflow(change.object["metadata"]["name"]) or 0
+        desired = change.object["spec"]["desiredState"]
+        if change.type == "DELETED":
+            self._desired.pop(jobid, None)
+            self._of_job(jobid, "gone")
+        elif self._desired.get(jobid) != desired:
+            self._desired[jobid] = desired
+            self._of_job(jobid, desired)
+
+    def _nodes_changed(self) -> None:
+        nodes = self._system.instance.scheduler.pool.nodes
+        drained = {node.host for node in nodes if node.drained is not None}
+        before, self._drained = self._drained, drained
+        self._changed("drain", drained - before)
+        self._changed("undrain", before - drained)
+
+    def _storage(self, change: Change) -> None:
+        name = change.object["metadata"]["name"]
+        disabled = change.object["spec"].get("state") == "Disabled"
+        if disabled and name not in self._disabled:
+            self._disabled.add(name)
+            self._changed("disable", {name})
+        elif not disabled and name in self._disabled:
+            self._disabled.remove(name)
+            self._changed("enable", {name})
+
+    def _changed(self, how: str, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            self.add(f"{how}:{name}")
+
+
+def cause_of(event: Event) -> str:
+    """The reason of an exception, or its type where another program has raised it."""
+    reason = getattr(event, "reason", None)
+    if reason is not None:
+        return str(reason.value)
+    return str((event.context or {})["type"])
+
+
+class StorySystem(VirtualSystem):
+    """The system of a story, with an interruption at a point, once.
+
+    Attributes:
+        jobids: the story's jobs, in the order in which they are submitted.
+        data: the contents of the file systems.
+    """
+
+    def __init__(self, story: Story, interrupter: Interrupter) -> None:
+        timeout = story.epilog_timeout
+        self.data = FileContents()
+        latency = table({**LATENCY, **story.latency})
+        super().__init__(
+            options=Options(latency=latency, faults=story.faults),
+            plugin_conf=None if timeout is None else {"epilog-timeout": timeout},
+            config=story.config,
+            files=self.data,
+            **story.machine,
+        )
+        self.jobids: list[int] = []
+        self.interrupter = interrupter
+        self.interrupter.interrupt = self._interrupt
+        self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
+        self._away = False
+
+    def submit(self, job: Job) -> None:
+        """Submit a job of the story."""
+        attributes: Json = {
+            "duration": 0,
+            "dw": list(job.directives),
+            "dw_failure_tolerance": job.tolerance,
+            "dw_release": job.release,
+            "dw_stage": job.stage,
+            "exec": {"test": {"run_duration": f"{job.seconds}s"}},
+        }
+        if job.awaits:
+            value = f58(self.jobids[job.awaits - 1])
+            attributes["dependencies"] = [{"scheme": "dws-out", "value": value}]
+        spec = jobspec_of(job.nodes, {**attributes, **job.attributes})
+        self.jobids.append(self.instance.submit(spec))
+
+    def unload_for(self, seconds: float) -> None:
+        """Unload the module, if it is there, and have none for some seconds."""
+        self._away = True
+        if self.instance.module_loaded:
+            self.kill_module()
+        self.loop.call_later(seconds, self._come_back)
+
+    def _come_back(self) -> None:
+        self._away = False
+        self.load_module()
+
+    def load_module(self) -> None:
+        if self._away:
+            return
+        interrupter = self.interrupter
+
+        def make(port: FluxPort) -> Service:
+            def arrives(request: Request) -> Optional[Fault]:
+                reached = interrupter.reached(text_of(request))
+                fault = interrupter.fault if reached else None
+                self.requested(request, fault)
+                if reached:
+                    port.call_later(0.0, interrupter.interrupt)
+                return fault
+
+            self.service_kube = DirectKube(self.store, port, faults=arrives)
+            settings = Settings(
+                self.config, self.mapping, owner=self.instance.broker.owner
+            )
+            flux = interrupt_port(port, interrupter)
+            rng = random.Random(0)
+            service = make_service(flux, self.service_kube, settings, rng=rng)
+            interrupt_steps(service, interrupter)
+            self.service = service
+            return service
+
+        self.instance.load_module(make)
+
+    def _interrupt(self) -> None:
+        interruption = self.interrupter.interruption
+        if interruption is Interruption.CANCEL:
+            for job in self.instance.manager.active_jobs:
+                self.instance.cancel(job.id)
+        elif interruption is Interruption.PLUGIN:
+            self.instance.unload_plugin()
+            self.load_plugin()
+        elif interruption is Interruption.CRASH and self.instance.module_loaded:
+            self.kill_module()
+            self.loop.call_later(DOWN, self.load_module)
+
+    def free(self) -> None:
+        """Let jobs go whose Teardown does not end, as an administrator does: nothing
+        else lets a job go that is cancelled before a node of it has failed to
+        unmount."""
+        manager = self.instance.manager
+        for job in manager.active_jobs:
+            manager.raise_exception(job.id, "dws-epilog-timeout", 0, "", manager.owner)
+
+    def enable_rabbits(self) -> None:
+        """Have Rabbits serve that an abort has disabled, as an administrator does."""
+        for storage in self.store.list(STORAGE, None)["items"]:
+            body: Json = {"spec": {"state": "Enabled"}}
+            name = storage["metadata"]["name"]
+            self.store.merge_patch(STORAGE, "default", name, body)
+
+
+class _Allowances(Allowances):
+    def __init__(self, story: Story, interruption: Interruption) -> None:
+        self._story = story
+        self._cancel = interruption is Interruption.CANCEL
+        self.config = story.config
+
+    def fatal(self, job: FluxJob, record: Record, exception: Json, now: float) -> bool:
+        if cause_of(job.events[-1]) in self._story.fatal:
+            return True
+        type, note = exception["type"], exception["note"]
+        freed = self._story.freed and "epilog-timeout" in f"{type} {note}"
+        return self._cancel and (type == "cancel" or tells_loss(job, note) or freed)
+
+    def lost(self, job: FluxJob, record: Record) -> bool:
+        given_up = record.failed and self._story.data != "out"
+        return super().lost(job, record) or given_up
+
+    def node(self, job: FluxJob, host: str) -> bool:
+        return self._story.job.tolerance > 0
+
+
+class Told(NamedTuple):
+    """An exception of a job. ``cause``: as in the course."""
+
+    type: str
+    note: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Life:
+    """How a story went.
+
+    Attributes:
+        points: those at which it could have been interrupted.
+        course: the words, with the UNIX times.
+        data: what became of the first job's data, as :class:`Story` has it.
+        events, exceptions: of the first job.
+        left: what it left: memos, keys in the KVS, drained nodes.
+        breach: of a rule.
+    """
+
+    points: tuple[Point, ...]
+    course: tuple[tuple[str, float], ...]
+    data: str
+    events: tuple[str, ...]
+    exceptions: tuple[Told, ...]
+    left: tuple[str, ...]
+    breach: Optional[Breach]
+
+
+def live(
+    story: Story,
+    target: Optional[int] = None,
+    interruption: Interruption = Interruption.CRASH,
+) -> Life:
+    """One life of a story's jobs, with an interruption at a point."""
+    system = StorySystem(story, Interrupter(target, interruption))
+    jobs = system.instance.manager.jobs
+    nodes = {node.host: node for node in system.instance.scheduler.pool.nodes}
+    monitor = Monitor(
+        system.store,
+        system.loop.now,
+        lambda: jobs,
+        system.data,
+        _Allowances(story, interruption),
+        lambda host: nodes[host].drained is not None,
+        faults=story.faults,
+    )
+    course = Course(system)
+    system.requested = monitor.requested
+    system.instance.manager.listeners.append(monitor.job_event)
+    waiting = list(story.deeds)
+
+    def heard(word: str) -> None:
+        for when in [when for when in waiting if when.word == word]:
+            waiting.remove(when)
+            system.loop.call_later(when.after, partial(when.deed, system))
+
+    course.heard = heard
+    system.start()
+    for job in (story.job, *story.others):
+        system.submit(job)
+    heard("")
+
+    def ended() -> bool:
+        over = system.instance.idle() and not system.workflows()
+        return monitor.breach is not None or over
+
+    helps = [system.free] if story.freed else []
+    for help in (*helps, system.enable_rabbits):
+        if not system.loop.run(ended, PATIENCE):
+            help()
+    system.loop.run(ended, PATIENCE)
+    system.loop.run(timeout=10.0)
+    monitor.check_end()
+    return _life(system, course, monitor.breach)
+
+
+def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life:
+    job = system.instance.job(system.jobids[0])
+    events = _told_once(job.events)
+    exceptions = [event for event in events if event.name == "exception"]
+    left = [f"memo {k}={v}" for k, v in job.annotations.get("user", {}).items()]
+    # (While the module is away, the data may go out: the job ends after that.)
+    left += [f"KVS {key}" for key in job.kvs if key != NODES_RELEASED]
+    nodes = system.instance.scheduler.pool.nodes
+    left += [f"drained {node.host}" for node in nodes if node.drained]
+    record = json.loads(job.kvs.get(DATA_OUT, "{}"))
+    return Life(
+        points=tuple(system.interrupter.points),
+        course=tuple(course.words),
+        data="out" if record.get("success") else str(record.get("reason", "")),
+        events=tuple(event.name for event in events),
+        exceptions=tuple(map(_told, exceptions)),
+        left=tuple(left),
+        breach=breach,
+    )
+
+
+def _told(event: Event) -> Told:
+    context = event.context or {}
+    note = _TIME.sub("", context["note"])
+    return Told(context["type"], note, cause_of(event))
+
+
+def _told_once(eventlog: Iterable[Event]) -> list[Event]:
+    """The events of a job, but memos. An exception that changes nothing may be
+    raised again by who cannot know that it was; this counts as once, also when it
+    was fatal the first time."""
+    events: list[Event] = []
+    for event in eventlog:
+        context = event.context or {}
+        harmless = event.name == "exception" and context["severity"] > 0
+        again = any(e.name == event.name and _same(e, event) for e in events)
+        if event.name != "memo" and not (harmless and again):
+            events.append(event)
+    return events
+
+
+def _same(one: Event, other: Event) -> bool:
+    """Whether two exceptions tell the same."""
+    contexts = [event.context or {} for event in (one, other)]
+    first, second = ((c["type"], c["note"]) for c in contexts)
+    return bool(first == second)

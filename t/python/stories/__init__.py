@@ -1,0 +1,10 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The stories of jobs, by what they are about. What a row can say is in
+:mod:`rabbitsim.torture.story`."""
+
+from __future__ import annotations
+
+from rabbitsim.torture.scenarios import SCENARIOS
+
+STORIES = (*SCENARIOS,)

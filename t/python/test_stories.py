@@ -1,0 +1,48 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Each story goes as it is told, and is then tried to death: the module dies after a
+step that it takes, or after a single request, or the request is refused, or its answer
+is lost, and no job can tell; or the job is cancelled there, an answer is late, or the
+plugin is loaded anew, and the job ends well.
+
+``make soak`` does each of these at each point of each story. Here it is a sample, which
+the commit chooses, or ``SEED=`` (the header of pytest's output names it).
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rabbitsim.torture.crashpoints import problem_at, problems
+from rabbitsim.torture.interruptions import Interruption
+from rabbitsim.torture.life import live
+from rabbitsim.torture.story import Story
+from stories import STORIES
+from support.effort import SOAKING
+from support.seed import SEED
+
+TRIED = 2
+"""How often each story is interrupted, each time otherwise."""
+
+
+@pytest.mark.parametrize("story", STORIES, ids=str)
+def test_the_story(story: Story) -> None:
+    whole = live(story)
+    assert problems(story, whole) == []
+    draw = random.Random(f"{SEED} {story}")
+    points = range(len(whole.points))
+    tries = [(point, how) for point in points for how in Interruption]
+    if not SOAKING:
+        drawn = draw.sample(list(Interruption), TRIED)
+        tries = [(draw.choice(points), how) for how in drawn]
+    for number, how in tries:
+        found = problem_at(story, whole, number, how)
+        assert not found, f"{how.value}: {whole.points[number]}: {found}"
+
+
+def test_each_story_has_a_name_of_its_own_and_a_course() -> None:
+    names = [story.name for story in STORIES]
+    assert len(names) == len(set(names))
+    assert [story.name for story in STORIES if not story.course] == []
