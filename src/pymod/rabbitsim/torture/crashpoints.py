@@ -59,6 +59,10 @@ def problems(story: Story, life: Life) -> list[str]:
         found.append(f"course: {course}")
     if story.data and life.data != story.data:
         found.append(f"data: {life.data or 'not recorded'}")
+    wanted = story.log.split()
+    logged = [reason for reason in life.log if reason in wanted]
+    if logged != wanted:
+        found.append(f"log: {' '.join(logged)}")
     first = dict(reversed(life.course))
     for begin, end, seconds in story.spans:
         if begin not in first or end not in first:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import posixpath
 from typing import Mapping, Optional
 
-from rabbitsim.dws.files import CopyError, NoFiles, Progress
+from rabbitsim.dws.files import CopyError, NoCopy, NoFiles
 
 INPUT = "what was there before"
 """The word in the global file system for copy_in."""
@@ -18,10 +18,13 @@ class FileContents(NoFiles):
 
     That a Workflow came through DataOut says that DWS did its part. That the
     data is where the user wanted it says that all did theirs.
+
+    Args:
+        size: the bytes of each copy.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, size: int = 0) -> None:
+        super().__init__(size=size)
         self._places: dict[str, set[str]] = {"/lustre/in": {INPUT}}
         self._persistent: dict[str, set[str]] = {}
 
@@ -48,7 +51,7 @@ class FileContents(NoFiles):
         if found is None:
             raise CopyError(f"source '{source}' does not exist")
         place = _resolve(destination, variables)
-        return _Copy(found, self._places.setdefault(place, set()))
+        return _Copy(found, self._places.setdefault(place, set()), self._size)
 
     def write(self, path: str, word: str) -> bool:
         """Write a job's word. Returns whether there is storage at ``path``."""
@@ -63,19 +66,19 @@ class FileContents(NoFiles):
         return word in self._places.get(posixpath.normpath(path), ())
 
 
-class _Copy:
-    """Data movement; all of it in one step."""
+class _Copy(NoCopy):
+    """Data movement; what is copied is there at its end."""
 
-    pause = 0.0
-
-    def __init__(self, source: set[str], destination: set[str]) -> None:
-        self.progress = Progress()
+    def __init__(self, source: set[str], destination: set[str], size: int) -> None:
+        super().__init__(size)
         self._source = source
         self._destination = destination
 
     def step(self, limit: int) -> bool:
-        self._destination |= self._source
-        return True
+        done = super().step(limit)
+        if done:
+            self._destination |= self._source
+        return done
 
 
 def _resolve(text: str, variables: Mapping[str, str]) -> str:

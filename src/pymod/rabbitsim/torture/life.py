@@ -17,13 +17,13 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.jobs.datareports import NODES_RELEASED
 from flux_k8s.jobs.service import Service
-from flux_k8s.ports import STORAGE, WORKFLOW, Json
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job as FluxJob
-from rabbitsim.kube.direct import DirectKube, Fault, Request
+from rabbitsim.kube.direct import DirectKube, Fault, Faults, Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import Allowances, tells_loss
@@ -50,6 +50,9 @@ LATENCY = {"Setup": 0.1, "PreRun": 0.2, "DataOut": 0.2, "Teardown": 0.1}
 SHOWN = ("alloc", "start", "finish", "clean")
 """The events of jobs that are in the course."""
 
+REASON = re.compile(r" \[([a-z-]+)\]$", re.M)
+"""The reason at the end of a line of the log."""
+
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z")
 
 
@@ -67,14 +70,17 @@ class Course:
         self._system = system
         self._desired: dict[int, str] = {}
         self._drained: set[str] = set()
-        self._disabled: set[str] = set()
+        self._down: set[str] = set()
+        self._disabled: dict[Kind, set[str]] = {STORAGE: set(), SYSTEMSTATUS: set()}
         system.instance.manager.listeners.append(
             lambda job, event, before: self._job_event(job, event)
         )
         system.instance.watch_nodes(self._nodes_changed)
         version = str(system.store.version)
         system.store.watch(WORKFLOW, None, self._workflow, resource_version=version)
-        system.store.watch(STORAGE, None, self._storage, resource_version=version)
+        for kind in self._disabled:
+            changed = partial(self._state, kind)
+            system.store.watch(kind, None, changed, resource_version=version)
 
     def add(self, word: str) -> None:
         self.words.append((word, self._system.loop.now()))
@@ -105,19 +111,28 @@ class Course:
     def _nodes_changed(self) -> None:
         nodes = self._system.instance.scheduler.pool.nodes
         drained = {node.host for node in nodes if node.drained is not None}
+        down = {node.host for node in nodes if not node.up}
         before, self._drained = self._drained, drained
         self._changed("drain", drained - before)
         self._changed("undrain", before - drained)
+        before, self._down = self._down, down
+        self._changed("down", down - before)
+        self._changed("up", before - down)
 
-    def _storage(self, change: Change) -> None:
-        name = change.object["metadata"]["name"]
-        disabled = change.object["spec"].get("state") == "Disabled"
-        if disabled and name not in self._disabled:
-            self._disabled.add(name)
-            self._changed("disable", {name})
-        elif not disabled and name in self._disabled:
-            self._disabled.remove(name)
-            self._changed("enable", {name})
+    def _state(self, kind: Kind, change: Change) -> None:
+        """A Storage or SystemStatus was written."""
+        object = change.object
+        before = self._disabled[kind]
+        if kind == STORAGE:
+            name = {object["metadata"]["name"]}
+            disabled = object["spec"].get("state") == "Disabled"
+            after = before | name if disabled else before - name
+        else:
+            nodes = (object.get("data") or {}).get("nodes") or {}
+            after = {host for host, state in nodes.items() if state == "Disabled"}
+        self._disabled[kind] = after
+        self._changed("disable", after - before)
+        self._changed("enable", before - after)
 
     def _changed(self, how: str, names: Iterable[str]) -> None:
         for name in sorted(names):
@@ -138,14 +153,15 @@ class StorySystem(VirtualSystem):
     Attributes:
         jobids: the story's jobs, in the order in which they are submitted.
         data: the contents of the file systems.
+        api_fault: the failures of requests to Kubernetes.
     """
 
     def __init__(self, story: Story, interrupter: Interrupter) -> None:
         timeout = story.epilog_timeout
-        self.data = FileContents()
+        self.data = FileContents(story.copied)
         latency = table({**LATENCY, **story.latency})
         super().__init__(
-            options=Options(latency=latency, faults=story.faults),
+            options=Options(latency=latency, faults=story.faults, **story.dws),
             plugin_conf=None if timeout is None else {"epilog-timeout": timeout},
             config=story.config,
             files=self.data,
@@ -155,6 +171,7 @@ class StorySystem(VirtualSystem):
         self.interrupter = interrupter
         self.interrupter.interrupt = self._interrupt
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
+        self.api_fault: Faults = lambda request: None
         self._away = False
 
     def submit(self, job: Job) -> None:
@@ -191,8 +208,10 @@ class StorySystem(VirtualSystem):
 
         def make(port: FluxPort) -> Service:
             def arrives(request: Request) -> Optional[Fault]:
+                fault = self.api_fault(request)
                 reached = interrupter.reached(text_of(request))
-                fault = interrupter.fault if reached else None
+                if reached and interrupter.fault is not None:
+                    fault = interrupter.fault
                 self.requested(request, fault)
                 if reached:
                     port.call_later(0.0, interrupter.interrupt)
@@ -276,6 +295,7 @@ class Life:
         points: those at which it could have been interrupted.
         course: the words, with the UNIX times.
         data: what became of the first job's data, as :class:`Story` has it.
+        log: the reasons of the lines of the log.
         events, exceptions: of the first job.
         left: what it left: memos, keys in the KVS, drained nodes.
         breach: of a rule.
@@ -284,6 +304,7 @@ class Life:
     points: tuple[Point, ...]
     course: tuple[tuple[str, float], ...]
     data: str
+    log: tuple[str, ...]
     events: tuple[str, ...]
     exceptions: tuple[Told, ...]
     left: tuple[str, ...]
@@ -335,6 +356,8 @@ def live(
     system.loop.run(ended, PATIENCE)
     system.loop.run(timeout=10.0)
     monitor.check_end()
+    if system.controllers.harm and not story.harm:
+        monitor.fail("harm", str(system.controllers.harm))
     return _life(system, course, monitor.breach)
 
 
@@ -352,6 +375,7 @@ def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life
         points=tuple(system.interrupter.points),
         course=tuple(course.words),
         data="out" if record.get("success") else str(record.get("reason", "")),
+        log=tuple(REASON.findall("\n".join(line for _, _, line in system.log))),
         events=tuple(event.name for event in events),
         exceptions=tuple(map(_told, exceptions)),
         left=tuple(left),

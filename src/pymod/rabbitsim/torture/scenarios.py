@@ -164,10 +164,12 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose nodes does not unmount in time",
-        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown clean gone",
+        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown "
+        "disable:compute-02 clean gone",
         troubles=(DwsFault("PostRun", "mount", node=NODE),),
         config=Config(postrun_timeout=30.0),
         spared="postrun-timeout",
+        harm=True,
         freed=True,
     ),
     Story(
@@ -200,7 +202,8 @@ SCENARIOS = (
     ),
     Story(
         "a job whose storage is kept for a node until that is fenced",
-        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown clean gone",
+        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown "
+        "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE),
             When("PostRun", fence),
@@ -228,11 +231,13 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose nodes cannot unmount",
-        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown clean gone",
+        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown "
+        "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "error", message="it broke"),
             DwsFault("PostRun", "mount", node=NODE),
         ),
+        harm=True,
         freed=True,
     ),
     Story(
@@ -245,7 +250,7 @@ SCENARIOS = (
     Story(
         "a job one of whose four nodes cannot mount, which it tolerates",
         "Proposal alloc Setup DataIn PreRun drain:compute-04 dws-node-failure "
-        f"start finish {END}",
+        "start finish PostRun DataOut disable:compute-04 Teardown clean gone",
         job=Job(nodes=4, tolerance=1),
         troubles=(DwsFault("PreRun", "mount", node="compute-04"),),
     ),

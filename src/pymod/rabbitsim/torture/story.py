@@ -17,7 +17,9 @@ word                  what happens
                       its type where another program raises it: ``cancel!``
 ``unmount-failed``    an exception that is not fatal
 ``drain:HOST``        a node is drained (``undrain:HOST``: put back)
-``disable:RABBIT``    a Rabbit is Disabled (``enable:RABBIT``: Enabled again)
+``down:HOST``         its broker is gone (``up:HOST``: back)
+``disable:NAME``      a Rabbit, or a node in SystemStatus, is Disabled
+                      (``enable:NAME``: Enabled again)
 ====================  ================================================================
 
 The second job of a story has ``2:`` before its words, and so on.
@@ -32,8 +34,9 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
-from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.ports import WORKFLOW, Json, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.torture.plan import FENCE
 
 if TYPE_CHECKING:
@@ -54,6 +57,11 @@ COPY_OUT = "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out"
 
 NODE = "compute-02"
 """The node of the job to which something happens."""
+
+FOREVER = 1e9
+"""Seconds that no story lasts."""
+
+AWAY = KubeError(0, "ConnectionRefused", "connection refused")
 
 Deed = Callable[["StorySystem"], None]
 """What somebody does, or what happens to the machine."""
@@ -104,9 +112,13 @@ class Story:
         troubles: what goes wrong within DWS, and what others do, at which moments.
         others: more jobs, submitted right after the first one.
         latency: the seconds that a state takes.
+        dws: arguments of :class:`rabbitsim.dws.options.Options`.
         machine: arguments of :class:`rabbitsim.system.VirtualSystem`.
+        copied: the bytes of each copy.
         epilog_timeout: of the plugin.
         spans: the seconds from one word to another, to a second.
+        log: the reasons of lines of the log, of those that are here each that there is.
+        harm: storage is deleted, or mounted again, while a node has it mounted.
         may: the words of more fatal exceptions that the job may have where a machine
             interrupts it as well.
         spared: the word of one that it may be spared then: right after the start of a
@@ -123,9 +135,13 @@ class Story:
     others: tuple[Job, ...] = ()
     config: Config = field(default_factory=Config)
     latency: Mapping[str, float] = field(default_factory=dict)
+    dws: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
+    copied: int = 0
     epilog_timeout: Optional[float] = None
     spans: tuple[tuple[str, str, float], ...] = ()
+    log: str = ""
+    harm: bool = False
     may: tuple[str, ...] = ()
     spared: str = ""
     freed: bool = False
@@ -148,11 +164,11 @@ class Story:
         return frozenset(word[:-1] for word in words if word[-1] == "!") | {*self.may}
 
 
-# Deeds
+# What the job's user does
 
 
 def cancel(system: StorySystem) -> None:
-    """The job's user cancels it."""
+    """The job is cancelled."""
     system.instance.cancel(system.jobids[0])
 
 
@@ -161,46 +177,90 @@ def submit(job: Job) -> Deed:
     return lambda system: system.submit(job)
 
 
-def lose_watches(system: StorySystem) -> None:
-    """Kubernetes is out of reach for a moment."""
-    if system.service_kube is not None:
-        system.service_kube.drop_watches()
-
-
-def strip(system: StorySystem) -> None:
-    """Another program removes the annotations of the Workflows."""
-    _annotate(system, None)
-
-
-def postdate(system: StorySystem) -> None:
-    """The times on the Workflows come to be in the future, as after a clock was set
-    back."""
-    late = dict.fromkeys(State, system.loop.now() + 3600.0)
-    _annotate(system, {REQUESTED: requested_note(late)})
-
-
-def _annotate(system: StorySystem, annotations: Optional[Json]) -> None:
-    body = {"metadata": {"annotations": annotations}}
-    for workflow in system.workflows():
-        name = workflow["metadata"]["name"]
-        system.store.merge_patch(WORKFLOW, "default", name, body)
-
-
-def unlink(seconds: float) -> Deed:
-    """``NODE`` loses its Rabbit for some seconds."""
+def rescue(every: float) -> Deed:
+    """The job's data is copied again each time after so many seconds, until its storage
+    is gone."""
 
     def deed(system: StorySystem) -> None:
-        set_link = system.controllers.rabbits.set_link
-        set_link(NODE, False)
-        system.loop.call_later(seconds, partial(set_link, NODE, True))
+        if system.workflows():
+            _ask_rescue(system)
+            system.loop.call_later(every, partial(deed, system))
 
     return deed
 
 
+def give_up(system: StorySystem) -> None:
+    """The job's user does without data that is kept."""
+    _ask_rescue(system, give_up=True)
+
+
+def _ask_rescue(system: StorySystem, **payload: bool) -> None:
+    asked = {"id": system.jobids[0], **payload}
+    system.instance.request("dws.rescue", asked, lambda *answer: None)
+
+
+# What happens to nodes and Rabbits
+
+
+def down(host: str = NODE) -> Deed:
+    """The broker of a node is gone."""
+    return lambda system: system.instance.set_up(host, False)
+
+
+def up(host: str = NODE) -> Deed:
+    """It is back."""
+    return lambda system: system.instance.set_up(host, True)
+
+
+def unlink(seconds: float = FOREVER, host: str = NODE) -> Deed:
+    """A node loses its Rabbit for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        set_link = system.controllers.rabbits.set_link
+        set_link(host, False)
+        system.loop.call_later(seconds, partial(set_link, host, True))
+
+    return deed
+
+
+def switch_off(host: str = NODE) -> Deed:
+    """A node has no power: it can write to nothing."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.set_up(host, False)
+        system.controllers.rabbits.set_link(host, False)
+
+    return deed
+
+
+def break_rabbit(rabbit: str, seconds: float = FOREVER) -> Deed:
+    """A Rabbit does not work for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        set_status = system.controllers.rabbits.set_status
+        set_status(rabbit, "Failed")
+        system.loop.call_later(seconds, partial(set_status, rabbit, "Ready"))
+
+    return deed
+
+
+# What administrators do
+
+
+def undrain(host: str = NODE) -> Deed:
+    """A node is put back."""
+    return lambda system: system.instance.undrain(host)
+
+
 def fence(system: StorySystem) -> None:
-    """An administrator fences ``NODE``."""
+    """``NODE`` is fenced, as the site's program says."""
     system.instance.programs[FENCE] = lambda arguments: NODE
     system.controllers.rabbits.fence(NODE)
+
+
+def abort(system: StorySystem) -> None:
+    """The epilogs of all jobs are given up."""
+    system.free()
 
 
 def unload(seconds: float) -> Deed:
@@ -208,14 +268,112 @@ def unload(seconds: float) -> Deed:
     return lambda system: system.unload_for(seconds)
 
 
-def rescue(every: float) -> Deed:
-    """The job's data is copied again each time after so many seconds, until its storage
-    is gone."""
+def reload_fluxion(system: StorySystem) -> None:
+    """Fluxion is loaded anew."""
+    system.instance.reload_fluxion()
+
+
+def reload_manager(system: StorySystem) -> None:
+    """The job manager is loaded anew, with the plugin."""
+    system.reload_manager()
+
+
+def configure(config: Config) -> Deed:
+    """The configuration is another one."""
 
     def deed(system: StorySystem) -> None:
-        if system.workflows():
-            payload = {"id": system.jobids[0]}
-            system.instance.request("dws.rescue", payload, lambda *answer: None)
-            system.loop.call_later(every, partial(deed, system))
+        system.config = config
+        if system.service is not None:
+            system.service.reconfigure(config)
+
+    return deed
+
+
+def tear_down(system: StorySystem) -> None:
+    """Somebody moves the job's Workflow to Teardown."""
+    _patch_workflows(system, {"spec": {"desiredState": "Teardown"}})
+
+
+def delete(system: StorySystem) -> None:
+    """Somebody deletes the job's Workflow, at once."""
+    _patch_workflows(system, {"metadata": {"finalizers": None}})
+    for workflow in system.workflows():
+        system.store.delete(WORKFLOW, "default", workflow["metadata"]["name"])
+
+
+def strip(system: StorySystem) -> None:
+    """Another program removes the annotations of the Workflows."""
+    _patch_workflows(system, {"metadata": {"annotations": None}})
+
+
+def postdate(system: StorySystem) -> None:
+    """The times on the Workflows come to be in the future, as after a clock was set
+    back."""
+    late = dict.fromkeys(State, system.loop.now() + 3600.0)
+    annotations = {REQUESTED: requested_note(late)}
+    _patch_workflows(system, {"metadata": {"annotations": annotations}})
+
+
+def _patch_workflows(system: StorySystem, body: Json) -> None:
+    for workflow in system.workflows():
+        name = workflow["metadata"]["name"]
+        system.store.merge_patch(WORKFLOW, "default", name, body)
+
+
+# What happens to Kubernetes and DWS
+
+
+def lose_watches(system: StorySystem) -> None:
+    """Kubernetes is out of reach for a moment."""
+    if system.service_kube is not None:
+        system.service_kube.drop_watches()
+
+
+def silence_watches(kind: Kind) -> Deed:
+    """Nothing comes from the watch of a kind any more."""
+
+    def deed(system: StorySystem) -> None:
+        if system.service_kube is not None:
+            system.service_kube.silence_watches(kind)
+
+    return deed
+
+
+def outage(seconds: float, error: KubeError = AWAY) -> Deed:
+    """Kubernetes answers each request by an error, for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        fail_for(seconds, error)(system)
+        if system.service_kube is not None:
+            system.service_kube.drop_watches(error)
+
+    return deed
+
+
+def fail_for(
+    seconds: float, error: KubeError, *verbs: str, kind: Optional[Kind] = None
+) -> Deed:
+    """Requests fail for some seconds: all, or those of some verbs about a kind."""
+
+    def deed(system: StorySystem) -> None:
+        until = system.loop.now() + seconds
+
+        def fault(request: Request) -> Optional[Fault]:
+            meant = not verbs or request.verb in verbs
+            meant = meant and (kind is None or request.kind == kind)
+            over = system.loop.now() >= until
+            return Fault(error=error) if meant and not over else None
+
+        system.api_fault = fault
+
+    return deed
+
+
+def pause_dws(seconds: float) -> Deed:
+    """The controllers of DWS do nothing for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        system.controllers.pause()
+        system.loop.call_later(seconds, system.controllers.resume)
 
     return deed
