@@ -263,6 +263,7 @@ class _Allowances(Allowances):
         self._story = story
         self._cancel = interruption is Interruption.CANCEL
         self.config = story.config
+        self.lateness += story.away
 
     def fatal(self, job: FluxJob, record: Record, exception: Json, now: float) -> bool:
         if cause_of(job.events[-1]) in self._story.fatal:

@@ -61,6 +61,9 @@ NODE = "compute-02"
 FOREVER = 1e9
 """Seconds that no story lasts."""
 
+READ_TIMEOUT = 30.0
+"""Seconds after which no answer is an error."""
+
 AWAY = KubeError(0, "ConnectionRefused", "connection refused")
 
 Deed = Callable[["StorySystem"], None]
@@ -123,6 +126,7 @@ class Story:
             interrupts it as well.
         spared: the word of one that it may be spared then: right after the start of a
             service no time limit is over.
+        away: the seconds for which Kubernetes or DWS is away, by which limits are late.
         freed: if it is cancelled before a node of it has failed to unmount, nothing but
             an administrator lets it go.
     """
@@ -144,6 +148,7 @@ class Story:
     harm: bool = False
     may: tuple[str, ...] = ()
     spared: str = ""
+    away: float = 0.0
     freed: bool = False
 
     def __str__(self) -> str:
@@ -339,13 +344,33 @@ def silence_watches(kind: Kind) -> Deed:
     return deed
 
 
-def outage(seconds: float, error: KubeError = AWAY) -> Deed:
-    """Kubernetes answers each request by an error, for some seconds."""
+def outage(
+    seconds: float, error: KubeError = AWAY, *, done: bool = False, hangs: bool = False
+) -> Deed:
+    """Kubernetes answers each request by an error, for some seconds.
+
+    Args:
+        done: it carries out what it is asked for all the same.
+        hangs: it says nothing for a while before, and watches do not notice.
+    """
 
     def deed(system: StorySystem) -> None:
-        fail_for(seconds, error)(system)
-        if system.service_kube is not None:
-            system.service_kube.drop_watches(error)
+        until, kube = system.loop.now() + seconds, system.service_kube
+
+        def fault(request: Request) -> Optional[Fault]:
+            left = until - system.loop.now()
+            if left <= 0:
+                return None
+            writes = request.verb in ("create", "patch", "delete")
+            delay = min(left, READ_TIMEOUT) if hangs else 0.0
+            return Fault(delay, error, done and writes)
+
+        system.api_fault = fault
+        if kube is not None and hangs:
+            kube.silence_watches()
+            system.loop.call_later(seconds, kube.drop_watches)
+        elif kube is not None:
+            kube.drop_watches(error)
 
     return deed
 
@@ -353,14 +378,13 @@ def outage(seconds: float, error: KubeError = AWAY) -> Deed:
 def fail_for(
     seconds: float, error: KubeError, *verbs: str, kind: Optional[Kind] = None
 ) -> Deed:
-    """Requests fail for some seconds: all, or those of some verbs about a kind."""
+    """Requests of some verbs, about a kind if there is one, fail for some seconds."""
 
     def deed(system: StorySystem) -> None:
         until = system.loop.now() + seconds
 
         def fault(request: Request) -> Optional[Fault]:
-            meant = not verbs or request.verb in verbs
-            meant = meant and (kind is None or request.kind == kind)
+            meant = request.verb in verbs and kind in (None, request.kind)
             over = system.loop.now() >= until
             return Fault(error=error) if meant and not over else None
 
