@@ -27,6 +27,9 @@ Respond = Callable[[int, str, Optional[Json]], None]
 Handler = Callable[[Json, int, Respond], None]
 """A service's method: gets the payload, the sender's user ID, and ``respond``."""
 
+Offered = Callable[[str, Json, int, Respond], None]
+"""A service: gets the method, too."""
+
 WRITE_DELAY = 0.05
 """Seconds that a write to the KVS waits for others."""
 
@@ -67,14 +70,12 @@ class Broker:
         self._clock = clock
         self._latency = latency
         self._arrival: dict[str, float] = {}
-        self._services: dict[str, Callable[[str, Json, int, Respond], None]] = {}
+        self._services: dict[str, Offered] = {}
         self._in_flight: dict[str, dict[int, Respond]] = {}
         self._sequence = 0
         self.owner = owner
 
-    def register(
-        self, service: str, handler: Callable[[str, Json, int, Respond], None]
-    ) -> None:
+    def register(self, service: str, handler: Offered) -> None:
         """Offer a service. ``handler`` gets the method, the payload, the
         sender's user ID and ``respond``."""
         self._services[service] = handler
@@ -86,6 +87,19 @@ class Broker:
         pending = self._in_flight.pop(service, {})
         for respond in list(pending.values()):
             respond(errno.EHOSTUNREACH, "No route to host", None)
+
+    def stand_in(
+        self, service: str, make: Callable[[Offered], Offered]
+    ) -> Callable[[], None]:
+        """Have something else answer for a service, until the function that this
+        returns is called. ``make`` gets the service, and returns what answers."""
+        before = self._services[service]
+        self._services[service] = make(before)
+
+        def restore() -> None:
+            self._services[service] = before
+
+        return restore
 
     def send(
         self, topic: str, payload: Json, respond: Respond, userid: Optional[int] = None

@@ -135,6 +135,8 @@ def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
     may lack of what the first one left."""
     if sorted(life.events) != sorted(whole.events):
         return f"other events: {' '.join(life.events)}"
+    if life.data != whole.data:
+        return f"other data: {life.data or 'not recorded'}"
     if not _tells_as_much(whole.exceptions, life.exceptions):
         return f"other exceptions: {[told.note for told in life.exceptions]}"
     # (While the module is away, more states may come to their end.)

@@ -14,8 +14,8 @@ from typing import Callable, Iterable, NamedTuple, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
+from flux_k8s.jobs.datareports import EVENT, NODES_RELEASED
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
-from flux_k8s.jobs.datareports import NODES_RELEASED
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
@@ -40,6 +40,7 @@ from rabbitsim.torture.interruptions import (
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import Record
+from rabbitsim.torture.storage import withheld
 from rabbitsim.torture.story import Job, Story
 
 PATIENCE = 7200.0
@@ -152,7 +153,9 @@ class StorySystem(VirtualSystem):
 
     Attributes:
         jobids: the story's jobs, in the order in which they are submitted.
+        first: the first of them.
         data: the contents of the file systems.
+        meddled: somebody has changed what only the service may change.
         api_fault: the failures of requests to Kubernetes.
     """
 
@@ -168,6 +171,8 @@ class StorySystem(VirtualSystem):
             **story.machine,
         )
         self.jobids: list[int] = []
+        self.first: FluxJob
+        self.meddled = False
         self.interrupter = interrupter
         self.interrupter.interrupt = self._interrupt
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
@@ -178,17 +183,21 @@ class StorySystem(VirtualSystem):
         """Submit a job of the story."""
         attributes: Json = {
             "duration": 0,
-            "dw": list(job.directives),
-            "dw_failure_tolerance": job.tolerance,
-            "dw_release": job.release,
-            "dw_stage": job.stage,
             "exec": {"test": {"run_duration": f"{job.seconds}s"}},
         }
+        if job.directives:
+            said = {"dw_release": job.release, "dw_stage": job.stage}
+            attributes.update({key: value for key, value in said.items() if value})
+            attributes["dw"] = list(job.directives)
+            attributes["dw_failure_tolerance"] = job.tolerance
         if job.awaits:
             value = f58(self.jobids[job.awaits - 1])
             attributes["dependencies"] = [{"scheme": "dws-out", "value": value}]
         spec = jobspec_of(job.nodes, {**attributes, **job.attributes})
-        self.jobids.append(self.instance.submit(spec))
+        jobid = self.instance.submit(spec, userid=job.user, urgency=job.urgency)
+        if not self.jobids:
+            self.first = self.instance.job(jobid)
+        self.jobids.append(jobid)
 
     def unload_for(self, seconds: float) -> None:
         """Unload the module, if it is there, and have none for some seconds."""
@@ -219,7 +228,10 @@ class StorySystem(VirtualSystem):
 
             self.service_kube = DirectKube(self.store, port, faults=arrives)
             settings = Settings(
-                self.config, self.mapping, owner=self.instance.broker.owner
+                self.config,
+                self.mapping,
+                self._scheduler,
+                self.instance.broker.owner,
             )
             flux = interrupt_port(port, interrupter)
             rng = random.Random(0)
@@ -259,7 +271,10 @@ class StorySystem(VirtualSystem):
 
 
 class _Allowances(Allowances):
-    def __init__(self, story: Story, interruption: Interruption) -> None:
+    def __init__(
+        self, system: StorySystem, story: Story, interruption: Interruption
+    ) -> None:
+        self._system = system
         self._story = story
         self._cancel = interruption is Interruption.CANCEL
         self.config = story.config
@@ -273,8 +288,15 @@ class _Allowances(Allowances):
         return self._cancel and (type == "cancel" or tells_loss(job, note) or freed)
 
     def lost(self, job: FluxJob, record: Record) -> bool:
+        expected = self._story.data not in ("", "out")
         given_up = record.failed and self._story.data != "out"
-        return super().lost(job, record) or given_up
+        return super().lost(job, record) or expected or given_up
+
+    def twice(self, jobid: int) -> bool:
+        return self._system.meddled
+
+    def absent(self) -> bool:
+        return not self._system.instance.module_loaded
 
     def node(self, job: FluxJob, host: str) -> bool:
         return self._story.job.tolerance > 0
@@ -326,8 +348,9 @@ def live(
         system.loop.now,
         lambda: jobs,
         system.data,
-        _Allowances(story, interruption),
+        _Allowances(system, story, interruption),
         lambda host: nodes[host].drained is not None,
+        sizes={name: r.capacity for name, r in system.topology.rabbits.items()},
         faults=story.faults,
     )
     course = Course(system)
@@ -355,15 +378,37 @@ def live(
         if not system.loop.run(ended, PATIENCE):
             help()
     system.loop.run(ended, PATIENCE)
-    system.loop.run(timeout=10.0)
+    system.loop.run(timeout=100.0)
     monitor.check_end()
+    _check_end(system, monitor)
     if system.controllers.harm and not story.harm:
         monitor.fail("harm", str(system.controllers.harm))
     return _life(system, course, monitor.breach)
 
 
+def _check_end(system: StorySystem, monitor: Monitor) -> None:
+    """What became of the data of a job that ended before it was out is told to all, as
+    it is recorded, unless nobody saw its Workflow go; and no ``ssd`` stays out of
+    service."""
+    for job in system.instance.manager.jobs.values():
+        told = {
+            data["success"]
+            for topic, data in system.instance.published
+            if topic == EVENT and data["id"] == job.id
+        }
+        recorded = json.loads(job.kvs.get(DATA_OUT, "{}")).get("success")
+        owed = NODES_RELEASED in job.kvs and recorded is not None
+        untold = owed and not (told or monitor.record(job.id).unseen)
+        if untold or told - {recorded}:
+            monitor.fail("told", f"{job}: {told}, and {recorded} is recorded")
+    pool, store = system.instance.scheduler.pool, system.store
+    system.loop.run(lambda: not withheld(pool, store), PATIENCE)
+    for rabbit in withheld(pool, store):
+        monitor.fail("left", f"ssd of {rabbit} are out of service")
+
+
 def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life:
-    job = system.instance.job(system.jobids[0])
+    job = system.first
     events = _told_once(job.events)
     exceptions = [event for event in events if event.name == "exception"]
     left = [f"memo {k}={v}" for k, v in job.annotations.get("user", {}).items()]

@@ -196,7 +196,11 @@ class Monitor:
         match = _AWAITED.match(text)
         if match is None:
             return
-        awaited = self._jobs()[decode(match[1])]
+        awaited = self._jobs().get(decode(match[1]))
+        if awaited is None:
+            if out:
+                self.fail("awaited", f"{job} goes on, and {match[1]} is purged")
+            return
         if _is_out(awaited) is not out:
             what = "goes on" if out else "fails"
             recorded = awaited.kvs.get(DATA_OUT)
@@ -331,7 +335,8 @@ class Monitor:
         if desired != record.desired:
             self._moved(jobid, record, desired)
         record.see(workflow, self._now())
-        if desired != "Teardown" and not _deleting(workflow):
+        free = desired == "Teardown" or self._allowances.twice(jobid)
+        if not (free or _deleting(workflow)):
             if FINALIZER not in workflow["metadata"].get("finalizers", ()):
                 self.fail("finalizer", f"{f58(jobid)} lost its finalizer in {desired}")
 

@@ -19,7 +19,7 @@ from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
-from rabbitsim.torture.storage import held_ahead, storage_in_use
+from rabbitsim.torture.storage import held_ahead, withheld
 from rabbitsim.torture.world import World, dws_faults
 
 PATIENCE = 3600.0
@@ -142,14 +142,8 @@ class _Run:
             self.monitor.fail("left", f"ssd of {rabbit} are out of service")
 
     def _withheld(self) -> list[str]:
-        """The Rabbits without storage of which ``ssd`` are out of service."""
-        pool = self._world.system.instance.scheduler.pool
-        used = storage_in_use(self._world.system.store)
-        return [
-            chassis.rabbit
-            for chassis in pool.chassis
-            if pool.ssds_down(chassis.index) and not used[chassis.rabbit]
-        ]
+        system = self._world.system
+        return withheld(system.instance.scheduler.pool, system.store)
 
     def run(self) -> Outcome:
         world = self._world

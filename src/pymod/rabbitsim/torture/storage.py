@@ -36,6 +36,7 @@ from rabbitsim.dws.options import Fault
 from rabbitsim.dws.proposal import job_variable
 from rabbitsim.dws.storage import usage, wanted
 from rabbitsim.flux.job import Job
+from rabbitsim.flux.pool import Pool
 from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.data import INPUT, FileContents
@@ -315,6 +316,16 @@ def storage_in_use(store: Store, *workflows: str) -> Counter[str]:
         if not workflows or labels.get(WORKFLOW_NAME) in workflows:
             used.update(_held(servers))
     return used
+
+
+def withheld(pool: Pool, store: Store) -> list[str]:
+    """The Rabbits without storage of which ``ssd`` are out of service."""
+    used = storage_in_use(store)
+    return [
+        chassis.rabbit
+        for chassis in pool.chassis
+        if pool.ssds_down(chassis.index) and not used[chassis.rabbit]
+    ]
 
 
 def held_ahead(store: Store) -> Counter[str]:

@@ -27,15 +27,18 @@ The second job of a story has ``2:`` before its words, and so on.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowmarks import REQUESTED, requested_note
+from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import WORKFLOW, Json, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.torture.plan import FENCE
 
@@ -75,10 +78,12 @@ class Job:
     """A job that is submitted.
 
     Attributes:
+        directives: none for a job that is not our business.
         nodes: how many it has; it may lose ``tolerance`` of them.
-        release, stage: its ``dw_release`` and ``dw_stage``.
+        release, stage: its ``dw_release`` and ``dw_stage``; "" if it does not say.
         seconds: how long its tasks run.
         awaits: the number of the job, from 1, whose data it waits for; 0 for none.
+        user: its owner; None for that of the instance.
         attributes: others of ``attributes.system``.
     """
 
@@ -89,6 +94,8 @@ class Job:
     stage: str = "prolog"
     seconds: float = 0.0
     awaits: int = 0
+    user: Optional[int] = None
+    urgency: int = 16
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -177,6 +184,21 @@ def cancel(system: StorySystem) -> None:
     system.instance.cancel(system.jobids[0])
 
 
+def cancel_job(number: int) -> Deed:
+    """Another job is cancelled, by its number from 1."""
+    return lambda system: system.instance.cancel(system.jobids[number - 1])
+
+
+def set_urgency(urgency: int, number: int = 1) -> Deed:
+    """A job gets another urgency; 0 holds it."""
+
+    def deed(system: StorySystem) -> None:
+        manager, jobid = system.instance.manager, system.jobids[number - 1]
+        manager.set_urgency(jobid, urgency, manager.owner)
+
+    return deed
+
+
 def submit(job: Job) -> Deed:
     """Another job is submitted."""
     return lambda system: system.submit(job)
@@ -202,6 +224,17 @@ def give_up(system: StorySystem) -> None:
 def _ask_rescue(system: StorySystem, **payload: bool) -> None:
     asked = {"id": system.jobids[0], **payload}
     system.instance.request("dws.rescue", asked, lambda *answer: None)
+
+
+def ask_report(system: StorySystem) -> None:
+    """The plugin asks what became of the job's data."""
+    payload = {"jobid": system.jobids[0]}
+    system.instance.request("dws.report_data", payload, lambda *answer: None)
+
+
+def write_record(text: str) -> Deed:
+    """Somebody writes where it is recorded what became of the job's data."""
+    return lambda system: system.first.kvs.update({DATA_OUT: text})
 
 
 # What happens to nodes and Rabbits
@@ -268,9 +301,24 @@ def abort(system: StorySystem) -> None:
     system.free()
 
 
+def purge(system: StorySystem) -> None:
+    """The job is purged, so that Flux does not know it any more."""
+    del system.instance.manager.jobs[system.jobids[0]]
+
+
 def unload(seconds: float) -> Deed:
     """The module is unloaded for some seconds."""
     return lambda system: system.unload_for(seconds)
+
+
+def unload_plugin(seconds: float) -> Deed:
+    """The plugin is unloaded for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.unload_plugin()
+        system.loop.call_later(seconds, system.load_plugin)
+
+    return deed
 
 
 def reload_fluxion(system: StorySystem) -> None:
@@ -296,14 +344,30 @@ def configure(config: Config) -> Deed:
 
 def tear_down(system: StorySystem) -> None:
     """Somebody moves the job's Workflow to Teardown."""
-    _patch_workflows(system, {"spec": {"desiredState": "Teardown"}})
+    _meddle(system, {"spec": {"desiredState": "Teardown"}})
 
 
 def delete(system: StorySystem) -> None:
     """Somebody deletes the job's Workflow, at once."""
-    _patch_workflows(system, {"metadata": {"finalizers": None}})
+    _meddle(system, {"metadata": {"finalizers": None}})
+    ask_deletion(system)
+
+
+def ask_deletion(system: StorySystem) -> None:
+    """Somebody deletes the job's Workflow, which its finalizers keep."""
+    system.meddled = True
     for workflow in system.workflows():
         system.store.delete(WORKFLOW, "default", workflow["metadata"]["name"])
+
+
+def set_finalizers(*names: str) -> Deed:
+    """Another program has these finalizers on the Workflows, and no other is there."""
+    return lambda system: _meddle(system, {"metadata": {"finalizers": list(names)}})
+
+
+def take_over(system: StorySystem) -> None:
+    """Another Flux instance says that the Workflows are its own."""
+    _meddle(system, {"metadata": {"labels": {INSTANCE: "another"}}})
 
 
 def strip(system: StorySystem) -> None:
@@ -319,13 +383,49 @@ def postdate(system: StorySystem) -> None:
     _patch_workflows(system, {"metadata": {"annotations": annotations}})
 
 
+def _meddle(system: StorySystem, body: Json) -> None:
+    """Somebody changes what only the service may change."""
+    system.meddled = True
+    _patch_workflows(system, body)
+
+
 def _patch_workflows(system: StorySystem, body: Json) -> None:
     for workflow in system.workflows():
         name = workflow["metadata"]["name"]
         system.store.merge_patch(WORKFLOW, "default", name, body)
 
 
-# What happens to Kubernetes and DWS
+# What happens to Flux, Kubernetes and DWS
+
+
+def fail_flux(service: str, seconds: float = FOREVER, errnum: int = errno.EIO) -> Deed:
+    """The requests to a service of Flux fail for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        def fail(method: str, payload: Json, user: int, respond: Respond) -> None:
+            respond(errnum, "it broke", None)
+
+        restore = system.instance.broker.stand_in(service, lambda before: fail)
+        system.loop.call_later(seconds, restore)
+
+    return deed
+
+
+def slow_flux(service: str, seconds: float, delay: float) -> Deed:
+    """The requests to a service of Flux take longer, for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        def slow(before: Offered) -> Offered:
+            def wait(method: str, payload: Json, user: int, respond: Respond) -> None:
+                asked = partial(before, method, payload, user, respond)
+                system.loop.call_later(delay, asked)
+
+            return wait
+
+        restore = system.instance.broker.stand_in(service, slow)
+        system.loop.call_later(seconds, restore)
+
+    return deed
 
 
 def lose_watches(system: StorySystem) -> None:
@@ -375,18 +475,30 @@ def outage(
     return deed
 
 
+def slow_kube(
+    seconds: float, delay: float, *verbs: str, kind: Optional[Kind] = None
+) -> Deed:
+    """Requests of some verbs, about a kind if there is one, take longer, for some
+    seconds."""
+    return _disturb(seconds, Fault(delay), verbs, kind)
+
+
 def fail_for(
     seconds: float, error: KubeError, *verbs: str, kind: Optional[Kind] = None
 ) -> Deed:
     """Requests of some verbs, about a kind if there is one, fail for some seconds."""
+    return _disturb(seconds, Fault(error=error), verbs, kind)
 
+
+def _disturb(
+    seconds: float, how: Fault, verbs: Sequence[str], kind: Optional[Kind]
+) -> Deed:
     def deed(system: StorySystem) -> None:
         until = system.loop.now() + seconds
 
         def fault(request: Request) -> Optional[Fault]:
             meant = request.verb in verbs and kind in (None, request.kind)
-            over = system.loop.now() >= until
-            return Fault(error=error) if meant and not over else None
+            return how if meant and system.loop.now() < until else None
 
         system.api_fault = fault
 
