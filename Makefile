@@ -4,8 +4,9 @@
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
 #   make soak     what takes hours: the oldest and the newest Python, 1,000 seeds of
 #                 torture, every crash point, the mutants, 20,000 hostile jobs, 2,000
-#                 examples of a property, long outages of a real Flux, and jobs on it for
-#                 an hour; at its end what was skipped, and which tool was missing for it
+#                 examples of a property, packages and the manual, long outages of a real
+#                 Flux, and jobs on it for an hour; at its end what was skipped, and which
+#                 tool was missing for it
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make survivors  which of 200 small faults (SEED=N, NUMBER=N) the tests do not find,
 #                 in portions: it goes on where it was ended (an hour and a half)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.effort import night
 from support.tree import TOP
 
 BENCH = TOP / "bench"
@@ -36,6 +37,7 @@ def test_each_file_of_the_benchmark_can_be_imported() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@night
 @pytest.mark.parametrize(
     "program", sorted(BENCH.glob("*.py")), ids=lambda path: path.name
 )

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from measure import results
 from measure.results import NoResults, Results, begin, find, read, write
 from measure.rows import STATISTICS, Floor, Row
+from support.effort import night
 from support.tree import TOP
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -186,6 +187,7 @@ def _bench_compare(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@night
 def test_bench_compare_prints_the_table(tmp_path: Path) -> None:
     path = str(saved(tmp_path / "a.json"))
     done = _bench_compare("--old", path, path, "--new", path)
@@ -194,6 +196,7 @@ def test_bench_compare_prints_the_table(tmp_path: Path) -> None:
     assert done.stdout.endswith("\n0 better, 0 worse, 1 same\n")
 
 
+@night
 def test_bench_compare_refuses_bad_input_with_one_line(tmp_path: Path) -> None:
     good, bad = str(saved(tmp_path / "a.json")), str(tmp_path / "bad.json")
     Path(bad).write_text("no results")

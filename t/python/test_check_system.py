@@ -68,7 +68,7 @@ def happen(system: VirtualSystem, rng: random.Random) -> None:
     system.loop.run(timeout=600.0)
 
 
-@pytest.mark.parametrize("seed", seeds(30, 1500))
+@pytest.mark.parametrize("seed", seeds(8, 1500))
 def test_check_says_what_the_scheduler_does(seed: int) -> None:
     """Jobs that do not fit are cancelled, since those that wait are not looked at."""
     rng = random.Random(seed)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Iterator
 
 import pytest
@@ -21,7 +22,7 @@ from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.options import Options, table
-from support.effort import SOAKING
+from support.effort import SOAKING, pairs
 from support.service import COPY_OUT, HOUR, XFS, in_state, jobspec, started
 
 STATES = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
@@ -69,16 +70,19 @@ def damaged(value: Any) -> Iterator[Any]:
                 yield [*value[:index], spoiled, *value[index + 1 :]]
 
 
-def infos(jobid: int, view: WorkflowView, now: float) -> Iterator[WorkflowInfo]:
-    for goal in Goal:
-        for ran in (False, True):
-            for more in ({}, {"abandoned": True}, {"released": True}, {"failed": True}):
-                info = WorkflowInfo(jobid, goal, ran=ran, **more)
-                info.planned = goal is not Goal.PLANNED
-                info.identity = Identity(view.instance)
-                info.see(view, now)
-                info.looked_up = now
-                yield info
+JOBS = ({}, {"abandoned": True}, {"released": True}, {"failed": True})
+SITUATIONS = list(itertools.product(Goal, (False, True), JOBS, CONFIGS))
+
+
+def informed(
+    jobid: int, view: WorkflowView, now: float, goal: Goal, ran: bool, more: Any
+) -> WorkflowInfo:
+    info = WorkflowInfo(jobid, goal, ran=ran, **more)
+    info.planned = goal is not Goal.PLANNED
+    info.identity = Identity(view.instance)
+    info.see(view, now)
+    info.looked_up = now
+    return info
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -86,14 +90,16 @@ def test_a_damaged_workflow_has_a_next_step_and_a_row(state: str) -> None:
     workflow = workflow_in(state)
     jobid = jobid_of_workflow(workflow["metadata"]["name"])
     assert jobid is not None
-    for part in ("metadata", "spec", "status"):
-        for spoiled in damaged(workflow[part]):
-            view = WorkflowView.parse({**workflow, part: spoiled})
-            now = 2_000_000_000.0  # all limits are over
-            for info in infos(jobid, view, now):
-                for config in CONFIGS:
-                    assert next_step(info, now, config)
-                    assert jobrows.details(info, jobrows.Known(), config)
+    now = 2_000_000_000.0  # all limits are over
+    views = [
+        WorkflowView.parse({**workflow, part: spoiled})
+        for part in ("metadata", "spec", "status")
+        for spoiled in damaged(workflow[part])
+    ]
+    for view, (goal, ran, more, config) in pairs(views, SITUATIONS, 13):
+        info = informed(jobid, view, now, goal, ran, more)
+        assert next_step(info, now, config)
+        assert jobrows.details(info, jobrows.Known(), config)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def change(free: FreeStorage, what: str, seen: Seen) -> None:
         free.event(what, seen.object)
 
 
-@examples(300)
+@examples(60)
 @given(st.lists(CHANGES, max_size=20))
 def test_when_all_servers_are_gone_nothing_is_counted(
     changes: list[tuple[str, Seen]],
@@ -124,7 +124,7 @@ def test_when_all_servers_are_gone_nothing_is_counted(
     assert not (free._released or free._torn_down or free._forgotten)
 
 
-@examples(300)
+@examples(60)
 @given(st.lists(CHANGES, max_size=20), st.sets(st.integers(1, 2)))
 def test_a_service_that_is_loaded_anew_counts_the_same(
     changes: list[tuple[str, Seen]], ended: set[int]

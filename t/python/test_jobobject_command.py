@@ -15,7 +15,7 @@ import pytest
 
 from rabbitsim.cli import main
 from sssjob import Element, read
-from support.commands import refused, run
+from support.commands import refused, run, run_apart
 from support.jobrecords import SUBMIT, eventlog, extensions, says, spec
 
 DATA = Path(__file__).parents[1] / "data"
@@ -97,9 +97,10 @@ def test_the_job_object_is_the_same_in_a_file_and_on_standard_output(
 ) -> None:
     folder = save(tmp_path / "f1", spec(job={"name": "smørrebrød"}))
     output = tmp_path / "job.xml"
-    done = run("dws", "job-object", "--from", folder, "-o", output, LC_ALL="C")
+    written = ("dws", "job-object", "--from", folder)
+    done = run_apart("", *written, "-o", output, LC_ALL="C")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    shown = run("dws", "job-object", "--from", folder, LC_ALL="C")
+    shown = run_apart("", *written, LC_ALL="C")
     document = output.read_text(encoding="utf-8")
     assert shown.stdout == document
     assert read(document).text("Name") == "smørrebrød"

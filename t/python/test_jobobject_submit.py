@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sssjob.xml.markup import MAX_SIZE
-from support.commands import refused, run, run_without
+from support.commands import refused, run, run_apart
 from support.jobobjects import DATA
 from support.submissions import APP, extension, job
 
@@ -181,8 +181,8 @@ def test_a_stream_that_is_closed_is_an_empty_one(tmp_path: Path) -> None:
     path = tmp_path / "job.xml"
     path.write_text(job(""))
     args = ("dws", "submit-object", "--dry-run")
-    (line,) = refused(run_without("<&-", *args, "-"))
+    (line,) = refused(run_apart("<&-", *args, "-"))
     assert line == "flux-dws: ERROR: line 1: /: not well formed: no element found"
     for stream in (">&-", "2>&-", "<&- >&- 2>&-"):
-        done = run_without(stream, *args, path)
+        done = run_apart(stream, *args, path)
         assert (done.returncode, done.stderr) == (0, "")

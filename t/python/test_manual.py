@@ -23,6 +23,7 @@ from dwscli.formats import Field
 from flux_k8s.config.arguments import Arguments
 from flux_k8s.config.table import Config
 from flux_k8s.jobs import records
+from support.effort import night
 from support.tree import TOP
 
 DOC = TOP / "doc"
@@ -72,6 +73,7 @@ def test_the_manual_has_the_documents_of_the_top_folder() -> None:
     assert {path.name for path in TOP.glob("*.md")} - included == {"README.md"}
 
 
+@night
 def test_the_html_pages_are_built_without_a_warning(
     tmp_path: Path, doctrees: Path
 ) -> None:
@@ -79,6 +81,7 @@ def test_the_html_pages_are_built_without_a_warning(
     assert (tmp_path / "html/man1/flux-dws.html").exists()
 
 
+@night
 def test_the_man_pages_in_the_repository_are_what_is_built(
     tmp_path: Path, doctrees: Path
 ) -> None:

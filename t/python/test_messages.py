@@ -9,11 +9,10 @@ for each part that is not constant. The document has it as a whole.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
-from typing import Iterator
-
-import pytest
+from typing import Iterable, Iterator
 
 from support.tree import TOP
 
@@ -89,7 +88,7 @@ def strings_of_c(text: str) -> Iterator[str]:
             yield re.sub(r"%[a-z]*[cdgisu]", HOLE, string)
 
 
-def messages(strings: Iterator[str]) -> set[str]:
+def messages(strings: Iterable[str]) -> set[str]:
     return {text for text in strings if len(text.split()) >= 3} - OTHERS
 
 
@@ -114,10 +113,12 @@ def sources() -> Iterator[Path]:
         yield from sorted((TOP / "src" / folder).glob("*.c"))
 
 
-def strings(path: Path) -> Iterator[str]:
+@functools.lru_cache(maxsize=None)
+def strings(path: Path) -> frozenset[str]:
     """The strings of a source."""
     text = path.read_text()
-    return strings_of_c(text) if path.suffix == ".c" else strings_of_python(text)
+    read = strings_of_c if path.suffix == ".c" else strings_of_python
+    return frozenset(read(text))
 
 
 def documented() -> list[str]:
@@ -130,11 +131,11 @@ def documented() -> list[str]:
 FILES = [path for path in sources() if path.name not in ANSWERS]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_the_document_has_each_message_of_the_sources(path: Path) -> None:
+def test_the_document_has_each_message_of_the_sources() -> None:
     listed = set(documented())
     missing = [
-        message
+        (path.name, message)
+        for path in FILES
         for message in sorted(messages(strings(path)))
         if message.strip(EDGES) not in listed
     ]

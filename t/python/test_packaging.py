@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What is built, what it links to, and where it is installed."""
+"""What is built, what it links to, and where it is installed (make soak)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ import venv
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import pytest
 
+from support.compiled import readelf
+from support.effort import night
 from support.tree import TOP, copy_sources, quick_compiler
 
+pytestmark = night
+
 PAGES = runpy.run_path(str(TOP / "doc/manpages.py"))["MAN_PAGES"]
-SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]
 PLACES = {
     "dws-jobtap.so": "lib/flux/job-manager/plugins/dws-jobtap.so",
     "dws_environment.so": "lib/flux/shell/plugins/dws_environment.so",
@@ -70,32 +73,6 @@ def run_setup(folder: Path, *words: str, env: Optional[dict[str, str]] = None) -
         text=True,
     )
     assert done.returncode == 0, done.stdout
-
-
-@pytest.fixture(params=SCRIPTS)
-def component(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A component, described on a machine with or without Flux."""
-    monkeypatch.chdir(TOP)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return runpy.run_path(request.param)["COMPONENT"]
-
-
-def without_flux(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let the build see the compiler and pkg-config, but no Flux."""
-    for tool in ("cc", "gcc", "as", "ld", "collect2", "pkg-config"):
-        found = shutil.which(tool)
-        if found:
-            (folder / tool).symlink_to(found)
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.delenv("PKG_CONFIG_PATH", raising=False)
-
-
-def readelf(*args: str) -> str:
-    if shutil.which("readelf") is None:
-        pytest.skip("readelf (binutils) is not installed")
-    return subprocess.run(
-        ["readelf", "-W", *args], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
 
 
 def data_files(wheel: zipfile.ZipFile) -> list[str]:
@@ -176,61 +153,6 @@ def test_a_plugin_needs_no_python(
     symbols = readelf("--dyn-syms", path)
     assert not re.search(r" UND _?Py", symbols)
     assert re.search(r"FUNC .* \d+ flux_plugin_init$", symbols, re.M)
-
-
-def test_a_plugin_is_built_without_flux_too(
-    component: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    without_flux(monkeypatch, tools)
-    output = str(tmp_path / component.plugin)
-    monkeypatch.setenv("CFLAGS", "-O0")
-    command = component.plugin_command(output)
-    assert "-Isrc/standin" in command and "-lflux-core" not in command
-    subprocess.run(command, check=True)
-    monkeypatch.undo()
-    symbols = readelf("--dyn-syms", output)
-    assert re.search(r" UND flux_plugin_", symbols)
-    assert not re.search(r" UND standin_", symbols)
-
-
-def check_command(component: Any) -> list[str]:
-    module = sys.modules[type(component).__module__]
-    command = module.check_command()
-    if command is None:
-        pytest.skip("Flux's headers are not installed")
-    return list(command)
-
-
-def test_the_standin_declarations_agree_with_flux(component: Any) -> None:
-    subprocess.run(check_command(component), check=True)
-
-
-@pytest.mark.parametrize(
-    "header,right,wrong",
-    [
-        ("core.h", "int flux_log (flux_t *h", "long flux_log (flux_t *h"),
-        ("core.h", "(FLUX_JOB_STATE_RUN, 16)", "(FLUX_JOB_STATE_RUN, 8)"),
-        ("core.h", "    flux_plugin_f cb;\n    void *data;", "    void *data;"),
-        ("jobtap.h", "uint32_t rolemask", "uint64_t rolemask"),
-        ("shell.h", "typedef struct flux_shell ", "typedef struct shell "),
-    ],
-)
-def test_a_standin_declaration_that_disagrees_does_not_compile(
-    component: Any, tmp_path: Path, header: str, right: str, wrong: str
-) -> None:
-    *command, source = check_command(component)
-    copy = tmp_path / "standin"
-    shutil.copytree(os.path.dirname(source), copy)
-    path = copy / "flux" / header
-    text = path.read_text()
-    assert right in text
-    path.write_text(text.replace(right, wrong))
-    done = subprocess.run(
-        [*command, str(copy / "check.c")], stderr=subprocess.PIPE, text=True
-    )
-    assert done.returncode != 0 and "error:" in done.stderr
 
 
 # make install WHEELS=DIR

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.effort import night
 from support.tree import TOP
 
 DOC = TOP / "doc"
@@ -28,6 +29,7 @@ def pictures(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@night
 @pytest.mark.parametrize("name", ["timeline.svg", "follow.svg"])
 def test_the_picture_in_the_guide_is_what_the_command_makes(
     name: str, tmp_path: Path

@@ -59,7 +59,7 @@ def change(free: FreeStorage, what: str, jobid: int, sizes: Mapping[str, int]) -
         free.event(what, servers(jobid, sizes))
 
 
-@examples(200)
+@examples(40)
 @given(st.lists(CHANGES, max_size=30))
 def test_the_sum_is_that_of_all_other_jobs(
     changes: list[tuple[str, int, dict[str, int]]],
@@ -100,6 +100,6 @@ def test_a_job_that_is_staged_has_few_others_counted_again(
     monkeypatch.setattr(Availability, "ssds_of_job", note)
     system = slow()
     occupy(system, 4, seconds=int(DAY))
-    jobs = [submit(system, 1, 1) for _ in range(80)]
+    jobs = [submit(system, 1, 1) for _ in range(30)]
     reaches(system, jobs[-1], "DataIn")
     assert len(counted) < 10 * len(jobs)

@@ -19,6 +19,10 @@ SOAKING = settings.default.max_examples > settings.get_profile("default").max_ex
 BRIEF = settings.default.max_examples == settings.get_profile("brief").max_examples
 """Whether pytest has --hypothesis-profile=brief: what is tried again is tried less."""
 
+night = pytest.mark.skipif(not SOAKING, reason="make soak")
+"""For a test that takes long, and whose fault seldom is that of a change: what is
+built, installed and drawn, or the same as another test with more of everything."""
+
 measures_time = pytest.mark.skipif(not SOAKING, reason="make soak: it measures time")
 """For a test that compares processor times: other work on the machine may fail it."""
 

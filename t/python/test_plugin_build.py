@@ -1,0 +1,94 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The plugins can be built with a Flux and without one."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.compiled import readelf
+from support.tree import TOP
+
+SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]
+
+
+@pytest.fixture(params=SCRIPTS)
+def component(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A component, described on a machine with or without Flux."""
+    monkeypatch.chdir(TOP)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return runpy.run_path(request.param)["COMPONENT"]
+
+
+def without_flux(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the build see the compiler and pkg-config, but no Flux."""
+    for tool in ("cc", "gcc", "as", "ld", "collect2", "pkg-config"):
+        found = shutil.which(tool)
+        if found:
+            (folder / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("PKG_CONFIG_PATH", raising=False)
+
+
+def test_a_plugin_is_built_without_flux_too(
+    component: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    without_flux(monkeypatch, tools)
+    output = str(tmp_path / component.plugin)
+    monkeypatch.setenv("CFLAGS", "-O0")
+    command = component.plugin_command(output)
+    assert "-Isrc/standin" in command and "-lflux-core" not in command
+    subprocess.run(command, check=True)
+    monkeypatch.undo()
+    symbols = readelf("--dyn-syms", output)
+    assert re.search(r" UND flux_plugin_", symbols)
+    assert not re.search(r" UND standin_", symbols)
+
+
+def check_command(component: Any) -> list[str]:
+    module = sys.modules[type(component).__module__]
+    command = module.check_command()
+    if command is None:
+        pytest.skip("Flux's headers are not installed")
+    return list(command)
+
+
+def test_the_standin_declarations_agree_with_flux(component: Any) -> None:
+    subprocess.run(check_command(component), check=True)
+
+
+@pytest.mark.parametrize(
+    "header,right,wrong",
+    [
+        ("core.h", "int flux_log (flux_t *h", "long flux_log (flux_t *h"),
+        ("core.h", "(FLUX_JOB_STATE_RUN, 16)", "(FLUX_JOB_STATE_RUN, 8)"),
+        ("core.h", "    flux_plugin_f cb;\n    void *data;", "    void *data;"),
+        ("jobtap.h", "uint32_t rolemask", "uint64_t rolemask"),
+        ("shell.h", "typedef struct flux_shell ", "typedef struct shell "),
+    ],
+)
+def test_a_standin_declaration_that_disagrees_does_not_compile(
+    component: Any, tmp_path: Path, header: str, right: str, wrong: str
+) -> None:
+    *command, source = check_command(component)
+    copy = tmp_path / "standin"
+    shutil.copytree(os.path.dirname(source), copy)
+    path = copy / "flux" / header
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong))
+    done = subprocess.run(
+        [*command, str(copy / "check.c")], stderr=subprocess.PIPE, text=True
+    )
+    assert done.returncode != 0 and "error:" in done.stderr
