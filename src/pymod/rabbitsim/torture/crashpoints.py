@@ -5,9 +5,9 @@
 A story is run once to list its points: the steps of :class:`flux_k8s.jobs.steps.Steps`,
 and in each the requests to Kubernetes and to Flux. Then it is run once for each of
 these points. The module dies when the step or request has been carried out, before its
-answer is seen, and another is loaded; or a request is lost, or its answer. The job must
-not be able to tell. Or the job is cancelled there, an answer is late, or the plugin is
-loaded anew, and the job must end well.
+answer is seen, and another is loaded; or a request is lost, or its answer, or that is
+about something else. The job must not be able to tell. Or the job is cancelled there,
+an answer is late, or the plugin is loaded anew, and the job must end well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from rabbitsim.torture.story import Story, postdate, strip
 REFUSED = ": DWS refuses: "
 """What stands between a directive and DWS's own words about it."""
 
-UNSEEN = (Interruption.CRASH, Interruption.REFUSED, Interruption.LOST)
+UNSEEN = (
+    Interruption.CRASH,
+    Interruption.REFUSED,
+    Interruption.LOST,
+    Interruption.WRONG,
+)
 """Those after which a job lives as without. After the others no rule is broken, but
 something else may come first: a copy is done, or a node has unmounted, before it is
 noticed that the job was cancelled, or that DWS has failed."""

@@ -16,6 +16,7 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (
+    NNFDATAMOVEMENT,
     WORKFLOW,
     CommitDone,
     Flux,
@@ -44,6 +45,7 @@ class Interruption(enum.Enum):
     LOST = "the answer is lost"
     LATE = "the answer comes 10 s late"
     PLUGIN = "the plugin is loaded anew"
+    WRONG = "the answer is about nothing that was asked for"
 
 
 _LOST = KubeError(0, "ConnectionLost", "the connection was lost")
@@ -52,6 +54,14 @@ _FAULTS = {
     Interruption.LOST: Fault(error=_LOST, carried_out=True),
     Interruption.LATE: Fault(delay=10.0),
 }
+
+
+def _wrong(request: Request) -> Fault:
+    """What a proxy makes of an answer: a list is empty, an object is none. (Of data
+    movements one list is believed: copies that are not in it are told as lost.)"""
+    if request.verb == "list" and request.kind != NNFDATAMOVEMENT:
+        return Fault(answer={"kind": f"{request.kind.name}List", "items": []})
+    return Fault(answer={}, carried_out=True)
 
 
 @dataclass(frozen=True)
@@ -76,9 +86,10 @@ class Interrupter:
         self._target = target
         self._step = "at the start"
 
-    @property
-    def fault(self) -> Optional[Fault]:
+    def fault(self, request: Request) -> Optional[Fault]:
         """What happens to the request at which the interruption is."""
+        if self.interruption is Interruption.WRONG:
+            return _wrong(request)
         return _FAULTS.get(self.interruption)
 
     def begins(self, step: str) -> None:

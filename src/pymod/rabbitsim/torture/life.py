@@ -69,7 +69,7 @@ class Course:
         self.words: list[tuple[str, float]] = []
         self.heard: Callable[[str], None] = lambda word: None
         self._system = system
-        self._desired: dict[int, str] = {}
+        self._desired: dict[int, tuple[str, bool]] = {}
         self._drained: set[str] = set()
         self._down: set[str] = set()
         self._disabled: dict[Kind, set[str]] = {STORAGE: set(), SYSTEMSTATUS: set()}
@@ -101,13 +101,19 @@ class Course:
 
     def _workflow(self, change: Change) -> None:
         jobid = jobid_of_workflow(change.object["metadata"]["name"]) or 0
-        desired = change.object["spec"]["desiredState"]
         if change.type == "DELETED":
             self._desired.pop(jobid, None)
             self._of_job(jobid, "gone")
-        elif self._desired.get(jobid) != desired:
-            self._desired[jobid] = desired
-            self._of_job(jobid, desired)
+            return
+        spec, status = change.object["spec"], change.object.get("status", {})
+        # (What is asked for with the next state is no matter until DWS takes that up.)
+        forced = spec["forceReady"] and status.get("state") == spec["desiredState"]
+        before = self._desired.get(jobid, ("", False))
+        after = self._desired[jobid] = spec["desiredState"], forced
+        if after[0] != before[0]:
+            self._of_job(jobid, after[0])
+        if forced and after != before:
+            self._of_job(jobid, "force")
 
     def _nodes_changed(self) -> None:
         nodes = self._system.instance.scheduler.pool.nodes
@@ -219,14 +225,16 @@ class StorySystem(VirtualSystem):
             def arrives(request: Request) -> Optional[Fault]:
                 fault = self.api_fault(request)
                 reached = interrupter.reached(text_of(request))
-                if reached and interrupter.fault is not None:
-                    fault = interrupter.fault
+                if reached:
+                    fault = interrupter.fault(request) or fault
                 self.requested(request, fault)
                 if reached:
                     port.call_later(0.0, interrupter.interrupt)
                 return fault
 
-            self.service_kube = DirectKube(self.store, port, faults=arrives)
+            port.ahead = self.clock_ahead
+            latency = self._kube_latency
+            self.service_kube = DirectKube(self.store, port, latency, arrives)
             settings = Settings(
                 self.config,
                 self.mapping,

@@ -249,7 +249,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose four nodes cannot mount, which it tolerates",
-        "Proposal alloc Setup DataIn PreRun drain:compute-04 dws-node-failure "
+        "Proposal alloc Setup DataIn PreRun drain:compute-04 dws-node-failure force "
         "start finish PostRun DataOut disable:compute-04 Teardown clean gone",
         job=Job(nodes=4, tolerance=1),
         troubles=(DwsFault("PreRun", "mount", node="compute-04"),),
@@ -257,7 +257,7 @@ SCENARIOS = (
     Story(
         "a job one of whose two Rabbits cannot make storage, which it tolerates",
         "Proposal alloc Setup drain:compute-03 drain:compute-04 dws-node-failure "
-        f"DataIn PreRun start finish {END}",
+        f"force DataIn PreRun start finish {END}",
         job=Job(nodes=4, tolerance=2),
         troubles=(DwsFault("Setup", "error", node="rabbit-02"),),
     ),

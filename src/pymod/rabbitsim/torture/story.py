@@ -9,6 +9,7 @@ outside, in order, in words.
 word                  what happens
 ====================  ================================================================
 ``Proposal`` ...      this state of the job's Workflow is asked for
+``force``             that state is to count as reached (``forceReady``)
 ``gone``              the Workflow is deleted
 ``alloc``             the job gets its nodes
 ``start``, ``finish``  its tasks begin, and end
@@ -36,7 +37,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
-from flux_k8s.ports import WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import SYSTEMSTATUS, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault, Request
@@ -271,12 +272,12 @@ def switch_off(host: str = NODE) -> Deed:
     return deed
 
 
-def break_rabbit(rabbit: str, seconds: float = FOREVER) -> Deed:
+def break_rabbit(rabbit: str, seconds: float = FOREVER, status: str = "Failed") -> Deed:
     """A Rabbit does not work for some seconds."""
 
     def deed(system: StorySystem) -> None:
         set_status = system.controllers.rabbits.set_status
-        set_status(rabbit, "Failed")
+        set_status(rabbit, status)
         system.loop.call_later(seconds, partial(set_status, rabbit, "Ready"))
 
     return deed
@@ -294,6 +295,18 @@ def fence(system: StorySystem) -> None:
     """``NODE`` is fenced, as the site's program says."""
     system.instance.programs[FENCE] = lambda arguments: NODE
     system.controllers.rabbits.fence(NODE)
+
+
+def disable(host: str = NODE) -> Deed:
+    """A node is Disabled: DWS is to do without it."""
+    body: Json = {"data": {"nodes": {host: "Disabled"}}}
+    return lambda system: _patch(system, SYSTEMSTATUS, "default", body)
+
+
+def enable(host: str = NODE) -> Deed:
+    """It is Enabled again."""
+    body: Json = {"data": {"nodes": {host: "Enabled"}}}
+    return lambda system: _patch(system, SYSTEMSTATUS, "default", body)
 
 
 def abort(system: StorySystem) -> None:
@@ -317,6 +330,17 @@ def unload_plugin(seconds: float) -> Deed:
     def deed(system: StorySystem) -> None:
         system.instance.unload_plugin()
         system.loop.call_later(seconds, system.load_plugin)
+
+    return deed
+
+
+def set_clock(ahead: float) -> Deed:
+    """The clock of the service's machine is set, and the module is loaded again. It is
+    so many seconds ahead of that of Kubernetes then."""
+
+    def deed(system: StorySystem) -> None:
+        system.clock_ahead = ahead
+        system.unload_for(0.0)
 
     return deed
 
@@ -391,8 +415,11 @@ def _meddle(system: StorySystem, body: Json) -> None:
 
 def _patch_workflows(system: StorySystem, body: Json) -> None:
     for workflow in system.workflows():
-        name = workflow["metadata"]["name"]
-        system.store.merge_patch(WORKFLOW, "default", name, body)
+        _patch(system, WORKFLOW, workflow["metadata"]["name"], body)
+
+
+def _patch(system: StorySystem, kind: Kind, name: str, body: Json) -> None:
+    system.store.merge_patch(kind, "default", name, body)
 
 
 # What happens to Flux, Kubernetes and DWS
@@ -499,6 +526,29 @@ def _disturb(
         def fault(request: Request) -> Optional[Fault]:
             meant = request.verb in verbs and kind in (None, request.kind)
             return how if meant and system.loop.now() < until else None
+
+        system.api_fault = fault
+
+    return deed
+
+
+def fail_next(
+    count: int,
+    error: KubeError,
+    *verbs: str,
+    kind: Optional[Kind] = None,
+    done: bool = False,
+) -> Deed:
+    """So many requests of some verbs, about a kind if there is one, fail; or they are
+    ``done``, and are answered by the error all the same."""
+
+    def deed(system: StorySystem) -> None:
+        left = iter(range(count))
+
+        def fault(request: Request) -> Optional[Fault]:
+            meant = request.verb in verbs and kind in (None, request.kind)
+            fails = meant and next(left, None) is not None
+            return Fault(error=error, carried_out=done) if fails else None
 
         system.api_fault = fault
 
