@@ -41,7 +41,7 @@ from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import Record
 from rabbitsim.torture.storage import withheld
-from rabbitsim.torture.story import Job, Story
+from rabbitsim.torture.story import Job, Story, When
 
 PATIENCE = 7200.0
 """Seconds that a life may take, before and after an administrator has helped."""
@@ -365,11 +365,17 @@ def live(
     system.requested = monitor.requested
     system.instance.manager.listeners.append(monitor.job_event)
     waiting = list(story.deeds)
+    coming: list[When] = []
 
     def heard(word: str) -> None:
         for when in [when for when in waiting if when.word == word]:
             waiting.remove(when)
-            system.loop.call_later(when.after, partial(when.deed, system))
+            coming.append(when)
+            system.loop.call_later(when.after, partial(done, when))
+
+    def done(when: When) -> None:
+        coming.remove(when)
+        when.deed(system)
 
     course.heard = heard
     system.start()
@@ -378,7 +384,8 @@ def live(
     heard("")
 
     def ended() -> bool:
-        over = system.instance.idle() and not system.workflows()
+        idle = system.instance.idle() and not system.workflows()
+        over = idle and not coming
         return monitor.breach is not None or over
 
     helps = [system.free] if story.freed else []

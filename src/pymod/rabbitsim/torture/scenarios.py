@@ -206,7 +206,7 @@ SCENARIOS = (
         "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE),
-            When("PostRun", fence),
+            When("PostRun", fence(NODE)),
         ),
         config=Config(
             postrun_timeout=30.0, unmount_failure=KEEP, fence_command=(FENCE,)

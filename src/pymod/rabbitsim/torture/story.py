@@ -29,7 +29,7 @@ The second job of a story has ``2:`` before its words, and so on.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
@@ -37,7 +37,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
-from flux_k8s.ports import SYSTEMSTATUS, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import CLIENTMOUNT, SYSTEMSTATUS, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault, Request
@@ -291,10 +291,15 @@ def undrain(host: str = NODE) -> Deed:
     return lambda system: system.instance.undrain(host)
 
 
-def fence(system: StorySystem) -> None:
-    """``NODE`` is fenced, as the site's program says."""
-    system.instance.programs[FENCE] = lambda arguments: NODE
-    system.controllers.rabbits.fence(NODE)
+def fence(*hosts: str) -> Deed:
+    """These nodes are fenced, as the site's program says."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.programs[FENCE] = lambda arguments: "\n".join(hosts)
+        for host in hosts:
+            system.controllers.rabbits.fence(host)
+
+    return deed
 
 
 def disable(host: str = NODE) -> Deed:
@@ -392,6 +397,17 @@ def set_finalizers(*names: str) -> Deed:
 def take_over(system: StorySystem) -> None:
     """Another Flux instance says that the Workflows are its own."""
     _meddle(system, {"metadata": {"labels": {INSTANCE: "another"}}})
+
+
+def force(system: StorySystem) -> None:
+    """Somebody has the state be complete that the Workflows are in."""
+    _patch_workflows(system, {"spec": {"forceReady": True}})
+
+
+def annotate(key: str, value: str) -> Deed:
+    """Another program writes an annotation of the Workflows."""
+    body: Json = {"metadata": {"annotations": {key: value}}}
+    return lambda system: _patch_workflows(system, body)
 
 
 def strip(system: StorySystem) -> None:
@@ -551,6 +567,37 @@ def fail_next(
             return Fault(error=error, carried_out=done) if fails else None
 
         system.api_fault = fault
+
+    return deed
+
+
+def begin(fault: DwsFault) -> Deed:
+    """DWS begins to have a trouble."""
+
+    def deed(system: StorySystem) -> None:
+        world = system.controllers._world
+        faults = (*world.options.faults, fault)
+        world.options = replace(world.options, faults=faults)
+
+    return deed
+
+
+def report(status: str, message: str = "it broke") -> Deed:
+    """DWS says of the Workflows that something is wrong."""
+    body: Json = {"status": {"status": status, "message": message}}
+    return lambda system: _patch_workflows(system, body)
+
+
+def mount(host: str = NODE) -> Deed:
+    """A node mounts the job's storage, whatever it was said to do."""
+    body: Json = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
+
+    def deed(system: StorySystem) -> None:
+        for each in system.store.list(CLIENTMOUNT, host)["items"]:
+            name = each["metadata"]["name"]
+            system.store.merge_patch(
+                CLIENTMOUNT, host, name, body, subresource="status"
+            )
 
     return deed
 
