@@ -394,7 +394,8 @@ def test_connections_to_own_storage_are_checked_once_it_is_placed() -> None:
     servers = {OWN: placed(["r1"])}
     check = directivebreakdown.check_locations
     assert check([breakdown], servers, ["h1", "h2"], SYSTEM) == ()
-    with pytest.raises(AllocationError, match=r"h\[3,5\] without a PCIe connection"):
+    words = r"h\[3,5\] without a PCIe connection .* is mandatory"
+    with pytest.raises(AllocationError, match=words):
         check([breakdown], servers, ["h1", "h3", "h5"], SYSTEM)
 
 
@@ -405,7 +406,8 @@ def test_a_best_effort_location_is_recorded_and_not_enforced() -> None:
     (note,) = directivebreakdown.check_locations(
         [breakdown], {OWN: placed(["r1"])}, ["h1", "h3"], SYSTEM
     )
-    assert note.startswith("b: h3 without a PCIe connection")
+    lacks = "h3 without a PCIe connection to allocation set 0"
+    assert note == f"b: {lacks} of Servers default/own-0"
     assert directivebreakdown.check_locations([breakdown], {}, ["h1"], SYSTEM) == ()
 
 

@@ -36,6 +36,7 @@ EXAMPLES: list[tuple[Json, set[int]]] = [
     ({"not": [{"properties": ["slowgpu"]}]}, {0, 2, 4}),
     ({"not": [{"properties": ["foo", "bar"]}]}, {0, 1, 2, 4}),
     ({"or": [{"properties": ["ssd"]}, {"properties": ["huge"]}]}, {0, 1, 2}),
+    ({"or": [{"properties": ["foo"]}, {"properties": ["bar"]}]}, {3}),
     ({"hostlist": ["host[0-1]"]}, {0, 1}),
     ({"not": [{"hostlist": ["host[0-1]"]}]}, {2, 3, 4}),
     ({"and": [{"hostlist": ["host[0-1]"]}, {"properties": ["ssd"]}]}, {0, 1}),
@@ -197,6 +198,12 @@ def test_required_properties_are_joined_in_one_list() -> None:
 def test_a_constraint_that_excludes_everything_matches_no_node() -> None:
     assert constraints.conjunction({"properties": ["a"]}, {"not": [{}]}) == {"not": []}
     assert constraints.normalise({"or": [{"not": []}]}) == {"not": []}
+    assert constraints.normalise({"and": [{"not": []}, {}]}) == {"not": []}
+
+
+@pytest.mark.parametrize("constraint", [{"or": []}, {"and": []}, {}])
+def test_a_constraint_that_every_node_matches_becomes_empty(constraint: Json) -> None:
+    assert constraints.normalise(constraint) == {}
 
 
 def test_only_hosts_is_a_folded_hostlist() -> None:

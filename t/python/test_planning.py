@@ -22,6 +22,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.jobs import breakdownreader
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.ports import (
+    COMPUTES,
     DIRECTIVEBREAKDOWN,
     SERVERS,
     STORAGE,
@@ -82,6 +83,20 @@ def runs(system: VirtualSystem, spec: Json, userid: int = OWNER) -> int:
     return jobid
 
 
+def test_a_job_is_changed_to_ask_for_its_storage_and_for_no_rabbit_that_is_bad() -> (
+    None
+):
+    """NNF adds 300 MiB to 10 GiB: that is 11 ssd."""
+    system = started()
+    jobid = runs(system, jobspec(XFS))
+    events = system.instance.eventlog(jobid)
+    (update,) = (each.context for each in events if each.name == "jobspec-update")
+    assert update is not None
+    (slot,) = update["resources"]
+    assert (slot["label"], slot["with"][1]["count"]) == ("rabbit", 11)
+    assert update["attributes.system.constraints"] == {"properties": ["^badrabbit"]}
+
+
 @pytest.mark.parametrize(("profile", "type"), KINDS)
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_every_kind_of_breakdown_gets_storage(
@@ -106,6 +121,9 @@ def test_every_kind_of_breakdown_gets_storage(
             assert sum(counts.values()) == entry.get("count", 1)
     rabbits = hostlist.decode(memo(system, jobid, "rabbits"))
     assert set(rabbits) == {name for counts in found.values() for name in counts}
+    (computes,) = system.store.list(COMPUTES, None)["items"]
+    named = [entry["name"] for entry in computes["data"]]
+    assert named == list(hosts(system, jobid))
     settle_jobs(system)
     assert names(system, jobid) == LIFE
 

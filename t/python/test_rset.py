@@ -43,6 +43,10 @@ SYSTEM = mapping.parse(
 )
 
 
+ILLEGAL = [*"!&'\"^`|()", "\udc80"]
+"""Characters that no property may have."""
+
+
 def test_the_example_of_rfc_20_is_read() -> None:
     resources = rset.parse(EXAMPLE)
     assert resources.ranks == (19, 20, 21, 22)
@@ -51,6 +55,7 @@ def test_the_example_of_rfc_20_is_read() -> None:
     assert resources.nslots == 32
     assert resources.expiration == 1676562342
     assert resources.writer == "fluxion"
+    assert rset.parse(changed(EXAMPLE, "execution.nslots", ...)).nslots is None
 
 
 def test_the_example_of_rfc_20_prints_as_it_was_read() -> None:
@@ -103,6 +108,8 @@ def test_the_scheduling_key_of_r_is_kept_as_it_is() -> None:
     resources = rset.parse({**EXAMPLE, "scheduling": scheduling})
     assert resources.writer == "other:x/y"
     assert resources.to_json()["scheduling"] == scheduling
+    del scheduling["writer"]
+    assert rset.parse({**EXAMPLE, "scheduling": scheduling}).writer == "fluxion"
 
 
 @pytest.mark.parametrize(
@@ -128,13 +135,15 @@ def test_the_scheduling_key_of_r_is_kept_as_it_is() -> None:
         ("execution.nodelist", [5], "nodelist[0] is 5"),
         ("execution.nodelist", [], "not 0 hosts"),
         ("execution.nslots", 0, "nslots is 0, expected an integer of at least 1"),
+        ("execution.nslots", -1, "nslots is -1"),
+        ("execution.nslots", "32", 'nslots is "32"'),
         ("execution.nslots", True, "nslots is true"),
         ("execution.nslots", 2**63, "below 2^63"),
         ("execution.starttime", -1, "starttime is -1"),
         ("execution.starttime", "now", 'starttime is "now"'),
         ("execution.expiration", 1676560542, "a time after starttime (1676560542)"),
         ("execution.expiration", float("nan"), "a number"),
-        ("execution.properties", {"a|b": "19"}, 'properties is "a|b"'),
+        *(("execution.properties", {f"a{c}b": "19"}, "properties is") for c in ILLEGAL),
         ("execution.properties", {"": "19"}, "a name"),
         ("execution.properties", {"big": "23"}, "ranks of R_lite only"),
         ("execution.properties", {"big": "x"}, "properties.big"),

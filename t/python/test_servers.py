@@ -76,6 +76,7 @@ def test_a_job_without_nodes_is_refused() -> None:
     [
         (1, {"r1": 1, "r2": 1}),
         (4, {"r1": 4, "r2": 4}),
+        (8, {"r1": 8, "r2": 8}),
         (10, {"r1": 10, "r2": 10}),
     ],
 )
@@ -84,6 +85,8 @@ def test_scale_goes_from_the_fewest_that_fit_to_one_for_each_node(
 ) -> None:
     on = allocation({"r1": 10, "r2": 10}, 10)
     assert place(across(200 * GIB, scale=scale), on) == expected
+    fewer = place(across(200 * GIB, scale=scale - 1 or 1), on)
+    assert sum(fewer.values()) <= sum(expected.values())
 
 
 def test_scale_makes_nothing_smaller_than_a_gib() -> None:
