@@ -218,11 +218,9 @@ def test_a_job_that_goes_well_has_the_times_of_dws_itself() -> None:
     assert float(kvs["rabbit_setup_timing"]) == 2.0
 
 
-def test_who_learns_of_the_end_of_a_job_finds_its_records(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(broker, "COMMIT_DELAY", 0.5)
+def test_who_learns_of_the_end_of_a_job_finds_its_records() -> None:
     system = started(options=Options(latency=table({"Teardown": 2.0})))
+    system.instance.commit_delay = 0.5
     jobid = system.instance.submit(jobspec(XFS, 1))
     job = system.instance.job(jobid)
     assert system.loop.run(lambda: job.state is JobState.INACTIVE, HOUR)

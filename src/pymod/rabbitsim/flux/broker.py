@@ -156,6 +156,7 @@ class PortHost(Protocol):
 
     broker: Broker
     manager: JobManager
+    commit_delay: float
 
     def log(self, level: int, message: str) -> None: ...
 
@@ -285,7 +286,7 @@ class FluxPort:
             for put in puts:
                 put()
 
-        self._clock.call_later(COMMIT_DELAY, write)
+        self._clock.call_later(self._host.commit_delay, write)
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
         self._commit()
@@ -295,7 +296,7 @@ class FluxPort:
             if self.alive:
                 done(None)
 
-        self._clock.call_later(COMMIT_DELAY, write)
+        self._clock.call_later(self._host.commit_delay, write)
 
     def _write(self, jobid: int, key: str, value: Optional[str]) -> None:
         job = self._host.manager.jobs.get(jobid)

@@ -20,6 +20,7 @@ from flux_k8s.ports import Clock, Json
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux import services
 from rabbitsim.flux.broker import (
+    COMMIT_DELAY,
     DRAIN_DELAY,
     NOT_OWNER,
     Broker,
@@ -53,6 +54,7 @@ class Instance:
         fluxion: the requests of Fluxion that change its graph while it runs.
         programs: what the administrator's programs print, by path. They get the
             arguments.
+        commit_delay: the seconds until what is committed is in the KVS.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Instance:
         self.fluxion = Fluxion(self.scheduler)
         self.programs: dict[str, Callable[[Sequence[str]], str]] = {}
         self.published: list[tuple[str, Json]] = []
+        self.commit_delay = COMMIT_DELAY
         self.broker.register("job-manager.dws", self._plugin_service)
         services.register(
             self.broker,

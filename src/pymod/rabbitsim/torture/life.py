@@ -18,7 +18,7 @@ from flux_k8s.jobs.datareports import EVENT, NODES_RELEASED
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
-from flux_k8s.rfc.jobid import f58, jobid_of_workflow
+from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
@@ -200,10 +200,16 @@ class StorySystem(VirtualSystem):
             value = f58(self.jobids[job.awaits - 1])
             attributes["dependencies"] = [{"scheme": "dws-out", "value": value}]
         spec = jobspec_of(job.nodes, {**attributes, **job.attributes})
+        spec["resources"][0]["exclusive"] = job.exclusive
         jobid = self.instance.submit(spec, userid=job.user, urgency=job.urgency)
         if not self.jobids:
             self.first = self.instance.job(jobid)
         self.jobids.append(jobid)
+
+    @property
+    def workflow(self) -> Optional[Json]:
+        """The Workflow of the first job; None if it has none."""
+        return self.store.find(WORKFLOW, "default", workflow_name(self.first.id))
 
     def unload_for(self, seconds: float) -> None:
         """Unload the module, if it is there, and have none for some seconds."""
@@ -458,8 +464,8 @@ def _told_once(eventlog: Iterable[Event]) -> list[Event]:
     for event in eventlog:
         context = event.context or {}
         harmless = event.name == "exception" and context["severity"] > 0
-        again = any(e.name == event.name and _same(e, event) for e in events)
-        if event.name != "memo" and not (harmless and again):
+        told = [e for e in events if e.name == "exception"] if harmless else []
+        if event.name != "memo" and not any(_same(e, event) for e in told):
             events.append(event)
     return events
 

@@ -38,6 +38,7 @@ from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import CLIENTMOUNT, SYSTEMSTATUS, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault, Request
@@ -83,6 +84,7 @@ class Job:
         nodes: how many it has; it may lose ``tolerance`` of them.
         release, stage: its ``dw_release`` and ``dw_stage``; "" if it does not say.
         seconds: how long its tasks run.
+        exclusive: it has its nodes for itself.
         awaits: the number of the job, from 1, whose data it waits for; 0 for none.
         user: its owner; None for that of the instance.
         attributes: others of ``attributes.system``.
@@ -94,6 +96,7 @@ class Job:
     release: str = "teardown"
     stage: str = "prolog"
     seconds: float = 0.0
+    exclusive: bool = False
     awaits: int = 0
     user: Optional[int] = None
     urgency: int = 16
@@ -200,6 +203,17 @@ def set_urgency(urgency: int, number: int = 1) -> Deed:
     return deed
 
 
+def constrain(constraints: Json, number: int = 1) -> Deed:
+    """A job may only have certain nodes from now on, as after ``flux update``."""
+
+    def deed(system: StorySystem) -> None:
+        job = system.instance.job(system.jobids[number - 1])
+        updates = {"attributes.system.constraints": constraints}
+        system.instance.manager.post(job, "jobspec-update", updates)
+
+    return deed
+
+
 def submit(job: Job) -> Deed:
     """Another job is submitted."""
     return lambda system: system.submit(job)
@@ -284,6 +298,25 @@ def break_rabbit(rabbit: str, seconds: float = FOREVER, status: str = "Failed") 
 
 
 # What administrators do
+
+
+def drain(host: str = NODE) -> Deed:
+    """A node is drained."""
+    return lambda system: system.instance.drain(host, "bad")
+
+
+def disable_rabbit(rabbit: str, seconds: float = FOREVER) -> Deed:
+    """New jobs do not get a Rabbit for some seconds."""
+
+    def ask(system: StorySystem, method: str) -> None:
+        asked = {"rabbits": [rabbit], "reason": "slow"}
+        system.instance.request(f"dws.rabbit-{method}", asked, lambda *answer: None)
+
+    def deed(system: StorySystem) -> None:
+        ask(system, "disable")
+        system.loop.call_later(seconds, partial(ask, system, "enable"))
+
+    return deed
 
 
 def undrain(host: str = NODE) -> Deed:
@@ -385,17 +418,17 @@ def delete(system: StorySystem) -> None:
 def ask_deletion(system: StorySystem) -> None:
     """Somebody deletes the job's Workflow, which its finalizers keep."""
     system.meddled = True
-    for workflow in system.workflows():
-        system.store.delete(WORKFLOW, "default", workflow["metadata"]["name"])
+    if system.workflow is not None:
+        system.store.delete(WORKFLOW, "default", workflow_name(system.first.id))
 
 
 def set_finalizers(*names: str) -> Deed:
-    """Another program has these finalizers on the Workflows, and no other is there."""
+    """Another program has these finalizers on the Workflow, and no other is there."""
     return lambda system: _meddle(system, {"metadata": {"finalizers": list(names)}})
 
 
 def take_over(system: StorySystem) -> None:
-    """Another Flux instance says that the Workflows are its own."""
+    """Another Flux instance says that the job's Workflow is its own."""
     _meddle(system, {"metadata": {"labels": {INSTANCE: "another"}}})
 
 
@@ -424,9 +457,11 @@ def postdate(system: StorySystem) -> None:
 
 
 def _meddle(system: StorySystem, body: Json) -> None:
-    """Somebody changes what only the service may change."""
+    """Somebody changes what only the service may change, of the first job."""
     system.meddled = True
-    _patch_workflows(system, body)
+    if system.workflow is not None:
+        name = workflow_name(system.first.id)
+        system.store.merge_patch(WORKFLOW, "default", name, body)
 
 
 def _patch_workflows(system: StorySystem, body: Json) -> None:
@@ -469,6 +504,11 @@ def slow_flux(service: str, seconds: float, delay: float) -> Deed:
         system.loop.call_later(seconds, restore)
 
     return deed
+
+
+def slow_kvs(delay: float) -> Deed:
+    """A commit to the KVS takes so many seconds from now on."""
+    return lambda system: setattr(system.instance, "commit_delay", delay)
 
 
 def lose_watches(system: StorySystem) -> None:
