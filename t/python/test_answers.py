@@ -549,3 +549,19 @@ def test_what_a_job_leaves_that_failed_by_wrong_answers_is_torn_down() -> None:
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert "belongs to job" in exception["note"]
+
+
+def test_what_dws_refuses_is_told_in_its_own_words() -> None:
+    def fault(request: Request) -> Optional[Fault]:
+        if (request.verb, request.kind) != ("create", WORKFLOW):
+            return None
+        message = 'admission webhook "w" denied the request: not today'
+        return Fault(error=KubeError(403, "Forbidden", message))
+
+    system = started()
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    jobid = system.instance.submit(jobspec(XFS))
+    run_until_inactive(system, jobid)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == f"{XFS}: DWS refuses: not today"

@@ -57,6 +57,17 @@ def test_an_abort_without_an_answer_of_kubernetes_drains_all_nodes_of_the_job(
     assert drained(system) == dict.fromkeys(["compute-01", "compute-02"], reason)
 
 
+def test_an_abort_that_kubernetes_fails_drains_all_nodes_at_once_and_once() -> None:
+    system = slow(plugin_conf={"epilog-timeout": EPILOG_TIMEOUT})
+    jobid = job_in(system, "PostRun")
+    inject(system, OUTAGES["503"], HOUR)
+    assert system.loop.run(lambda: bool(exceptions(system, jobid)), HOUR)
+    system.loop.run(timeout=1.0)
+    assert len(drained(system)) == 2
+    system.loop.run(timeout=HOUR / 2)
+    assert len(lines(system, "drained until it does")) == 1
+
+
 @pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])
 def test_an_abort_drains_all_nodes_although_job_list_is_loaded_again_at_the_time(
     errnum: int, monkeypatch: pytest.MonkeyPatch

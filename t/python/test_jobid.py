@@ -16,6 +16,13 @@ def test_a_job_id_in_f58_is_read_as_the_same_number(jobid: int) -> None:
     assert decode(f58(jobid)) == jobid
 
 
+@pytest.mark.parametrize("text", ["0o1777777777777777777777", f"0x{'f' * 16:0>22}"])
+def test_a_job_id_has_at_most_24_characters(text: str) -> None:
+    assert decode(text) == 2**64 - 1
+    with pytest.raises(ValueError, match="is not a job ID"):
+        decode(f"{text[:2]}0{text[2:]}")
+
+
 def test_a_negative_number_is_no_job_id() -> None:
     with pytest.raises(ValueError, match="-1 is no job ID: it is negative"):
         f58(-1)

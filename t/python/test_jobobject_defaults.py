@@ -244,6 +244,10 @@ def test_expressions_that_are_put_together_get_brackets() -> None:
     # And no more of them where they have some, or need none.
     again = merged(requested(features.format(*whole)), requested(MEMORY))
     assert again == job(requested(features.format(*whole) + MEMORY))
+    inner = "<User{}>u</User><User conj='Or' group='1'>v</User><Queue{}>q</Queue>"
+    nested = inner.format(" group='1'", " group='-2'") + MEMORY
+    inner = inner.format("", " group='-1'")
+    assert merged(requested(inner), requested(MEMORY)) == job(requested(nested))
 
 
 @pytest.mark.parametrize("conj", ["Or", "Nor"])

@@ -12,7 +12,16 @@ from typing import Any, Iterator, Optional
 import pytest
 
 from flux_k8s.version import PROTOCOL, UNKNOWN
-from support.jobtap import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, JobManager
+from support.jobtap import (
+    CLEANUP,
+    DEPEND,
+    INACTIVE,
+    RUN,
+    SCHED,
+    Hostile,
+    Job,
+    JobManager,
+)
 from support.jobtap_jobs import (
     OK,
     WITH_TIMEOUT,
@@ -335,6 +344,39 @@ def test_a_look_up_of_its_dependencies_is_no_request_of_a_job(
     assert job.state == INACTIVE and not job.has("epilog-start")
 
 
+def test_dependencies_are_counted_from_none_where_they_cannot_be_looked_up(
+    manager: JobManager,
+) -> None:
+    before, another = {"description": "before"}, {"description": "another"}
+
+    def add(manager: JobManager, job: Job) -> None:
+        manager.post(job, "dependency-add", before)
+
+    manager.hostile.append(Hostile("job.event.submit", add))
+    job = submitted(manager)
+    while "job-manager.getattr" in manager.topics():
+        manager.take("job-manager.getattr")[1](errno.ENOMEM, "", None)
+    manager.take("dws.create")[1](0, "", OK)
+    manager.post(job, "dependency-remove", before)
+    manager.post(job, "dependency-add", another)
+    payload, answer = manager.take("dws.create")
+    assert payload["depends"]
+    answer(0, "", OK)
+    manager.post(job, "dependency-remove", another)
+    assert not manager.take("dws.create")[0]["depends"]
+
+
+def test_a_dependency_that_goes_while_the_eventlog_is_read_is_gone(
+    manager: JobManager,
+) -> None:
+    assert manager.submit(1, {"dw": "#DW jobdw name=a"}, after=True) is None
+    manager.unload()
+    manager.load()
+    manager.post(manager.jobs[1], "dependency-remove", {"description": "after"})
+    manager.answer_eventlogs()
+    assert manager.take("dws.create")[0]["depends"] is False
+
+
 @pytest.mark.parametrize("looked_up", [False, True])
 def test_a_request_that_follows_a_look_up_may_have_got_out(
     manager: JobManager, looked_up: bool
@@ -542,15 +584,16 @@ def test_an_abort_that_was_not_delivered_is_sent_again_after_hello(
 
 
 @WITH_TIMEOUT
+@pytest.mark.parametrize("before", [0.5, 40])
 def test_the_epilog_timeout_goes_on_where_it_was_after_a_reload(
-    manager: JobManager,
+    manager: JobManager, before: float
 ) -> None:
     job = up_to(manager, "epilog")
-    manager.advance(40)
+    manager.advance(before)
     manager.unload()
     manager.load()
     manager.answer_eventlogs()
-    manager.advance(19)
+    manager.advance(59 - before)
     assert job.state == CLEANUP
     manager.advance(1)
     assert job.context("exception")["type"] == "dws-epilog-timeout"
@@ -939,6 +982,15 @@ def test_a_teardown_that_was_asked_for_survives_a_reload(manager: JobManager) ->
     manager.answer_eventlogs()
     manager.take("dws.post_run")[1](0, "", OK)
     assert "dws.teardown" in manager.topics()
+
+
+def test_a_teardown_waits_for_the_module_as_any_request_does(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "epilog")
+    manager.raise_exception(1, "cancel", 0, "")
+    manager.take("dws.teardown")[1](errno.ENOSYS, "", None)
+    assert job.memo["dws"] == "the dws module is not loaded"
 
 
 def test_a_job_submitted_before_the_first_load_fails_with_a_reason(

@@ -70,6 +70,18 @@ def test_a_job_whose_tasks_were_ending_when_job_exec_was_reloaded_is_released(
     assert "dws.post_run" in manager.topics()
 
 
+def test_an_answer_of_job_exec_after_the_tasks_have_ended_changes_nothing(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "running")
+    manager.raise_exception(1, "cancel", 0, "")
+    job.running = False
+    manager.advance(2.0)
+    manager.tasks_end(job)
+    manager.answer_exec()
+    assert manager.topics().count("dws.post_run") == 1
+
+
 def test_a_job_that_was_cancelled_before_its_start_event_keeps_its_storage(
     manager: JobManager,
 ) -> None:

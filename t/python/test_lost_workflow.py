@@ -172,8 +172,7 @@ def test_a_workflow_is_made_again_three_times_with_pauses_and_no_more() -> None:
         )
         pauses.append(system.loop.now() - at)
         system.loop.run(timeout=1.0)
-    assert len(pauses) == 4
-    assert pauses[0] >= 1.0 and pauses[1] >= 10.0 and pauses[2] >= 60.0
+    assert [int(pause) for pause in pauses[:-1]] == [1, 10, 60]
     (exception,) = exceptions(system, jobid)
     deleted = f"Workflow {workflow_name(jobid)} was deleted under the job"
     assert exception["note"].startswith(deleted)

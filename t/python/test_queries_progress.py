@@ -11,7 +11,8 @@ import pytest
 
 from flux_k8s.jobs import progressmemos, progresswatch
 from flux_k8s.jobs.progressmemos import MEMO, duration
-from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, Json, KubeError
+from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
@@ -40,10 +41,10 @@ RATE = GIB / 20  # 200 s for each copy
 MOUNT_HANGS = DwsFault("PreRun", "never", node="compute-02", duration=120.0)
 
 
-def copying(**options: Any) -> tuple[VirtualSystem, int]:
+def copying(*faults: DwsFault, **options: Any) -> tuple[VirtualSystem, int]:
     """A system, and a job in the middle of its copy_in."""
     system = started(
-        options=Options(copy_rate=RATE, copy_step=GIB // 4),
+        options=Options(copy_rate=RATE, copy_step=GIB // 4, faults=faults),
         files=NoFiles(size=SIZE),
         **options,
     )
@@ -188,6 +189,17 @@ def test_a_memo_of_an_earlier_service_goes_when_the_state_does() -> None:
     system.load_module()
     assert system.loop.run(in_state(system, "PreRun"), HOUR)
     system.loop.run(timeout=30.0)
+    assert annotation(system, jobid) is None
+    settle_jobs(system)
+
+
+def test_a_memo_of_an_earlier_service_goes_at_once_in_teardown() -> None:
+    system, jobid = copying(DwsFault("Teardown", "slow", duration=100.0))
+    system.kill_module()
+    teardown = {"spec": {"desiredState": "Teardown"}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), teardown)
+    system.load_module()
+    system.loop.run(timeout=10.0)
     assert annotation(system, jobid) is None
     settle_jobs(system)
 

@@ -496,6 +496,19 @@ def test_a_job_that_is_cancelled_in_its_epilog_has_its_storage_go() -> None:
     settle(system, 60.0)
 
 
+def test_a_job_that_is_cancelled_while_the_module_is_away_keeps_nothing() -> None:
+    system = system_of()
+    jobid = submit(system)
+    assert system.loop.run(lambda: "epilog-start" in names(system, jobid), timeout=HOUR)
+    wait(system, 1.0)
+    system.unload_module()
+    system.instance.cancel(jobid)
+    wait(system, 60.0)
+    system.load_module()
+    run_until_inactive(system, jobid)
+    settle(system, 60.0)
+
+
 def test_an_epilog_that_is_given_up_keeps_nothing() -> None:
     system = system_of(plugin_conf={"epilog-timeout": 10.0})
     jobid = submit(system)

@@ -295,6 +295,13 @@ def test_a_job_without_an_ssd_that_is_out_of_service_waits() -> None:
     assert ssds_of(pool.allocate(1, wanted)) == {1: 1}
 
 
+def test_that_a_node_is_down_or_up_again_is_a_change_to_look_at() -> None:
+    pool = make_pool()
+    for up, counts in ((False, (1, 1, 0)), (True, (2, 2, 1))):
+        pool.set_up(1, up)
+        assert (pool.generation, pool.outages, pool.recoveries) == counts
+
+
 def test_a_job_whose_nodes_have_been_marked_waits() -> None:
     pool = make_pool()
     wanted = request(node(slot(core())), constraint={"properties": ["^badrabbit"]})

@@ -17,13 +17,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc.constraints import JOB_CHARACTERS, JOB_MEMBERS, JOB_VALUES
 from flux_k8s.rfc.count import Count
 from flux_k8s.scheduler.pool import Infeasible
-from flux_k8s.scheduler.request import (
-    MAX_GROUPS,
-    Group,
-    Need,
-    check_has_nodes,
-    parse,
-)
+from flux_k8s.scheduler.request import Group, Need, check_has_nodes, parse
 from support.effort import examples
 from support.schedpool import chassis, core, make_pool, node, slot, ssd
 
@@ -142,6 +136,13 @@ def nested(levels: int) -> Json:
 
 
 @pytest.mark.parametrize(
+    "resource", [nested(32), node(nested(31)), slot(node(nested(30)))]
+)
+def test_a_request_may_have_32_levels_below_its_first(resource: Json) -> None:
+    assert groups(resource)
+
+
+@pytest.mark.parametrize(
     "resources, path",
     [
         ([], "resources"),
@@ -161,7 +162,7 @@ def nested(levels: int) -> Json:
         ([core()] * VALUES, "values"),
         ([slot(core(2**31))], "count"),
         ([slot(core(2**30), core(2**30))], "count"),
-        ([ssd(1)] * (MAX_GROUPS + 1), "groups"),
+        ([ssd(1)] * 3, "groups"),
     ],
 )
 def test_a_request_that_no_node_can_satisfy_is_refused(

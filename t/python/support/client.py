@@ -10,7 +10,6 @@ service: it has an event loop, and runs it.
 from __future__ import annotations
 
 import json
-import random
 import socket
 import ssl
 import struct
@@ -254,7 +253,6 @@ class Service:
         client = KubeClient(
             kubeconfig,
             loop=self.loop,
-            rng=random.Random(1),
             log=lambda level, message: self.logged.append(message),
             **options,
         )
