@@ -28,6 +28,7 @@ from rabbitsim.dws.options import Fault as Fault_of_DWS
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.effort import pairs
 from support.rabbits import drained, set_link
 from support.service import (
     COPY_OUT,
@@ -108,8 +109,9 @@ def answered(
     return fault
 
 
-@pytest.mark.parametrize("verb", ["create", "get", "patch", "delete"])
-@pytest.mark.parametrize("answer", WRONG)
+@pytest.mark.parametrize(
+    ("verb", "answer"), pairs(["create", "get", "patch", "delete"], WRONG, 4)
+)
 def test_an_answer_that_is_not_about_the_workflow_is_tried_again(
     verb: str, answer: str
 ) -> None:

@@ -290,34 +290,30 @@ def test_reading_takes_time_in_proportion_to_the_length(
     assert not grows_too_fast(name, parts), f"{name}: {parts}"
 
 
+HARD = [
+    ("#DW jobdw", " ", "x"),
+    ("", "#DW ", ""),
+    ("", "1", ""),
+    ("", "1", "x"),
+    ("h", "1", "x"),
+    ("", "1x", ""),
+    ("", "0", "-131071"),
+    ("a[", "0-131071,", "]"),
+    ("[0-131071]", "a", ""),
+    ("", "a/", ""),
+    ("", "[", ""),
+    ("", "\x1b", ""),
+    ("", "\ud800", ""),
+]
+
+
 @measures_time
 @pytest.mark.parametrize("name", sorted(READERS))
-@pytest.mark.parametrize(
-    "parts",
-    [
-        ("#DW jobdw", " ", "x"),
-        ("", "#DW ", ""),
-        ("", "1", ""),
-        ("", "1", "x"),
-        ("h", "1", "x"),
-        ("", "1x", ""),
-        ("", "0", "-131071"),
-        ("a[", "0-131071,", "]"),
-        ("[0-131071]", "a", ""),
-        ("", "a/", ""),
-        ("", "[", ""),
-        ("", "\x1b", ""),
-        ("", "\ud800", ""),
-    ],
-    ids=repr,
-)
-def test_known_hard_texts_are_read_in_linear_time(
-    name: str, parts: tuple[str, str, str]
-) -> None:
-    assert not grows_too_fast(name, parts)
+def test_known_hard_texts_are_read_in_linear_time(name: str) -> None:
+    assert [parts for parts in HARD if grows_too_fast(name, parts)] == []
 
 
-@examples(15)
+@examples(10)
 @given(name=NAMES, parts=TEXTS)
 def test_a_megabyte_is_read_or_refused(name: str, parts: tuple[str, str, str]) -> None:
     harmless(name, long_text(parts, MEGABYTE))

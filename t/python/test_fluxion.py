@@ -330,7 +330,7 @@ happenings = st.one_of(
 )
 
 
-@examples(20)
+@examples(8)
 @given(st.lists(happenings, max_size=12))
 def test_jobs_get_just_the_storage_that_there_is(
     program: list[tuple[Any, ...]],

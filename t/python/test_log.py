@@ -9,8 +9,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flux_k8s.text import printable
 
@@ -43,15 +41,6 @@ def test_modules_log_only_through_the_function_for_it(path: Path) -> None:
                 "rabbitscheduler": {"self"},  # a Logger of its own
             }
             assert owner in allowed.get(path.stem, set()), f"{owner}.log {node.lineno}"
-
-
-@given(st.text())
-def test_a_line_has_printable_characters_only(text: str) -> None:
-    shown = printable(text)
-    assert shown.isprintable()
-    shown.encode()
-    if text.isprintable():
-        assert shown == text
 
 
 def test_characters_that_are_not_printable_are_escaped() -> None:

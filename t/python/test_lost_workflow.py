@@ -16,6 +16,7 @@ from rabbitsim.dws import Options
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
+from support.effort import SOAKING
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -127,7 +128,7 @@ def test_a_job_that_is_planned_does_not_notice(lose: Lose) -> None:
 
 
 def test_whenever_the_module_dies_meanwhile_the_job_does_not_notice() -> None:
-    for steps in range(0, 200, 9):
+    for steps in range(0, 200, 1 if SOAKING else 40):
         system = filled()
         jobid = system.instance.submit(jobspec())
         scheduled(system, jobid)

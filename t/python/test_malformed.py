@@ -15,7 +15,6 @@ from flux_k8s.jobs.records import failed_first, items_of
 from flux_k8s.ports import STORAGE, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
-from support.effort import examples
 from support.service import HOUR, XFS, jobspec, started
 
 JSON = st.recursive(
@@ -83,7 +82,6 @@ def test_a_workflow_may_be_anything(data: st.DataObject) -> None:
     system.loop.run(timeout=60.0)
 
 
-@examples(15)
 @given(st.data())
 def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     system = system_in("Proposal")

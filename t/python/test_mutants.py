@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import mutants  # noqa: E402
 
-from support.effort import SOAKING  # noqa: E402
+from support.effort import night  # noqa: E402
 
 HEADER = """\
 Item: 7
@@ -43,7 +43,7 @@ def patch(folder: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.skipif(not SOAKING, reason="takes long: in make soak")
+@night
 def test_a_mutant_that_torture_finds_is_printed_with_its_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,7 +54,7 @@ def test_a_mutant_that_torture_finds_is_printed_with_its_seed(
     assert 1 <= int(seed) <= 5 and int(seconds) >= 0
 
 
-@pytest.mark.skipif(not SOAKING, reason="takes long: in make soak")
+@night
 def test_a_mutant_that_breaks_another_rule_is_not_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

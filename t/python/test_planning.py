@@ -40,7 +40,7 @@ from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.breakdowns import colocated
-from support.effort import seeds
+from support.effort import SOAKING, seeds
 from support.outages import OUTAGES, inject
 from support.service import (
     DAY,
@@ -98,7 +98,7 @@ def test_a_job_is_changed_to_ask_for_its_storage_and_for_no_rabbit_that_is_bad()
 
 
 @pytest.mark.parametrize(("profile", "type"), KINDS)
-@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("nodes", [3, 1] if SOAKING else [3])
 def test_every_kind_of_breakdown_gets_storage(
     profile: str, type: str, nodes: int
 ) -> None:

@@ -258,7 +258,7 @@ def test_a_job_that_fits_nowhere_else_waits_until_a_rabbit_is_back(
 def test_a_flapping_rabbit_does_not_flood_the_scheduler() -> None:
     system = system_of()
     requests(system)
-    for _ in range(500):
+    for _ in range(150):
         set_status(system, "rabbit-01", "Offline")
         wait(system, 3.0)
         set_status(system, "rabbit-01", "Ready")

@@ -41,7 +41,7 @@ from support.breakdowns import (
     place,
     single,
 )
-from support.effort import SOAKING, examples
+from support.effort import SOAKING, examples, seeds
 from support.rabbits import (
     DESTROY,
     finish,
@@ -279,7 +279,7 @@ def test_no_job_waits_for_a_watch_of_servers_that_fails() -> None:
     assert running(system, first) and running(system, second)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, soaking=50))
 def test_two_jobs_at_once_are_not_given_the_same_room(seed: int) -> None:
     system = without_scheduler(seed=seed, kube_latency=0.2)
     jobids = [
@@ -370,7 +370,7 @@ def test_storage_of_another_workload_manager_is_waited_for() -> None:
     assert names(system, jobid) == LIFE
 
 
-@pytest.mark.parametrize("steps", range(0, 200, 1 if SOAKING else 13))
+@pytest.mark.parametrize("steps", range(0, 200, 1 if SOAKING else 29))
 def test_a_job_does_not_wait_for_its_own_storage(steps: int) -> None:
     """Whenever the module dies while storage is placed, the next one finds room."""
     system = without_scheduler(kube_latency=0.05)
@@ -390,7 +390,7 @@ requests = st.tuples(
 )
 
 
-@examples(5)
+@examples(4)
 @given(st.lists(requests, min_size=1, max_size=8), st.integers(0, 99))
 def test_jobs_that_fit_each_by_itself_all_get_their_storage(
     jobs: list[tuple[str, int, int]], seed: int
@@ -405,7 +405,7 @@ def test_jobs_that_fit_each_by_itself_all_get_their_storage(
         assert names(system, job.id) == LIFE, exceptions(system, job.id)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, soaking=50))
 def test_jobs_that_are_placed_in_several_turns_never_get_the_same_storage(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,7 +429,7 @@ mixes = st.lists(
 )
 
 
-@examples(13)
+@examples(6)
 @given(mixes, st.booleans())
 def test_the_counted_room_is_that_of_dws(
     jobs: list[tuple[str, int, int, bool]], scheduler: bool
@@ -532,7 +532,7 @@ def test_the_scheduler_loses_the_ssd_that_a_job_takes_beyond_its_share() -> None
     assert unscheduled(system) == {}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, soaking=50))
 def test_no_job_fails_for_what_another_takes_beyond_its_share(seed: int) -> None:
     system = system_of(topology=ALONE, seed=seed, kube_latency=0.1)
     jobids = [system.instance.submit(jobspec(ONE_PIECE, 4)) for _ in range(3)]

@@ -250,7 +250,7 @@ def test_few_jobs_that_were_passed_over_are_tried_again_however_many_users_wait(
                 queue.take_turn(job)
                 queue.note_failed(job, StorageUnavailable("the nodes do not serve"))
                 tried[job.userid] += 1
-        now[0] += 0.01
+        now[0] += 0.05
     for count in tried.values():  # each job at once, and then some again
         again = count - len(jobs) / users
         assert 0 < again < 2 + seconds / stagingqueue.SPACING / users

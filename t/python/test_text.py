@@ -152,7 +152,7 @@ CONTROLS = st.text(
 """Flux takes no NUL in a jobspec."""
 
 
-@examples(20)
+@examples(6)
 @given(st.lists(CONTROLS, min_size=1, max_size=3))
 def test_nothing_that_a_guest_writes_into_directives_is_shown_raw(
     texts: list[str],
