@@ -181,6 +181,10 @@ class Instance:
         """``flux jobtap load dws-jobtap.so``. ``OSError`` when it refuses."""
         self.jobtap.load(factory, conf)
 
+    @property
+    def plugin_loaded(self) -> bool:
+        return self.jobtap.plugin is not None
+
     def unload_plugin(self) -> None:
         """``flux jobtap remove dws-jobtap.so``."""
         self.jobtap.unload()

@@ -16,6 +16,7 @@ from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.datareports import EVENT, NODES_RELEASED
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
@@ -261,7 +262,7 @@ class StorySystem(VirtualSystem):
         if interruption is Interruption.CANCEL:
             for job in self.instance.manager.active_jobs:
                 self.instance.cancel(job.id)
-        elif interruption is Interruption.PLUGIN:
+        elif interruption is Interruption.PLUGIN and self.instance.plugin_loaded:
             self.instance.unload_plugin()
             self.load_plugin()
         elif interruption is Interruption.CRASH and self.instance.module_loaded:
@@ -292,7 +293,7 @@ class _Allowances(Allowances):
         self._story = story
         self._cancel = interruption is Interruption.CANCEL
         self.config = story.config
-        self.lateness += story.away
+        self.lateness += story.away + max(0.0, -story.ahead)
 
     def fatal(self, job: FluxJob, record: Record, exception: Json, now: float) -> bool:
         if cause_of(job.events[-1]) in self._story.fatal:
@@ -311,6 +312,9 @@ class _Allowances(Allowances):
 
     def absent(self) -> bool:
         return not self._system.instance.module_loaded
+
+    def early(self, jobid: int) -> float:
+        return max(0.0, self._story.ahead)
 
     def node(self, job: FluxJob, host: str) -> bool:
         return self._story.job.tolerance > 0
@@ -422,6 +426,9 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
         untold = owed and not (told or monitor.record(job.id).unseen)
         if untold or told - {recorded}:
             monitor.fail("told", f"{job}: {told}, and {recorded} is recorded")
+        waits_for = job.annotations.get("user", {}).get(WAITS_FOR)
+        if waits_for is not None:
+            monitor.fail("memo", f"{job} has ended, and waits for {waits_for}")
     pool, store = system.instance.scheduler.pool, system.store
     system.loop.run(lambda: not withheld(pool, store), PATIENCE)
     for rabbit in withheld(pool, store):

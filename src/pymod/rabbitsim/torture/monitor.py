@@ -374,7 +374,7 @@ class Monitor:
         if free or "DataOut" in record.reached:
             return
         until, now = record.failed_until, self._now()
-        if until is not None and now < until:
+        if until is not None and now < until - self._allowances.early(jobid):
             text = f"{f58(jobid)} was torn down {until - now:.3f}s before its time"
             self.fail("kept", text)
         job = self._jobs().get(jobid)

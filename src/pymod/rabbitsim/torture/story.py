@@ -138,6 +138,8 @@ class Story:
         spared: the word of one that it may be spared then: right after the start of a
             service no time limit is over.
         away: the seconds for which Kubernetes or DWS is away, by which limits are late.
+        ahead: the seconds by which a clock is set forward: limits are early; they are
+            late if it is set back.
         freed: if it is cancelled before a node of it has failed to unmount, nothing but
             an administrator lets it go.
     """
@@ -160,6 +162,7 @@ class Story:
     may: tuple[str, ...] = ()
     spared: str = ""
     away: float = 0.0
+    ahead: float = 0.0
     freed: bool = False
 
     def __str__(self) -> str:
@@ -434,18 +437,18 @@ def take_over(system: StorySystem) -> None:
 
 def force(system: StorySystem) -> None:
     """Somebody has the state be complete that the Workflows are in."""
-    _patch_workflows(system, {"spec": {"forceReady": True}})
+    patch_workflows(system, {"spec": {"forceReady": True}})
 
 
 def annotate(key: str, value: str) -> Deed:
     """Another program writes an annotation of the Workflows."""
     body: Json = {"metadata": {"annotations": {key: value}}}
-    return lambda system: _patch_workflows(system, body)
+    return lambda system: patch_workflows(system, body)
 
 
 def strip(system: StorySystem) -> None:
     """Another program removes the annotations of the Workflows."""
-    _patch_workflows(system, {"metadata": {"annotations": None}})
+    patch_workflows(system, {"metadata": {"annotations": None}})
 
 
 def postdate(system: StorySystem) -> None:
@@ -453,7 +456,7 @@ def postdate(system: StorySystem) -> None:
     back."""
     late = dict.fromkeys(State, system.loop.now() + 3600.0)
     annotations = {REQUESTED: requested_note(late)}
-    _patch_workflows(system, {"metadata": {"annotations": annotations}})
+    patch_workflows(system, {"metadata": {"annotations": annotations}})
 
 
 def _meddle(system: StorySystem, body: Json) -> None:
@@ -464,7 +467,8 @@ def _meddle(system: StorySystem, body: Json) -> None:
         system.store.merge_patch(WORKFLOW, "default", name, body)
 
 
-def _patch_workflows(system: StorySystem, body: Json) -> None:
+def patch_workflows(system: StorySystem, body: Json) -> None:
+    """Somebody writes the Workflows."""
     for workflow in system.workflows():
         _patch(system, WORKFLOW, workflow["metadata"]["name"], body)
 
@@ -625,7 +629,7 @@ def begin(fault: DwsFault) -> Deed:
 def report(status: str, message: str = "it broke") -> Deed:
     """DWS says of the Workflows that something is wrong."""
     body: Json = {"status": {"status": status, "message": message}}
-    return lambda system: _patch_workflows(system, body)
+    return lambda system: patch_workflows(system, body)
 
 
 def mount(host: str = NODE) -> Deed:
@@ -638,6 +642,27 @@ def mount(host: str = NODE) -> Deed:
             system.store.merge_patch(
                 CLIENTMOUNT, host, name, body, subresource="status"
             )
+
+    return deed
+
+
+def hide(kind: Kind, times: int = 1, but_for: int = 0) -> Deed:
+    """So many lists of a kind are answered as if there were nothing, but for the last
+    ones, and all watches begin with a list again."""
+
+    def deed(system: StorySystem) -> None:
+        store = system.store
+        true, left = store.list, iter(range(times))
+
+        def lie(asked: Kind, *args: Any, **options: Any) -> Json:
+            found = true(asked, *args, **options)
+            if asked != kind or next(left, None) is None:
+                return found
+            items = found["items"]
+            return {**found, "items": items[len(items) - but_for :]}
+
+        store.list = lie  # type: ignore[method-assign, assignment]
+        lose_watches(system)
 
     return deed
 
