@@ -151,7 +151,7 @@ def receive_late(self):
     time.sleep(1.0)
     receive(self)
 Channel.receive = receive_late
-Supervisor._log = lambda self, level, text: lines.append(text)
+Supervisor._log = lambda self, level, text, reason: lines.append(text)
 supervisor = Supervisor(flux.Flux(), \"dws\", (), 120.0)
 rabbit = {\"mapping\": sys.argv[1], \"kubeconfig\": sys.argv[2]}
 try:

@@ -27,6 +27,7 @@ from flux_k8s.ports import (
     RpcError,
     Timer,
 )
+from flux_k8s.reasons import Reason
 
 from .reactor import Reactor
 from .workload import DIRECTIVE, jobspec, resource_set
@@ -79,7 +80,7 @@ class PlainFlux:
     def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
         return self._reactor.call_later(delay, function)
 
-    def log(self, level: int, message: str) -> None:
+    def log(self, level: int, message: str, reason: Reason) -> None:
         if level <= syslog.LOG_WARNING:
             print(message, file=sys.stderr)
 
@@ -158,7 +159,9 @@ class PlainFlux:
         self.ended[payload["id"]] = self.now()
         return {}
 
-    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+    def raise_exception(
+        self, jobid: int, type: str, severity: int, note: str, reason: Reason
+    ) -> None:
         raise RuntimeError(f"{jobid}: {note}")
 
     def post_memo(

@@ -76,7 +76,7 @@ def _seconds(count: int) -> float:
         _NoKube(),  # type: ignore[arg-type]
         mapping_of(topology),
         "default",
-        lambda level, line: None,
+        lambda level, text, reason: None,
         watched,
         lambda: None,
     )

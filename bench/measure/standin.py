@@ -19,6 +19,7 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.service import Service
 from flux_k8s.kube.client import KubeClient
+from flux_k8s.reasons import log_line
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event, JobState
@@ -57,7 +58,11 @@ class StandIn:
             owner=os.getuid(),
             groups=primary_group,
         )
-        self._kube = kube = KubeClient(kubeconfig, loop=self._loop, log=_log)
+        self._kube = kube = KubeClient(
+            kubeconfig,
+            loop=self._loop,
+            log=lambda level, text, reason: _log(level, log_line(text, reason)),
+        )
         load_plugin(instance)
 
         def make(port: FluxPort) -> Service:

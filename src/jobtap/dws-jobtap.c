@@ -30,8 +30,9 @@
  * purged or never was, is refused at submission. Reports that the plugin missed
  * because it was not loaded are in the KVS: see fate.c.
  *
- * Requests to the module, answered by {"success":b "errstr"?s}. With false the
- * job fails, or, in the epilog, is let go with a note; errstr says why.
+ * Requests to the module, answered by {"success":b "errstr"?s "reason"?s}. With
+ * false the job fails, or, in the epilog, is let go with a note; errstr says
+ * why. "reason", here and below, is a word for programs; it is not used here.
  *
  *   dws.create     {"jobid":I "userid":I "dw_directives":[s]
  *                   "resources":[o] "failure_tolerance":i "release"?s
@@ -54,10 +55,10 @@
  * loaded are being read. (data-out has neither.) Otherwise a request that comes
  * late, or twice, succeeds.
  *
- * The record rabbit_data_out is {"success":b "errstr"?s "note"?s}.
+ * The record rabbit_data_out is {"success":b "errstr"?s "reason"?s "note"?s}.
  *
  *   job-manager.dws.resource-update
- *                  {"id":I "resources":[o] "exclude":o "errmsg"?s}
+ *                  {"id":I "resources":[o] "exclude":o "errmsg"?s "reason"?s}
  *       Update the jobspec, and let the job go on. "exclude", a constraint
  *       (RFC 31) or null, is and-ed with the user's. With "errmsg", which
  *       needs neither, the job fails instead.
@@ -69,7 +70,7 @@
  *       Let the job end. With "data":"moving" its data goes out later: the
  *       event dws_released, without a context, is posted first. Without it,
  *       the record rabbit_data_out is in the job's KVS directory already.
- *   job-manager.dws.data-out         {"id":I "errstr"?s}
+ *   job-manager.dws.data-out         {"id":I "errstr"?s "reason"?s}
  *       The data of a job is out, or with "errstr" it is lost, and the job's
  *       record says so. Sent for each job with storage, once or several times;
  *       the job may have ended long ago.

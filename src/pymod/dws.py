@@ -51,6 +51,7 @@ from flux_k8s.config.arguments import (
 )
 from flux_k8s.config.table import Config, misspelt
 from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.reasons import Reason, log_line
 from flux_k8s.text import printable
 
 STATS = "stats-get"
@@ -146,7 +147,8 @@ class DwsModule(BrokerModule):
             check_files(Config.parse(tables["rabbit"]))
         except DWSError as error:
             text = printable(str(error))
-            log(self.handle, syslog.LOG_ERR, f"configuration kept as it was: {text}")
+            line = f"configuration kept as it was: {text}"
+            log(self.handle, syslog.LOG_ERR, log_line(line, error.reason))
             self.handle.respond_error(msg, errno.EINVAL, text)
             return
         self._supervisor.configure(tables)
@@ -185,7 +187,7 @@ def mod_main(handle: Any, *args: str) -> None:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         # After a reload there is no module: the one before was removed.
         text = f"{reason}; not loaded: mend that, then flux module load dws"
-        log(handle, syslog.LOG_ERR, text)
+        log(handle, syslog.LOG_ERR, log_line(text, Reason.CONFIG_WRONG))
         raise OSError(errno.EINVAL, reason) from None
     except Exception as error:
         log_exception(handle, "dws cannot be loaded", error)

@@ -79,8 +79,8 @@ def test_the_log_explains_what_happens_to_a_rabbit() -> None:
     lines = [line for _, _, line in system.log if "Rabbit rabbit-01" in line]
     assert lines == [
         "dws: Rabbit rabbit-01 is Fenced: jobs with Rabbit storage avoid"
-        " compute-[01-02]",
-        "dws: Rabbit rabbit-01 is used again",
+        " compute-[01-02] [rabbit-broken]",
+        "dws: Rabbit rabbit-01 is used again [rabbit-back]",
     ]
 
 
@@ -93,8 +93,8 @@ def test_the_log_names_rabbits_that_the_mapping_lacks() -> None:
     lines = [line for _, _, line in system.log if "rabbit-" in line]
     told = "dws: rabbit.mapping lacks {}: no job gets storage there; flux rabbitmapping"
     assert lines == [
-        told.format("rabbit-04") + " writes a new one",
-        told.format("rabbit-[03-04]") + " writes a new one",
+        told.format("rabbit-04") + " writes a new one [mapping-disagrees]",
+        told.format("rabbit-[03-04]") + " writes a new one [mapping-disagrees]",
     ]
 
 
@@ -136,7 +136,7 @@ def test_a_scheduler_without_properties_gets_one_line_in_the_log() -> None:
         (
             6,
             "dws: neither Fluxion nor sched-rabbit is loaded (yet): none is told about"
-            " Rabbits",
+            " Rabbits [fluxion-missing]",
         )
     ]
 
@@ -220,6 +220,7 @@ def test_the_health_of_rabbits_is_sent_although_servers_cannot_be_seen(
     lines = [line for _, _, line in system.log if "Servers" in line]
     assert lines == [
         "dws: Servers: no list; what persistent storage holds is not known"
+        " [objects-unseen]"
     ]
 
 

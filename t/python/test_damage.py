@@ -20,6 +20,7 @@ from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.options import Options, table
 from support.effort import SOAKING, pairs
@@ -124,4 +125,4 @@ def test_a_damaged_workflow_does_not_say_that_data_is_out(
         jobid, Goal.RELEASED, ran=True, failed=failed, identity=identity
     )
     info.view = view
-    assert data_loss(info) == loss
+    assert data_loss(info) == (Note(loss, Reason.BAD_OBJECT) if loss else None)

@@ -285,7 +285,7 @@ def test_what_was_copied_before_a_workflow_was_gone_is_not_said_to_be_lost(
         drive(answered, lambda result: None, ())
     assert system.loop.run(lambda: job.info.view is None, DETAILS_OF_COPIES / 10)
     found = job.info.interference
-    assert found is not None and found.endswith(
+    assert found is not None and found.text.endswith(
         "; not copied: $DW_JOB_p1/y to /lustre/y"
     )
 

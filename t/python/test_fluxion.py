@@ -17,6 +17,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, Timer
 from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxiongraph import Chassis, read_parent, read_rabbits
+from flux_k8s.reasons import Reason
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
 from rabbitsim.loop import VirtualLoop
@@ -256,7 +257,7 @@ class OfJobs:
     def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
         return self.loop.call_later(delay, function)
 
-    def log(self, level: int, message: str) -> None:
+    def log(self, level: int, message: str, reason: Reason) -> None:
         raise AssertionError(message)
 
     def watch_module(self, name: str, loaded: Callable[[], None]) -> object:
@@ -295,7 +296,7 @@ class WithoutRabbits(OfJobs):
         super().__init__(VirtualLoop(1_800_000_000.0))
         self.lines: list[str] = []
 
-    def log(self, level: int, message: str) -> None:
+    def log(self, level: int, message: str, reason: Reason) -> None:
         self.lines.append(message)
 
     def rpc(self, topic: str, payload: Json, done: Callable[[Json], None]) -> None:

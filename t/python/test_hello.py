@@ -166,7 +166,7 @@ def test_a_service_that_finds_no_plugin_says_so_and_jobs_go_on_when_it_is_there(
     system.loop.run(timeout=60.0)
     text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
     assert [(level, line) for _, level, line in system.log if text in line] == [
-        (syslog.LOG_WARNING, f"dws: {text}")
+        (syslog.LOG_WARNING, f"dws: {text} [plugin-missing]")
     ]
     system.load_plugin()
     settle(system)

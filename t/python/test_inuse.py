@@ -124,7 +124,7 @@ def test_an_abort_says_that_it_cannot_drain_a_job_that_job_list_lacks(
     system, _ = aborted(reload=True)
     assert drained(system) == {}
     (line,) = lines(system, "cannot tell which nodes to drain")
-    assert line.endswith("job is unknown")
+    assert line.endswith("job is unknown [drain-failed]")
 
 
 def test_an_abort_of_a_job_that_never_had_nodes_has_none_to_drain() -> None:

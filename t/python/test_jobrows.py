@@ -22,6 +22,7 @@ from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import printable
 from support.queries import DETAILS, ROW, check
@@ -144,7 +145,7 @@ all_infos = st.builds(
     st.sampled_from(list(Goal)),
     st.none() | workflows(),
     st.booleans(),
-    st.none() | texts,
+    st.none() | st.builds(Note, texts, st.sampled_from(Reason)),
 )
 configs = st.sampled_from(
     [

@@ -217,7 +217,7 @@ def test_a_refusal_ends_the_job_with_its_text(manager: JobManager, topic: str) -
         job = up_to(manager, "sched")
         manager.post(job, "alloc")
         manager.answer_lookups()
-    refusal = {"success": False, "errstr": "it is %s wrong"}
+    refusal = {"success": False, "errstr": "it is %s wrong", "reason": "barred"}
     manager.take(topic)[1](0, "", refusal)
     assert notes(job) == ["it is %s wrong"]
     assert job.state == CLEANUP and not job.open["dws-setup"]

@@ -15,7 +15,7 @@ from support.jobtap_jobs import WITH_TIMEOUT, error_of, notes, up_to
 
 NO_SUCH_JOB = "this user has no such job, or it was purged"
 OUT = json.dumps({"success": True})
-SECRET = json.dumps({"success": False, "errstr": "secret"})
+SECRET = json.dumps({"success": False, "errstr": "secret", "reason": "no-room"})
 
 
 def submit(
@@ -45,7 +45,7 @@ def ended(manager: JobManager, moving: bool = False) -> Job:
 
 
 def tell(manager: JobManager, errstr: Optional[str] = None, jobid: int = 1) -> None:
-    error = {} if errstr is None else {"errstr": errstr}
+    error = {} if errstr is None else {"errstr": errstr, "reason": "dws-failed"}
     assert manager.request("data-out", {"id": jobid, **error}) is None
     manager.settle()
 

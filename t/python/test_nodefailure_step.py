@@ -28,6 +28,7 @@ from flux_k8s.jobs.step import (
 )
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.rset import Allocated
@@ -135,7 +136,7 @@ def test_a_prerun_timeout_names_the_nodes_to_a_job_that_tolerates_no_failure() -
     info.looked_up = NOW + 60
     chosen = step(info, NOW + 60, prerun_timeout=60.0)
     assert isinstance(chosen, Fail)
-    assert chosen.note == (
+    assert chosen.note.text == (
         "PreRun took more than prerun_timeout=60s; failed nodes: 1 of 4 (node4),"
         " dw_failure_tolerance=0"
     )
@@ -164,7 +165,7 @@ def test_a_job_that_tolerates_no_failure_is_told_which_nodes_did_not_mount() -> 
     info.survey = LOST
     failed = step(info, NOW + 10)
     assert isinstance(failed, Fail)
-    assert failed.note.endswith(
+    assert failed.note.text.endswith(
         "; failed nodes: 1 of 4 (node4), dw_failure_tolerance=0"
     )
 
@@ -201,15 +202,18 @@ def test_more_failed_nodes_than_tolerated_fail_the_job() -> None:
     info.looked_up = NOW + 10
     chosen = step(info, NOW + 10)
     assert isinstance(chosen, Fail)
-    assert chosen.note.startswith("DWS reports a TransientCondition in PreRun")
-    assert "failed nodes: 2 of 4 (node[3-4]), dw_failure_tolerance=1" in chosen.note
+    assert chosen.note.text.startswith("DWS reports a TransientCondition in PreRun")
+    assert (
+        "failed nodes: 2 of 4 (node[3-4]), dw_failure_tolerance=1" in chosen.note.text
+    )
+    assert chosen.note.reason is Reason.NODES_FAILED
 
 
 def test_where_no_node_can_be_named_the_job_fails_as_it_always_did() -> None:
     info = info_of(view_of(), survey=dataclasses.replace(LOST, lost=()))
     info.looked_up = NOW + 10
     chosen = step(info, NOW + 10)
-    assert isinstance(chosen, Fail) and chosen.note.endswith("10s: no mount")
+    assert isinstance(chosen, Fail) and chosen.note.text.endswith("10s: no mount")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from flux_k8s.dws.drainreason import (
 )
 from flux_k8s.ports import RpcError
 from flux_k8s.rabbits.nodes import DEBOUNCE, Nodes
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from rabbitsim.loop import VirtualLoop
 
@@ -76,7 +77,7 @@ class Resource:
     def watch_nodes(self, changed: Callable[[], None]) -> None:
         self.changed = changed
 
-    def log(self, level: int, message: str) -> None:
+    def log(self, level: int, message: str, reason: Reason) -> None:
         self.logged.append(message)
 
     def _refusal(self) -> Optional[RpcError]:

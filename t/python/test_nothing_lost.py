@@ -34,6 +34,7 @@ from support.service import (
     XFS,
     exceptions,
     jobspec,
+    lines,
     more,
     run_until,
     settle,
@@ -470,8 +471,8 @@ def test_a_node_that_unmounts_long_after_an_outage_is_given_back(reload: bool) -
     assert set(drained(system)) == {"compute-02"}
     system.loop.run(timeout=2 * HOUR)
     assert drained(system) == {}
-    name = f"{f58(jobid)}: undraining compute-02: storage is not mounted there"
-    assert sum(line == f"dws: {name}" for _, _, line in system.log) == 1
+    text = f"{f58(jobid)}: undraining compute-02: storage is not mounted there"
+    assert lines(system, f"dws: {text} ") == [f"dws: {text} [node-back]"]
 
 
 def test_a_node_that_unmounts_while_no_module_is_there_is_given_back() -> None:

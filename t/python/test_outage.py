@@ -20,13 +20,14 @@ from flux_k8s.jobs.step import (
     Withhold,
 )
 from flux_k8s.ports import SERVERS, Flux
+from flux_k8s.reasons import Note, Reason
 from rabbitsim.loop import VirtualLoop
 
 
 class LoggingLoop(VirtualLoop):
     """The part of Flux that an :class:`Outage` needs."""
 
-    def log(self, level: int, message: str) -> None:
+    def log(self, level: int, message: str, reason: Reason) -> None:
         pass
 
 
@@ -70,7 +71,7 @@ def test_nothing_is_checked_any_more_after_the_end_of_the_service() -> None:
     ("step", "reason"),
     [
         (Delete(), None),
-        (Fail("no space"), SILENCE),
+        (Fail(Note("no space", Reason.DWS_FAILED)), SILENCE),
         (ReleaseProlog(), SILENCE),
         (ReleaseEpilog(), SILENCE),
         (ReportData(), SILENCE),

@@ -400,7 +400,8 @@ def test_an_object_that_python_cannot_write_costs_one_record_and_leaves_no_stora
     assert "rabbit_datamovements" not in system.instance.job(jobid).kvs
     assert [total["movements"] for total in moved(system, jobid)] == [1]
     (line,) = lines(system, "are not recorded: ")
-    assert line.endswith("rabbit_datamovements are not recorded: too many levels")
+    text = "rabbit_datamovements are not recorded: too many levels"
+    assert line.endswith(f"{text} [record-incomplete]")
 
 
 @pytest.mark.parametrize("dw", [XFS, "#DW jobdw type=lustre capacity=9GiB name=p1"])
@@ -553,7 +554,8 @@ def test_a_record_that_cannot_be_written_is_logged_and_the_job_ends(
     else:
         what = "data movements" if kind == "nnfdatamovements" else "container logs"
         (line,) = said
-        assert line.endswith(f": {what} are not recorded: {error.message}")
+        text = f": {what} are not recorded: {error.message}"
+        assert line.endswith(f"{text} [record-incomplete]")
     # The other record is there.
     kvs = system.instance.job(jobid).kvs
     assert ("rabbit_moved" in kvs) == (kind != "nnfdatamovements")
@@ -690,7 +692,9 @@ def portions(system: VirtualSystem, seconds: float, number: float) -> list[float
 def unrecorded(system: VirtualSystem) -> str:
     """The reason for which data movements are not recorded."""
     (line,) = lines(system, "data movements are not recorded: ")
-    return line.partition("not recorded: ")[2]
+    reason = line.partition("not recorded: ")[2]
+    assert reason.endswith(" [record-incomplete]")
+    return reason.rpartition(" [")[0]
 
 
 def test_a_list_that_has_no_end_keeps_no_job_waiting() -> None:

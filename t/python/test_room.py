@@ -28,6 +28,7 @@ from flux_k8s.ports import (
     KubeError,
 )
 from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
@@ -548,7 +549,7 @@ def test_no_job_fails_for_what_another_takes_beyond_its_share(seed: int) -> None
 def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
     entry = {"capacity": 60 * GIB, "hostlist": "n1"}
     system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
-    log: list[tuple[int, str]] = []
+    log: list[tuple[int, str, Reason]] = []
     room = FreeStorage(system, lambda *line: log.append(line), print, print)
     metadata = {
         "namespace": "default",
@@ -559,8 +560,8 @@ def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
     status = {"ready": True, "allocationSets": [{"storage": made}]}
     room.event("ADDED", {"metadata": metadata, "status": status})
     assert room.left([]) == {"r1": 59 * GIB}
-    ((level, text),) = log
-    assert level == syslog.LOG_ERR
+    ((level, text, reason),) = log
+    assert (level, reason) == (syslog.LOG_ERR, Reason.BAD_OBJECT)
     assert text.startswith("Servers x: metadata.annotations[") and "mgt" in text
 
 

@@ -15,6 +15,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Flux, Json, RpcError, Timer
 from flux_k8s.rabbits.fluxion import RABBIT_MODULE, Fluxion
 from flux_k8s.rabbits.fluxiongraph import read_parent, read_rabbits, read_ssds
+from flux_k8s.reasons import Reason
 from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.graph import ALLOCATED, DOWN, RequestError, ResourceGraph
 from flux_k8s.scheduler.pool import Pool
@@ -157,7 +158,7 @@ class WithSchedulers:
     def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
         return self.loop.call_later(delay, function)
 
-    def log(self, level: int, message: str) -> None:
+    def log(self, level: int, message: str, reason: Reason) -> None:
         self.lines.append(message)
 
     def watch_module(self, name: str, loaded: Callable[[], None]) -> None:

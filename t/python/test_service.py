@@ -28,6 +28,7 @@ from support.service import (
     check_job,
     exceptions,
     jobspec,
+    lines,
     memo,
     names,
     run_to,
@@ -437,8 +438,8 @@ def test_the_log_says_that_the_plugin_is_away() -> None:
     )
     system.instance.unload_plugin()
     system.loop.run(timeout=20.0)
-    line = f"{f58(jobid)}: Flux: dws-jobtap.so is not loaded; trying again"
-    assert any(text.endswith(line) for _, _, text in system.log)
+    text = f"{f58(jobid)}: Flux: dws-jobtap.so is not loaded; trying again"
+    assert lines(system, f"{text} [plugin-missing]")
     system.load_plugin()
     settle(system)
 

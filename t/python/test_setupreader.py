@@ -49,7 +49,7 @@ class Reading:
         self._mails: queue.Queue[Callable[[], None]] = queue.Queue()
         self.lines: list[str] = []
         self.process = ReaderProcess(
-            self._mails.put, lambda level, line: self.lines.append(line)
+            self._mails.put, lambda level, line, reason: self.lines.append(line)
         )
         self.results: list[Result] = []
 

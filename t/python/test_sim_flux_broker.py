@@ -10,6 +10,7 @@ from typing import Optional
 import pytest
 
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import JobState
 from support.flux import GUEST, System, load
@@ -24,10 +25,10 @@ class Module:
         self.requests: list[tuple[str, Json]] = []
 
     def start(self) -> None:
-        self.port.log(6, "started")
+        self.port.log(6, "started", Reason.STARTED)
 
     def stop(self) -> None:
-        self.port.log(6, "stopped")
+        self.port.log(6, "stopped", Reason.STARTED)
 
     def request(self, method: str, payload: Json, respond: Respond) -> None:
         self.requests.append((method, payload))
@@ -69,7 +70,7 @@ class TestMessages:
         system.instance.kill_module()
         system.run()
         assert answers == [(errno.EHOSTUNREACH, None)]
-        assert "dws: stopped" not in system.log
+        assert not any("stopped" in line for line in system.log)
 
     def test_nothing_reaches_a_module_that_died(self, system: System) -> None:
         fired: list[int] = []
@@ -110,10 +111,11 @@ class TestMessages:
         system.run(timeout=1)
         module.port.post_memo(jobid, {"rabbits": "r1"})
         module.port.kvs_put(jobid, "rabbit_workflow", "{}")
-        module.port.raise_exception(jobid, "dws", 0, "broken")
+        module.port.raise_exception(jobid, "dws", 0, "broken", Reason.DWS_FAILED)
         system.run()
         assert system.context(jobid, "memo") == {"rabbits": "r1"}
-        assert system.context(jobid, "exception")["note"] == "broken"
+        found = system.context(jobid, "exception")
+        assert found["note"] == "broken" and "reason" not in found
         assert system.instance.job(jobid).kvs["rabbit_workflow"] == "{}"
         ended: list[Optional[bool]] = []
         module.port.job_ended(jobid, ended.append)

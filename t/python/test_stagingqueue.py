@@ -18,6 +18,7 @@ from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs import stagingqueue
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, Turn, UserBound
 from flux_k8s.ports import WORKFLOW, KubeError
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.direct import Request as ApiRequest
@@ -25,6 +26,8 @@ from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER
 from support.service import DAY, desired
 from support.staging import config, occupy, reaches, set_urgency, slow, submit, wait
+
+AWAY = StorageUnavailable("the nodes do not serve", Reason.RABBIT_BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +140,10 @@ class Model:
 
 
 ERRORS: list[Exception] = [
-    NoRoom("none"),
+    NoRoom("none", Reason.NOT_READY),
     Full("full", ["rabbit-01"]),
-    UserBound("enough"),
-    StorageUnavailable("away"),
+    UserBound("enough", Reason.LIMIT_REACHED),
+    AWAY,
 ]
 ACTIONS = ["try", "try", "try", "urgency", "hold", "forget", "wake"]
 
@@ -232,7 +235,7 @@ def test_a_try_costs_the_same_whatever_the_number_of_jobs(
         for job in jobs:
             now[0] += stagingqueue.PAUSE
             queue.take_turn(job)
-            queue.note_failed(job, StorageUnavailable("the nodes do not serve"))
+            queue.note_failed(job, AWAY)
     assert looks[0] < 100 * len(jobs)
 
 
@@ -248,7 +251,7 @@ def test_few_jobs_that_were_passed_over_are_tried_again_however_many_users_wait(
         for job in jobs:
             with contextlib.suppress(StorageUnavailable):
                 queue.take_turn(job)
-                queue.note_failed(job, StorageUnavailable("the nodes do not serve"))
+                queue.note_failed(job, AWAY)
                 tried[job.userid] += 1
         now[0] += 0.05
     for count in tried.values():  # each job at once, and then some again

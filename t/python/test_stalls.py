@@ -24,6 +24,7 @@ from flux_k8s.jobs.step import Fail, ListMovements, Lookup, Record, Step, Wait
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
@@ -431,7 +432,7 @@ def test_the_workflow_and_its_data_movements_are_read_before_data_is_given_up(
     info.data.listed = NOW
     note = f"no data moved in {state.name} for stall_timeout=60s"
     lost = f"; not copied: {OUT}" if state is State.DataOut else ""
-    assert step(info) == Fail(note + lost)
+    assert step(info) == Fail(Note(note + lost, Reason.STALL_TIMEOUT))
     info.failed = True
     assert step(info) == (Record() if state is State.DataOut else Wait())
 
@@ -446,9 +447,8 @@ def test_a_list_that_shows_progress_starts_the_time_again() -> None:
 def test_what_is_given_up_anyway_needs_no_list() -> None:
     info = info_of(State.DataOut)
     info.abandoned = True
-    assert step(info) == Fail(
-        f"no data moved in DataOut for stall_timeout=60s; not copied: {OUT}"
-    )
+    text = f"no data moved in DataOut for stall_timeout=60s; not copied: {OUT}"
+    assert step(info) == Fail(Note(text, Reason.STALL_TIMEOUT))
 
 
 @pytest.mark.parametrize("listed", [0.0, NOW])
@@ -457,7 +457,7 @@ def test_a_limit_that_is_certain_comes_before_one_that_is_not(listed: float) -> 
     assert info.view is not None
     info.view = dataclasses.replace(info.view, unmounting=NOW - 100)
     chosen = step(info, teardown_after=99.0)
-    assert isinstance(chosen, Fail) and "teardown_after" in chosen.note
+    assert isinstance(chosen, Fail) and "teardown_after" in chosen.note.text
 
 
 def test_while_kubernetes_is_out_of_reach_no_time_passes() -> None:

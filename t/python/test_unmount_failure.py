@@ -92,7 +92,8 @@ def test_the_data_goes_out_when_the_node_is_off_and_not_before() -> None:
     assert shown(system) == {BAD: "Disabled"}
     settle_unharmed(system)
     lost = f"{BAD} has not unmounted: what it had not written is not copied"
-    assert record(system, jobid) == {"success": False, "errstr": lost}
+    found = {"success": False, "errstr": lost, "reason": "unmount-failed"}
+    assert record(system, jobid) == found
     assert lines(system, f"{f58(jobid)}: its data is not out: {lost}")
 
 
@@ -150,7 +151,8 @@ def test_a_fence_command_that_fails_keeps_the_storage_and_is_logged_once() -> No
     wait(system, HOUR)
     assert is_kept(system, jobid)
     (line,) = lines(system, "rabbit.fence_command: ")
-    assert line.endswith("No such file or directory; no node is taken for fenced")
+    text = "No such file or directory; no node is taken for fenced"
+    assert line.endswith(f"{text} [fence-failed]")
 
 
 def test_a_node_that_unmounts_late_has_its_data_copied_and_the_delay_is_reported() -> (
@@ -516,7 +518,8 @@ def test_persistent_storage_may_lack_what_the_node_wrote() -> None:
     switch_off(system)
     settle_unharmed(system)
     lost = f"{BAD} may not have written everything to keep"
-    assert record(system, jobid) == {"success": False, "errstr": lost}
+    found = {"success": False, "errstr": lost, "reason": "unmount-failed"}
+    assert record(system, jobid) == found
 
 
 def test_a_job_with_a_container_keeps_its_nodes_until_its_storage_is_gone() -> None:

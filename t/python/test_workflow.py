@@ -43,6 +43,7 @@ from flux_k8s.jobs.step import (
 )
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58
 
@@ -260,7 +261,8 @@ def test_an_error_fails_the_job_with_the_message_of_dws(
 ) -> None:
     view = view_of(state, ready=False, status="Error", message="no space")
     info = info_of(goal, view)
-    assert step(info) == Fail(f"DWS failed in {state.name}: no space")
+    text = f"DWS failed in {state.name}: no space"
+    assert step(info) == Fail(Note(text, Reason.DWS_FAILED))
     info.failed = True
     assert step(info) == Wait()
 
@@ -277,7 +279,8 @@ def test_an_error_after_the_job_is_an_exception_and_then_teardown(state: State) 
     if state is S.PostRun:
         assert step(info) == DrainMounted("DWS failed in PostRun: quota")
         info.still_mounted = ()
-    assert step(info) == Fail(f"DWS failed in {state.name}: quota")
+    text = f"DWS failed in {state.name}: quota"
+    assert step(info) == Fail(Note(text, Reason.DWS_FAILED))
     info.failed = True
     assert step(info) == Advance(S.Teardown)
 
@@ -312,7 +315,8 @@ def test_a_workflow_of_another_program_is_left_alone() -> None:
 
 def test_a_malformed_workflow_fails_its_job_with_what_is_wrong() -> None:
     view = view_of(S.Proposal, damage="Workflow x: status.ready is 3")
-    assert step(info_of(PLANNED, view)) == Fail("Workflow x: status.ready is 3")
+    wrong = Note("Workflow x: status.ready is 3", Reason.BAD_OBJECT)
+    assert step(info_of(PLANNED, view)) == Fail(wrong)
     assert step(info_of(RELEASED, view, failed=True)) == Advance(S.Teardown)
 
 
@@ -327,7 +331,8 @@ def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() ->
     assert step(info, NOW + 10, tc_timeout=10.0) == Lookup()
     info.looked_up = NOW + 10
     failed = step(info, NOW + 10, tc_timeout=10.0)
-    assert isinstance(failed, Fail) and "tc_timeout=10s: busy" in failed.note
+    assert isinstance(failed, Fail) and "tc_timeout=10s: busy" in failed.note.text
+    assert failed.note.reason is Reason.TRANSIENT_CONDITION
     view = view_of(S.Setup, ready=False, status="DriverWait")
     info.see(dataclasses.replace(view, resource_version="3"), NOW + 6)
     assert step(info, NOW + 20, tc_timeout=10.0) == Wait()
@@ -339,7 +344,8 @@ def test_setup_timeout_fails_the_job() -> None:
     assert step(info, NOW + 60, setup_timeout=60.0) == Lookup()
     info.looked_up = NOW + 60
     failed = step(info, NOW + 60, setup_timeout=60.0)
-    assert isinstance(failed, Fail) and "setup_timeout=60s" in failed.note
+    assert isinstance(failed, Fail) and "setup_timeout=60s" in failed.note.text
+    assert failed.note.reason is Reason.SETUP_TIMEOUT
 
 
 def test_at_prerun_timeout_the_nodes_that_have_not_mounted_are_looked_for() -> None:
@@ -382,16 +388,19 @@ def with_output(state: State, **facts: Any) -> WorkflowInfo:
 
 def test_an_exception_names_data_that_is_not_copied() -> None:
     late = with_output(S.DataOut, looked_up=NOW + 60)
-    note = f"PostRun and DataOut took more than teardown_after=60s; not copied: {OUT}"
-    assert step(late, NOW + 60, teardown_after=60.0) == Fail(note)
+    text = f"PostRun and DataOut took more than teardown_after=60s; not copied: {OUT}"
+    failed = Fail(Note(text, Reason.TEARDOWN_AFTER))
+    assert step(late, NOW + 60, teardown_after=60.0) == failed
     cancelled = with_output(S.DataOut, abandoned=True)
-    assert step(cancelled) == Fail(f"given up in DataOut; not copied: {OUT}")
+    text = f"given up in DataOut; not copied: {OUT}"
+    assert step(cancelled) == Fail(Note(text, Reason.GIVEN_UP))
     cancelled.failed = True
     assert step(cancelled) == Advance(S.Teardown)
     found = with_output(S.Teardown, unmounted=True)
     assert found.view is not None
     found.view = dataclasses.replace(found.view, ready=True)
-    assert step(found) == Fail(f"the storage is gone; not copied: {OUT}")
+    text = f"the storage is gone; not copied: {OUT}"
+    assert step(found) == Fail(Note(text, Reason.CAUSE_UNKNOWN))
 
 
 def test_nodes_that_do_not_unmount_may_cost_persistent_storage_some_data() -> None:
@@ -403,7 +412,8 @@ def test_nodes_that_do_not_unmount_may_cost_persistent_storage_some_data() -> No
     )
     failed = step(info, NOW + 60, postrun_timeout=60.0)
     assert isinstance(failed, Fail)
-    assert "n[1-2] may not have written everything to keep" in failed.note
+    assert "n[1-2] may not have written everything to keep" in failed.note.text
+    assert failed.note.reason is Reason.POSTRUN_TIMEOUT
 
 
 def test_a_timeout_of_a_state_that_was_left_never_fires() -> None:
@@ -460,7 +470,7 @@ INFOS = st.builds(
     released=st.booleans(),
     deleted_uid=st.none() | st.just("1"),
     doubtful=st.booleans(),
-    failure=st.none() | st.just("failure"),
+    failure=st.none() | st.just(Note("failure", Reason.DWS_REFUSED)),
     failed=st.booleans(),
     troubled_since=st.none() | st.floats(0, 2 * NOW),
     cut_off=st.booleans(),
@@ -540,8 +550,10 @@ def test_data_whose_workflow_nobody_has_seen_is_lost_unless_that_is_found() -> N
     assert step(gone) == Lookup()
     gone.doubtful = False
     report = step(gone)
-    assert isinstance(report, ReportData)
-    assert "was deleted under the job; what was to be copied may not" in report.loss
+    assert isinstance(report, ReportData) and report.loss is not None
+    lost = "was deleted under the job; what was to be copied may not"
+    assert lost in report.loss.text
+    assert report.loss.reason is Reason.WORKFLOW_DELETED
     found = info_of(RELEASED, **facts)
     found.see(view_of(S.DataOut), NOW)
     assert step(found) == ReportData()

@@ -478,8 +478,9 @@ def _lost(job: Json, workflow: Json) -> str:
     view = WorkflowView.parse(workflow)
     if view.has_failed and not view.unsaved:
         return ""
-    if view.failure:  # the exception says until when the storage was to be kept
-        return printable("; ".join(filter(None, (view.failure, loss(job, view)))), NOTE)
+    failure = view.failure.text
+    if failure:  # the exception says until when the storage was to be kept
+        return printable("; ".join(filter(None, (failure, loss(job, view)))), NOTE)
     return _exception(job) or printable(loss(job, view), NOTE)
 
 

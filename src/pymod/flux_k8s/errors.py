@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, Optional
 
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.text import NOTE, SHOWN, printable, printable_lines
 
 
@@ -43,10 +44,22 @@ class DWSError(Exception):
     """The base of all errors of this package that are meant for people.
 
     Its message is always printable, and may have several lines.
+
+    Attributes:
+        reason: for what is raised or logged of it.
     """
 
-    def __init__(self, message: str) -> None:
+    reason = Reason.BAD_REQUEST
+
+    def __init__(self, message: str, reason: Optional[Reason] = None) -> None:
         super().__init__(printable_lines(message))
+        if reason is not None:
+            self.reason = reason
+
+    @property
+    def note(self) -> Note:
+        """The message with its reason."""
+        return Note(str(self), self.reason)
 
 
 class DirectiveError(DWSError):
@@ -99,6 +112,8 @@ class ConfigError(DWSError):
         problem: the problem with it, and the values that would be right.
     """
 
+    reason = Reason.CONFIG_WRONG
+
     def __init__(self, key: str, problem: str) -> None:
         # A key of the table may have any characters, line feeds included.
         super().__init__(f"{printable(key, SHOWN)}: {printable(problem, NOTE)}")
@@ -116,6 +131,8 @@ class BadObject(DWSError):
         expected: a description of valid values.
     """
 
+    reason = Reason.BAD_OBJECT
+
     def __init__(self, name: str, path: str, value: Any, expected: str) -> None:
         place = f"{printable(name, SHOWN)}: {printable(path, SHOWN)}"
         expected = printable(expected, NOTE)
@@ -129,15 +146,28 @@ class BadObject(DWSError):
 class NotReady(BadObject):
     """An object of DWS is not ready yet. Its other fields do not count until it is."""
 
+    reason = Reason.NOT_READY
+
 
 class AllocationError(DWSError):
     """A request for storage cannot be satisfied with the nodes and the storage of the
     job."""
 
+    reason = Reason.UNSATISFIABLE
+
 
 class StorageUnavailable(Exception):
     """A job's storage is unavailable for now: other jobs use it, or a Rabbit is broken.
     The request is to be tried again. The message names the reason."""
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    @property
+    def note(self) -> Note:
+        """The message with its reason."""
+        return Note(str(self), self.reason)
 
 
 class NoEffect(Exception):

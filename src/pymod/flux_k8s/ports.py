@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
+from flux_k8s.reasons import Reason
 from flux_k8s.text import NOTE, printable
 
 Json = dict[str, Any]
@@ -270,6 +271,10 @@ class Kube(Protocol):
         """List objects as ``list`` does, then watch them, until ``Watch.stop``."""
 
 
+Log = Callable[[int, str, Reason], None]
+"""Logs a line: see :meth:`Flux.log`."""
+
+
 class Clock(Protocol):
     """Time, and timers."""
 
@@ -284,14 +289,18 @@ class Clock(Protocol):
 class Flux(Clock, Protocol):
     """The enclosing Flux instance. Job IDs are integers."""
 
-    def log(self, level: int, message: str) -> None:
-        """Log a line. ``level`` is one of :mod:`syslog`."""
+    def log(self, level: int, message: str, reason: Reason) -> None:
+        """Log a line, which ends with the reason. ``level`` is one of
+        :mod:`syslog`."""
 
     def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
         """Send a request to a service of Flux."""
 
-    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
-        """Raise a job exception. It has no effect on a job that has ended."""
+    def raise_exception(
+        self, jobid: int, type: str, severity: int, note: str, reason: Reason
+    ) -> None:
+        """Raise a job exception. It has no effect on a job that has ended. (Its event
+        has no place for the reason.)"""
 
     def post_memo(
         self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False

@@ -10,6 +10,9 @@ that data is lost is said elsewhere.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
+
+from flux_k8s.text import LINE, printable_bytes
 
 
 class Reason(enum.Enum):
@@ -28,7 +31,7 @@ class Reason(enum.Enum):
     """The Rabbits have no room for the job's storage, at least not now."""
 
     LIMIT_REACHED = "limit-reached"
-    """The job waits for a limit of its user, or of storage that is made ahead."""
+    """The job waits for a limit of its user, or for its turn to get storage ahead."""
 
     STORAGE_IN_USE = "storage-in-use"
     """The job waits for storage that another one has not unmounted."""
@@ -191,7 +194,7 @@ class Reason(enum.Enum):
     """The service runs, or module and plugin have found each other."""
 
     OVERLOADED = "overloaded"
-    """There are more requests than the module can hold; some are refused."""
+    """The module has more to do than it can: requests are refused, or repeated."""
 
     KUBERNETES_AWAY = "kubernetes-away"
     """Kubernetes is out of reach: all jobs wait."""
@@ -227,7 +230,32 @@ class Reason(enum.Enum):
     """The user database does not answer."""
 
     CONFIG_WRONG = "config-wrong"
-    """A key of the configuration is wrong: the one before stays in force."""
+    """A key of the configuration, or an argument, is wrong. The table before stays in
+    force, or the module is not loaded."""
 
     CONFIG_WAITS = "config-waits"
     """A key of the configuration is in force when the module is loaded again."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A text for people, with its reason."""
+
+    text: str
+    reason: Reason
+
+
+def read_reason(value: object) -> Reason:
+    """The reason in a record; CAUSE_UNKNOWN where it has none, or one that another
+    version of the service has."""
+    try:
+        return Reason(value)
+    except ValueError:
+        return Reason.CAUSE_UNKNOWN
+
+
+def log_line(text: str, reason: Reason) -> str:
+    """The line of the log with a text, which may have any characters. It ends with the
+    reason, for which a long text is cut."""
+    end = f" [{reason.value}]"
+    return printable_bytes(text, LINE - len(end)).decode() + end

@@ -17,6 +17,10 @@ SHOWN = 400
 NOTE = 4096
 """The most characters of an exception's note, or of a memo."""
 
+LINE = 1800
+"""The most bytes of a line of the log. ``flux_log`` cuts a line with its header after
+2048 bytes, and may cut a character in two."""
+
 
 def printable(text: str, limit: Optional[int] = None) -> str:
     r"""``text`` on one line, cut to ``limit`` characters. Characters that are not
@@ -29,6 +33,14 @@ def printable(text: str, limit: Optional[int] = None) -> str:
     if text.isprintable():
         return text
     return printable("".join(map(_escaped, text)), limit)
+
+
+def printable_bytes(text: str, size: int) -> bytes:
+    """``text`` on one line, printable, cut to ``size`` bytes."""
+    line = printable(text).encode()
+    if len(line) > size:
+        line = line[: size - 3].decode(errors="ignore").encode() + b"..."
+    return line
 
 
 def quoted(text: str) -> str:

@@ -28,6 +28,7 @@ from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json, Kind, KubeError
 from flux_k8s.rabbits.fluxion import RABBIT_MODULE
+from flux_k8s.reasons import log_line
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws import (
     Controllers,
@@ -418,7 +419,7 @@ class LocalFlux:
             None if kubeconfig is None else str(kubeconfig),
             loop=self.loop,
             rng=random.Random(seed),
-            log=log,
+            log=lambda level, text, reason: log(level, log_line(text, reason)),
         )
         load_plugin(self.instance)
         self.instance.load_module(self._make_service)

@@ -253,7 +253,7 @@ class Service:
         client = KubeClient(
             kubeconfig,
             loop=self.loop,
-            log=lambda level, message: self.logged.append(message),
+            log=lambda level, message, reason: self.logged.append(message),
             **options,
         )
         self._clients.append(client)

@@ -27,6 +27,7 @@ from flux_k8s.ports import (
     RpcDone,
     RpcError,
 )
+from flux_k8s.reasons import Reason, log_line
 from flux_k8s.rfc.jobid import kvs_directory
 
 from . import users
@@ -100,7 +101,8 @@ class StreamingRpc:
                 self._open()
                 return
             if not self._backoff.failures:
-                self._flux.log(syslog.LOG_WARNING, f"{self._topic}: {error}")
+                text = f"{self._topic}: {error}"
+                self._flux.log(syslog.LOG_WARNING, text, Reason.FLUX_ERROR)
             self._flux.call_later(self._backoff.fail(), self._open)
             return
         self._backoff.reset()
@@ -160,8 +162,8 @@ class BrokerFlux:
     def call_later(self, delay: float, function: Callable[[], None]) -> OneShotTimer:
         return self._timers.add(delay, function)
 
-    def log(self, level: int, message: str) -> None:
-        self._writer.log(level, message)
+    def log(self, level: int, message: str, reason: Reason) -> None:
+        self._writer.log(level, log_line(message, reason))
 
     def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
         def answered(future: Any) -> None:
@@ -185,11 +187,13 @@ class BrokerFlux:
 
         def answered(result: Any) -> None:
             if isinstance(result, RpcError) and result.errnum != errno.ENOENT:
-                self.log(syslog.LOG_WARNING, f"{topic}: {result}")
+                self.log(syslog.LOG_WARNING, f"{topic}: {result}", Reason.FLUX_ERROR)
 
         self.rpc(topic, payload, answered)
 
-    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+    def raise_exception(
+        self, jobid: int, type: str, severity: int, note: str, reason: Reason
+    ) -> None:
         self._send(
             "job-manager.raise",
             {"id": jobid, "type": type, "severity": severity, "note": note},
@@ -360,5 +364,6 @@ class BrokerFlux:
             syslog.LOG_WARNING,
             f"the user database fails: user {userid}: {error.strerror};"
             f" asking it again in {pause:g} s",
+            Reason.USER_DATABASE,
         )
         self.call_later(pause, functools.partial(self._group_requests.put, request))

@@ -47,6 +47,7 @@ from flux_k8s.jobs import requests
 from flux_k8s.jobs.setuppayload import NotJson
 from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES, Work
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 
 CALLBACKS_PER_TURN = 32
 """The most callbacks from other threads that run before Flux has its turn again."""
@@ -211,6 +212,7 @@ class Process:
             self._flux.log(
                 syslog.LOG_WARNING,
                 f"{', '.join(waiting)}: as before until the module is loaded again",
+                Reason.CONFIG_WAITS,
             )
 
 
@@ -321,10 +323,13 @@ def main(argv: Sequence[str]) -> int:
             CurrentWork(int(work_fd)),
         )
     except (DWSError, ImportError) as error:
-        reason = str(error)
-        if isinstance(error, ImportError):
-            reason = f"{sys.executable} cannot import a package: {error}"
-        channel.rpc(REFUSED, {"reason": reason}, flags=FLUX_RPC_NORESPONSE)
+        text, why = str(error), Reason.SERVICE_FAULT
+        if isinstance(error, DWSError):
+            why = error.reason
+        else:
+            text = f"{sys.executable} cannot import a package: {error}"
+        refusal = {"reason": text, "why": why.value}
+        channel.rpc(REFUSED, refusal, flags=FLUX_RPC_NORESPONSE)
         return 1
     except Exception as error:
         log_exception(handle, "the dws service cannot start", error)

@@ -17,12 +17,16 @@ import sys
 import syslog
 import threading
 from functools import partial
-from typing import Callable, Optional
+from typing import Optional
 
 from flux_k8s.broker.readerprogram import LENGTH, MAX_REUSE_SIZE
 from flux_k8s.jobs.setuppayload import Payload
 from flux_k8s.jobs.setupreader import Done, Result, decode_answer
-from flux_k8s.ports import Deliver
+from flux_k8s.ports import (
+    Deliver,
+    Log,
+)
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.rset import UnreadableR
 
 FIRST_LIMIT = 10.0
@@ -46,12 +50,10 @@ class ReaderProcess:
 
     Args:
         deliver: calls a function on the service's thread.
-        log: receives a syslog level and a line, on the service's thread.
+        log: logs a line, on the service's thread.
     """
 
-    def __init__(
-        self, deliver: Deliver, log: Callable[[int, str], None] = lambda *_: None
-    ) -> None:
+    def __init__(self, deliver: Deliver, log: Log = lambda *_: None) -> None:
         self._deliver = deliver
         self._log = log
         self._requests: queue.SimpleQueue[Optional[tuple[Payload, Done]]]
@@ -105,7 +107,8 @@ class ReaderProcess:
             f"no answer within {patience:.0f} s from the process that reads R:"
             f" it {self._end()}; another one reads it"
         )
-        self._deliver(partial(self._log, syslog.LOG_WARNING, line))
+        log = partial(self._log, syslog.LOG_WARNING, line, Reason.OVERLOADED)
+        self._deliver(log)
         return self._ask_once(text, TIME_LIMIT) or UnreadableR(
             f"the process that reads R {self._end()}"
         )

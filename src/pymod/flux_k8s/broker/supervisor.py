@@ -42,6 +42,7 @@ from flux_k8s.broker.relay import Relay
 from flux_k8s.broker.watchdog import Watchdog
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.jobs.work import DISCONNECT, Work
+from flux_k8s.reasons import Note, Reason, log_line, read_reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.version import version
 
@@ -94,7 +95,7 @@ class Supervisor:
         self._channel: Optional[Channel] = None
         self._timer: Any = None
         self._signals: Any = None
-        self._refusal: Optional[str] = None
+        self._refusal: Optional[Note] = None
         self._ready_since: Optional[float] = None
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._starts = 0
@@ -122,7 +123,7 @@ class Supervisor:
         self._starting = False
         if self._refusal is not None:
             self.stop()
-            raise OSError(errno.EINVAL, self._refusal)
+            raise OSError(errno.EINVAL, self._refusal.text)
 
     def _wait_for_start(self) -> None:
         """Wait as long as the service may be getting ready."""
@@ -170,7 +171,8 @@ class Supervisor:
         if not self._channel.has_room_for(message):
             if not self._full:
                 self._full = True
-                self._log(syslog.LOG_WARNING, f"{QUEUE_FULL}: others are refused")
+                text = f"{QUEUE_FULL}: others are refused"
+                self._log(syslog.LOG_WARNING, text, Reason.OVERLOADED)
             self._flux.respond_error(message, errno.EAGAIN, QUEUE_FULL)
             return
         self._relay.add(message)
@@ -233,6 +235,7 @@ class Supervisor:
                 self._log(
                     syslog.LOG_ERR,
                     f"the dws service did not end within {STOP_TIMEOUT:g} s: killed",
+                    Reason.SERVICE_DIED,
                 )
                 process.kill()
                 process.wait()
@@ -309,9 +312,11 @@ class Supervisor:
         elif message.topic == READY:
             self._ready_since = time.monotonic()
             if self._starts > 1:
-                self._log(syslog.LOG_NOTICE, "the dws service was started again")
+                text = "the dws service was started again"
+                self._log(syslog.LOG_NOTICE, text, Reason.STARTED)
         elif message.topic == REFUSED:
-            self._refusal = str(message.payload["reason"])
+            text, why = str(message.payload["reason"]), message.payload.get("why")
+            self._refusal = Note(text, read_reason(why))
 
     def _ping(self) -> None:
         if self._channel is not None:
@@ -322,7 +327,7 @@ class Supervisor:
         if self._channel is None or self._process is None:
             return
         text = f"has not answered for {self._watchdog.seconds:g} s: killed"
-        self._log(syslog.LOG_ERR, f"the dws service {text}")
+        self._log(syslog.LOG_ERR, f"the dws service {text}", Reason.SERVICE_DIED)
         self._process.kill()
         self._channel.close()
         self._lost()
@@ -357,7 +362,8 @@ class Supervisor:
             self._fail_requests()
         if self._refusal is not None:
             if not self._starting:  # start() refuses as well
-                self._restart_later(f"cannot start: {self._refusal}")
+                text = f"cannot start: {self._refusal.text}"
+                self._restart_later(text, self._refusal.reason)
         else:
             self._restart_later(f"died ({describe_status(status)})")
             self._count_death()
@@ -377,10 +383,11 @@ class Supervisor:
             f"{text}, {count} of {MAX_DEATHS} times"
             if count < MAX_DEATHS
             else f"{text} {count} times: that is not tried again",
+            Reason.SERVICE_DIED if count < MAX_DEATHS else Reason.BARRED,
         )
 
-    def _restart_later(self, what: str) -> None:
-        """Start the service again after the delay. ``what`` is the reason, for the
+    def _restart_later(self, what: str, reason: Reason = Reason.SERVICE_DIED) -> None:
+        """Start the service again after the delay. ``what`` has happened, for the
         log."""
         delay = self._backoff.fail()
         self._start_timer(delay, self._spawn)
@@ -388,6 +395,7 @@ class Supervisor:
             syslog.LOG_ERR,
             f"the dws service {what}: jobs with #DW directives wait, starting it again"
             f" in {delay:g} s",
+            reason,
         )
 
     def _start_timer(self, delay: float, function: Any) -> None:
@@ -401,8 +409,8 @@ class Supervisor:
             self._timer.destroy()
             self._timer = None
 
-    def _log(self, level: int, text: str) -> None:
-        log(self._flux, level, text)
+    def _log(self, level: int, text: str, reason: Reason) -> None:
+        log(self._flux, level, log_line(text, reason))
 
 
 def is_owner(message: Any) -> bool:

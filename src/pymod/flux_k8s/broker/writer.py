@@ -23,6 +23,7 @@ from flux.core.inner import lib
 
 import flux
 from flux_k8s.broker.log import log
+from flux_k8s.reasons import Reason, log_line
 
 INTERVAL = 0.05
 """Seconds from one commit that a job waits for to the next. When many jobs end at once,
@@ -125,4 +126,5 @@ class Writer:
                 committed(failure)
             elif failure is not None:
                 paths = ", ".join(failures)
-                log(handle, syslog.LOG_WARNING, f"cannot write {paths}: {failure}")
+                text = f"cannot write {paths}: {failure}"
+                log(handle, syslog.LOG_WARNING, log_line(text, Reason.FLUX_ERROR))

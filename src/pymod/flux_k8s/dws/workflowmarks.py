@@ -10,6 +10,7 @@ from typing import Any, Mapping, Optional
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowstate import STATES, State, Times
 from flux_k8s.json_reader import decimal, read_string
+from flux_k8s.reasons import Note, Reason, read_reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.text import NOTE, printable
@@ -78,7 +79,11 @@ FAILED_UNTIL = "flux-framework.readthedocs.io/failed-until"
 its storage is kept so that the data can be rescued."""
 
 FAILURE = "flux-framework.readthedocs.io/failure"
-"""An annotation that goes with :data:`FAILED_UNTIL`: the reason."""
+"""An annotation that goes with :data:`FAILED_UNTIL`: the reason, in words."""
+
+FAILURE_REASON = "flux-framework.readthedocs.io/failure-reason"
+"""An annotation that goes with :data:`FAILURE`: the reason, as one of
+:class:`~flux_k8s.reasons.Reason`."""
 
 RESCUED = "flux-framework.readthedocs.io/rescued"
 """An annotation in place of :data:`FAILED_UNTIL`: the time since which the data is
@@ -92,6 +97,9 @@ not begun, or had not ended."""
 REMADE = "flux-framework.readthedocs.io/remade"
 """An annotation of a Workflow that was made again, since the one before was lost: how
 often that was so."""
+
+NO_FAILURE = Note("", Reason.CAUSE_UNKNOWN)
+"""The failure of a Workflow without one."""
 
 COPIED, COPY_FAILED = "copied", "failed"
 
@@ -134,7 +142,7 @@ def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
         "given_up": GIVEN_UP in annotations,
         "failed_until": parse_timestamp(read_string(annotations, FAILED_UNTIL)),
         "rescued": parse_timestamp(read_string(annotations, RESCUED)),
-        "failure": printable(read_string(annotations, FAILURE), NOTE),
+        "failure": _failure(annotations),
         "remade": decimal(read_string(annotations, REMADE)) or 0,
     }
 
@@ -187,6 +195,14 @@ def read_hosts(text: str) -> tuple[str, ...]:
         return hostlist.decode(text)
     except ValueError:
         return ()
+
+
+def _failure(annotations: Mapping[str, Any]) -> Note:
+    """Why data could not be copied out; without a text if there is no failure."""
+    text = printable(read_string(annotations, FAILURE), NOTE)
+    if not text:
+        return NO_FAILURE
+    return Note(text, read_reason(annotations.get(FAILURE_REASON)))
 
 
 def _seconds(text: str) -> float:

@@ -22,6 +22,7 @@ from flux_k8s.dws.workflowdrivers import (
 )
 from flux_k8s.dws.workflowmarks import (
     KEPT_FOR,
+    NO_FAILURE,
     annotations_of,
     instance_of,
     read_copies,
@@ -40,6 +41,7 @@ from flux_k8s.dws.workflowstate import (
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, is_integer, read_string
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Note
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
 
@@ -99,7 +101,8 @@ class WorkflowView:
         given_up: whether the annotation :data:`GIVEN_UP` is set.
         failed_until, rescued: the annotations :data:`FAILED_UNTIL` and :data:`RESCUED`
             (UNIX times), or None.
-        failure: the annotation :data:`FAILURE`, or "".
+        failure: the annotations :data:`FAILURE` and :data:`FAILURE_REASON`, or
+            :data:`NO_FAILURE`.
         remade: the annotation :data:`REMADE`, or 0.
         misdated: whether a time that the service has written is yet to come.
     """
@@ -156,7 +159,7 @@ class WorkflowView:
     given_up: bool = False
     failed_until: Optional[float] = None
     rescued: Optional[float] = None
-    failure: str = ""
+    failure: Note = NO_FAILURE
     remade: int = 0
     misdated: bool = False
 

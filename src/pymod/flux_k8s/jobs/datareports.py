@@ -14,6 +14,7 @@ import base64
 import errno
 import json
 import syslog
+from dataclasses import replace
 from typing import Optional
 
 from flux_k8s.control.coroutines import call
@@ -22,13 +23,14 @@ from flux_k8s.jobs.losses import late_nodes
 from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Json, RpcError
+from flux_k8s.reasons import Note, Reason, read_reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, printable
 
 KEY = "rabbit_data_out"
-"""``{"success": true}``, or ``{"success": false, "errstr": "..."}``, as JSON, with a
-``note`` if nodes have unmounted late."""
+"""``{"success": true}``, or ``{"success": false, "errstr": "...", "reason": "..."}``,
+as JSON, with a ``note`` if nodes have unmounted late."""
 
 NODES_RELEASED = "rabbit_nodes_released"
 """The UNIX time at which a job gave its nodes back before its data was out. Of such a
@@ -43,6 +45,8 @@ that it can be rescued, as JSON."""
 
 EVENT = "dws.data-out"
 
+LOST = Note(UNKNOWN_LOSS, Reason.CAUSE_UNKNOWN)
+
 
 class DataReports:
     """Reports what became of jobs' data."""
@@ -50,18 +54,18 @@ class DataReports:
     def __init__(self, flux: Flux) -> None:
         self._flux = flux
 
-    async def record(self, info: WorkflowInfo, loss: str) -> None:
+    async def record(self, info: WorkflowInfo, loss: Optional[Note]) -> None:
         """Record what became of the data of a job that is about to end with its
         storage: the plugin looks for the record as soon as the job has ended. All that
         was written to the job's KVS before is there then, too.
 
         Args:
-            loss: what is lost; "" if nothing is.
+            loss: what is lost, and why; None if nothing is.
 
         Raises:
             RpcError: it was not written.
         """
-        text = json.dumps(_record(printable(loss, NOTE)))
+        text = json.dumps(_record(_shown(loss)))
         await call(self._flux.kvs_commit, info.jobid, KEY, text)
 
     async def note_release(self, info: WorkflowInfo) -> None:
@@ -84,7 +88,7 @@ class DataReports:
         text = json.dumps(record)
         await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, text)
 
-    async def note_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
+    async def note_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
         """Record that the data of a job could not be copied out, and until when its
         storage is kept.
 
@@ -92,7 +96,8 @@ class DataReports:
             RpcError: it was not written.
         """
         record = {
-            "errstr": printable(note, NOTE),
+            "errstr": printable(note.text, NOTE),
+            "reason": note.reason.value,
             "at": self._flux.now(),
             "until": until,
         }
@@ -100,35 +105,42 @@ class DataReports:
             text = json.dumps(record)
             await call(self._flux.kvs_commit, info.jobid, FAILED, text)
 
-    def log_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
+    def log_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
         """Log that the data of a job is not out, and until when its storage is kept."""
         kept = f"its storage is kept until {format_seconds(until)}"
-        text = f"{info.f58}: its data is not out: {note}; {kept}"
-        self._flux.log(syslog.LOG_ERR, text)
+        text = f"{info.f58}: its data is not out: {note.text}; {kept}"
+        self._flux.log(syslog.LOG_ERR, text, note.reason)
 
-    async def report(self, info: WorkflowInfo, loss: str) -> None:
+    async def report(self, info: WorkflowInfo, loss: Optional[Note]) -> None:
         """Report that the data of a job that has ended is out, or what of it is lost.
         A report may be repeated.
 
         Args:
-            loss: what is lost; "" if nothing is.
+            loss: what is lost, and why; None if nothing is.
 
         Raises:
             RpcError: a request to Flux failed, and is to be repeated.
         """
-        loss = printable(loss, NOTE)
+        loss = _shown(loss)
         note = printable(late_nodes(info), NOTE)
         if not await is_purged(self._flux, info.jobid):
             loss = await self._as_recorded(info.jobid, loss)
             text = json.dumps(_record(loss, note))
             await call(self._flux.kvs_commit, info.jobid, KEY, text)
         await self._notify_plugin(info.jobid, loss)
-        await self._publish({"id": info.jobid, "success": not loss})
+        await self._publish({"id": info.jobid, "success": loss is None})
         info.data_reported = True
-        fair = syslog.LOG_WARNING if note else syslog.LOG_INFO
-        outcome = f"its data is not out: {loss}" if loss else "its data is out"
+        self._log_report(info, loss, note)
+
+    def _log_report(self, info: WorkflowInfo, loss: Optional[Note], note: str) -> None:
+        level, outcome, reason = syslog.LOG_INFO, "its data is out", Reason.DATA_OUT
+        if note:
+            level, reason = syslog.LOG_WARNING, Reason.UNMOUNTED_LATE
+        if loss is not None:
+            outcome = f"its data is not out: {loss.text}"
+            level, reason = syslog.LOG_ERR, loss.reason
         text = "; ".join(filter(None, (outcome, note)))
-        self._flux.log(syslog.LOG_ERR if loss else fair, f"{f58(info.jobid)}: {text}")
+        self._flux.log(level, f"{f58(info.jobid)}: {text}", reason)
 
     async def repeat(self, jobid: int) -> bool:
         """Tell the jobs that depend on the data of a job what is recorded of it. They
@@ -141,7 +153,7 @@ class DataReports:
         if record is not None:
             await self._notify_plugin(jobid, _loss_in(record))
         elif await is_purged(self._flux, jobid):
-            await self._notify_plugin(jobid, UNKNOWN_LOSS)
+            await self._notify_plugin(jobid, LOST)
         else:
             return False
         return True
@@ -154,15 +166,17 @@ class DataReports:
         """
         return await self._lookup(jobid, NODES_RELEASED) is not None
 
-    async def _as_recorded(self, jobid: int, loss: str) -> str:
-        """The loss as it is recorded already, if that ends with ``loss``: a module that
+    async def _as_recorded(self, jobid: int, loss: Optional[Note]) -> Optional[Note]:
+        """The loss as it is recorded already, if that ends as ``loss``: a module that
         was loaded before knew the reason, which is lost with it, or that the job did
         not run. Data that was out then is not lost with its Workflow."""
         record = await self._recorded(jobid)
         if record is None:
             return loss
         recorded = _loss_in(record)
-        return recorded if not recorded or recorded.endswith(loss) else loss
+        if recorded is None or loss is None or recorded.text.endswith(loss.text):
+            return recorded
+        return loss
 
     async def _recorded(self, jobid: int) -> Optional[Json]:
         """The record of a job's data; None if it has none that can be read, or was
@@ -181,10 +195,10 @@ class DataReports:
             return None
         return str(answer[key])
 
-    async def _notify_plugin(self, jobid: int, loss: str) -> None:
+    async def _notify_plugin(self, jobid: int, loss: Optional[Note]) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads
         the record when it is loaded."""
-        payload: Json = {"id": jobid, **({"errstr": loss} if loss else {})}
+        payload: Json = {"id": jobid, **_why(loss)}
         try:
             await call(self._flux.rpc, "job-manager.dws.data-out", payload)
         except RpcError as error:
@@ -212,15 +226,28 @@ def _read_record(text: str) -> Optional[Json]:
     return record if is_record else None
 
 
-def _loss_in(record: Json) -> str:
-    """What is lost by a record; "" if nothing is."""
-    return "" if record["success"] else str(record.get("errstr", UNKNOWN_LOSS))
+def _loss_in(record: Json) -> Optional[Note]:
+    """What is lost by a record; None if nothing is. One of an older module has no
+    reason."""
+    if record["success"]:
+        return None
+    text = str(record.get("errstr", UNKNOWN_LOSS))
+    return Note(text, read_reason(record.get("reason")))
 
 
-def _record(loss: str, note: str = "") -> Json:
-    record: Json = {"success": not loss}
-    if loss:
-        record["errstr"] = loss
+def _shown(loss: Optional[Note]) -> Optional[Note]:
+    return None if loss is None else replace(loss, text=printable(loss.text, NOTE))
+
+
+def _why(loss: Optional[Note]) -> Json:
+    """The part of a message about a loss."""
+    if loss is None:
+        return {}
+    return {"errstr": loss.text, "reason": loss.reason.value}
+
+
+def _record(loss: Optional[Note], note: str = "") -> Json:
+    record: Json = {"success": loss is None, **_why(loss)}
     if note:
         record["note"] = note
     return record

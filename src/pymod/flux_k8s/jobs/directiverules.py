@@ -15,6 +15,7 @@ from flux_k8s.dws.directiverules import read_rules
 from flux_k8s.dws.directives import Directive
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import DWDIRECTIVERULE, Flux, Json, Kind, Kube, KubeError, Watch
+from flux_k8s.reasons import Reason
 
 
 class DirectiveRules:
@@ -83,5 +84,5 @@ class DirectiveRules:
         if not self._logged:
             self._logged = True
             text = f"{DWDIRECTIVERULE.plural}: {error}; queries do not show them"
-            self._flux.log(syslog.LOG_INFO, text)
+            self._flux.log(syslog.LOG_INFO, text, Reason.OBJECTS_UNSEEN)
         self._controller.add(DWDIRECTIVERULE, REOPEN_DELAY)

@@ -39,6 +39,7 @@ from flux_k8s.ports import (
     Kube,
     KubeError,
 )
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
 
@@ -108,7 +109,7 @@ class Exclusion:
         except NotReady:
             raise
         except DWSError as error:
-            info.failure = str(error)
+            info.failure = error.note
             return
         making = [b for b in breakdowns if b.servers is not None]
         calls = [self._find(SERVERS, b.servers) for b in making if b.servers]
@@ -170,7 +171,7 @@ class Exclusion:
                 found = replace(found, excluded=past)
             info.survey = found
         except BadObject as error:
-            info.failure = str(error)
+            info.failure = error.note
 
     async def leave_out(self, info: WorkflowInfo, survey: Survey, problem: str) -> None:
         """Exclude the failed nodes of ``survey``, or fail the job if they are too
@@ -181,7 +182,8 @@ class Exclusion:
             note = nodefailure.exclusion_note(hosts, survey, tolerance, problem)
             await self.notify_of_node_failure(info, note)
         else:
-            info.failure = nodefailure.refusal_note(hosts, survey, tolerance, problem)
+            text = nodefailure.refusal_note(hosts, survey, tolerance, problem)
+            info.failure = Note(text, Reason.NODES_FAILED)
 
     async def notify_of_node_failure(self, info: WorkflowInfo, note: str) -> None:
         """Exclude the failed nodes from the job's storage, and drain them.
@@ -209,10 +211,10 @@ class Exclusion:
             return
         info.reported_nodes |= frozenset(news)
         note = printable(note, NOTE)
-        reason = drain_reason(info.jobid, NOT_SERVED[survey.state])
-        self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {note}")
-        self._nodes.drain(news, reason)
-        self._flux.raise_exception(info.jobid, NODE_FAILURE, WARNING, note)
+        text, reason = f"{f58(info.jobid)}: {note}", Reason.NODES_EXCLUDED
+        self._flux.log(syslog.LOG_NOTICE, text, reason)
+        self._nodes.drain(news, drain_reason(info.jobid, NOT_SERVED[survey.state]))
+        self._flux.raise_exception(info.jobid, NODE_FAILURE, WARNING, note, reason)
 
     # Requests
 

@@ -30,6 +30,7 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, RpcError
+from flux_k8s.reasons import Reason
 from flux_k8s.text import SHOWN, printable
 from flux_k8s.version import PROTOCOL, UNKNOWN, version
 
@@ -200,7 +201,7 @@ class JobLister:
         text = (
             f"dws module {self._version}, dws-jobtap.so {plugin}, protocol {PROTOCOL}"
         )
-        self._flux.log(syslog.LOG_INFO, text)
+        self._flux.log(syslog.LOG_INFO, text, Reason.STARTED)
         differ = UNKNOWN not in (plugin, self._version) and plugin != self._version
         if differ or protocol != PROTOCOL:
             text = (
@@ -208,12 +209,12 @@ class JobLister:
                 f" the dws module, {self._version} (protocol {PROTOCOL}): load the one"
                 " that is older again"
             )
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, text, Reason.VERSIONS_DIFFER)
 
     def _is_absent(self) -> None:
         """Wait for ``dws.hello``: the plugin is not loaded."""
         text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
-        self._flux.log(syslog.LOG_WARNING, text)
+        self._flux.log(syslog.LOG_WARNING, text, Reason.PLUGIN_MISSING)
         self._jobs.awaits_hello = False
         self._jobs.has_no_plugin = True
         self._handle_unknown()
@@ -223,7 +224,7 @@ class JobLister:
         try:
             job = held_job(entry)
         except BadObject as error:
-            self._flux.log(syslog.LOG_ERR, str(error))
+            self._flux.log(syslog.LOG_ERR, str(error), error.reason)
             return
         held.add(job.jobid)
         self._scope.run(job.jobid, self._learn, job)
@@ -272,6 +273,7 @@ class JobLister:
         waits = isinstance(error, RpcError) and error.errnum == errno.EAGAIN
         if not waits and text != self._failure:
             self._failure = text
-            self._flux.log(syslog.LOG_ERR, f"{text}; trying again")
+            text = f"{text}; trying again"
+            self._flux.log(syslog.LOG_ERR, text, Reason.FLUX_ERROR)
         self._jobs.awaits_hello = False
         self._handle_unknown()

@@ -55,6 +55,7 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 
@@ -110,9 +111,9 @@ class InUse:
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
-        clientmounts, note = await self._clientmounts(info, note)
+        clientmounts, why = await self._clientmounts(info, note)
         hosts = await self._late(info, clientmounts)
-        await self._drain(info, hosts, note)
+        await self._drain(info, hosts, why)
         info.still_mounted = tuple(dict.fromkeys((*(info.still_mounted or ()), *hosts)))
         info.unmounted = info.view is None or info.view.complete
 
@@ -129,7 +130,7 @@ class InUse:
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
-        clientmounts, note = await self._clientmounts(info, note)
+        clientmounts, why = await self._clientmounts(info, note)
         if clientmounts is not None:
             # Of nodes that failed before, an earlier service knew, and Flux, unless
             # somebody has put them back.
@@ -145,9 +146,9 @@ class InUse:
         overdue = self._overdue(info, late)
         able = frozenset(writers)
         # First those that are fenced: a node that is not drained counts as back.
-        await self._drain(info, [host for host in overdue if host not in able], note)
+        await self._drain(info, [host for host in overdue if host not in able], why)
         kept = [host for host in overdue if host in able]
-        await self._drain(info, kept, note, f"; {KEPT}")
+        await self._drain(info, kept, why, f"; {KEPT}")
         if not writers or info.view is None or info.view.complete:
             # Else DWS tells the others when it goes on.
             rest = filterfalse(frozenset(late).__contains__, hosts)
@@ -176,7 +177,7 @@ class InUse:
 
     async def _clientmounts(
         self, info: WorkflowInfo, note: str
-    ) -> tuple[Optional[list[Json]], str]:
+    ) -> tuple[Optional[list[Json]], Note]:
         """The ClientMounts of a job, and ``note``. None, and a note that says so, if
         Kubernetes has not listed them for
         :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
@@ -190,9 +191,9 @@ class InUse:
         except KubeError as error:
             if not await self._has_persisted(info):
                 raise
-            note = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
-            return None, note
-        return found.get("items", []), note
+            text = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
+            return None, Note(text, Reason.USE_UNKNOWN)
+        return found.get("items", []), Note(note, Reason.UNMOUNT_FAILED)
 
     async def _late(
         self, info: WorkflowInfo, clientmounts: Optional[list[Json]]
@@ -221,7 +222,7 @@ class InUse:
         return tuple(host for host in hosts if host not in failed)
 
     async def _drain(
-        self, info: WorkflowInfo, hosts: Sequence[str], note: str, end: str = ""
+        self, info: WorkflowInfo, hosts: Sequence[str], why: Note, end: str = ""
     ) -> None:
         """Drain nodes that still have the job's storage mounted, unless they are
         drained for that already. ``end`` is that of the report."""
@@ -235,12 +236,12 @@ class InUse:
             if not (text.endswith(reason) or (host in known and is_mounted(text)))
         ]
         if news:
-            names = hostlist.encode(news)
+            names, note = hostlist.encode(news), why.text
             text = f"{names}: {note}, and {NOT_UNMOUNTED}; drained until that is mended"
             text += end
-            self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
+            self._log(info, syslog.LOG_WARNING, text, why.reason)
             # If the service dies before it sends the drain, the next one raises again.
-            self._raise(info, NODE_FAILURE, WARNING, text)
+            self._raise(info, NODE_FAILURE, WARNING, text, why.reason)
             await call(self._nodes.drain, news, reason)
 
     @property
@@ -267,9 +268,14 @@ class InUse:
             and (states is None or node in states.hosts)
         )
 
-    def _raise(self, info: WorkflowInfo, type: str, severity: int, note: str) -> None:
+    def _raise(
+        self, info: WorkflowInfo, type: str, severity: int, note: str, why: Reason
+    ) -> None:
         if not info.released:
-            self._flux.raise_exception(info.jobid, type, severity, note)
+            self._flux.raise_exception(info.jobid, type, severity, note, why)
+
+    def _log(self, info: WorkflowInfo, level: int, text: str, why: Reason) -> None:
+        self._flux.log(level, f"{f58(info.jobid)}: {text}", why)
 
     # After an abort: nothing that is still in use may be given to other jobs
 
@@ -320,7 +326,7 @@ class InUse:
         reason = drain_reason(info.jobid, IN_USE)
         if names and not info.cutting.use_report:
             text = f"disabling {', '.join(names)}: {reason}"
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, text, Reason.EPILOG_GIVEN_UP)
         body = cleanup.disable_patch(reason, self._flux.now())
         namespace = self._settings.namespace
         return [
@@ -356,9 +362,9 @@ class InUse:
         silent = "epilog-timeout: Kubernetes does not say what still uses the storage"
         drained = f"{names}: drained until it does"
         text = "; ".join([silent, drained, *self._unsaved(info)])
-        self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
+        self._log(info, syslog.LOG_WARNING, text, Reason.USE_UNKNOWN)
         self._nodes.drain(hosts, drain_reason(info.jobid, UNKNOWN))
-        self._raise_report(info, text)
+        self._raise_report(info, text, Reason.USE_UNKNOWN)
 
     async def _hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
         """The nodes of a job; none if job-list does not know them, or it is known
@@ -371,7 +377,7 @@ class InUse:
             except (RpcError, BadObject, ValueError) as error:
                 text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
                 if not logged:
-                    self._flux.log(syslog.LOG_ERR, text)
+                    self._flux.log(syslog.LOG_ERR, text, Reason.DRAIN_FAILED)
                 if not isinstance(error, RpcError) or error.errnum == errno.ENOENT:
                     return ()
             logged = True
@@ -418,28 +424,30 @@ class InUse:
             parts.append("nothing is in use any more")
         parts += self._unsaved(info)
         text = f"epilog-timeout in {state}: {'; '.join(parts)}"
+        why = Reason.EPILOG_GIVEN_UP
         if text != info.cutting.use_report:
             info.cutting.use_report = text
-            self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
-        self._raise_report(info, text)
+            self._log(info, syslog.LOG_WARNING, text, why)
+        self._raise_report(info, text, why)
 
     def _unsaved(self, info: WorkflowInfo) -> list[str]:
         """The data that a job that may have run loses: one sentence, or none."""
         if not info.may_have_run:
             return []
         if info.view is None:
-            return [info.interference or UNKNOWN_LOSS]
+            known = info.interference
+            return [UNKNOWN_LOSS if known is None else known.text]
         if not info.view.unsaved:
             return []
         return [f"not copied: {', '.join(info.view.unsaved)}"]
 
-    def _raise_report(self, info: WorkflowInfo, note: str) -> None:
+    def _raise_report(self, info: WorkflowInfo, note: str, why: Reason) -> None:
         """Raise an exception with the report, once, while the job is active. It is
         fatal if data is lost, unless the job has a fatal exception already."""
         if not info.cutting.report_raised:
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
             info.cutting.report_raised = info.failed = True
-            self._raise(info, DWS, severity, note)
+            self._raise(info, DWS, severity, note, why)
 
     async def _finish(
         self,
@@ -460,7 +468,7 @@ class InUse:
         await self._note_cut_off(info, nodes)
         for what, error in problems:
             text = f"given up, see to it by hand: {what}: {error}"
-            self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
+            self._log(info, syslog.LOG_ERR, text, Reason.KUBERNETES_ERROR)
 
     async def _has_persisted(self, info: WorkflowInfo) -> bool:
         namespace, now = self._settings.namespace, self._flux.now()

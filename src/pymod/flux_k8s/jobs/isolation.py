@@ -24,6 +24,7 @@ from flux_k8s.jobs.jobexception import DWS, FATAL
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 
@@ -54,6 +55,8 @@ def summary(error: BaseException) -> str:
 
 class Barred(DWSError):
     """Several services have died of this work, so it is refused."""
+
+    reason = Reason.BARRED
 
     def __init__(self, work: Work) -> None:
         what = "released" if work.releasing else "worked on"
@@ -172,21 +175,22 @@ class Faults:
         except Exception as another:
             self.given_up = True
             text = f"{f58(info.jobid)}: cannot be failed: {describe(another)}"
-            flux.log(syslog.LOG_CRIT, text)
+            flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
             return False
 
     def _fail(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
         self.note = note = f"internal error, the log has more: {summary(error)}"
+        reason = Reason.SERVICE_FAULT
         if info.goal is not Goal.RELEASED:
             if not info.failed:
-                info.failed = True
-                flux.raise_exception(info.jobid, DWS, FATAL, note)
+                info.failed, info.cause = True, reason
+                flux.raise_exception(info.jobid, DWS, FATAL, note, reason)
             return False
         self.count += 1
         if self.count <= RETRIES:
             return True
         self.given_up = True
-        flux.log(syslog.LOG_CRIT, f"{f58(info.jobid)}: {left_behind(info)}")
+        flux.log(syslog.LOG_CRIT, f"{f58(info.jobid)}: {left_behind(info)}", reason)
         return False
 
 

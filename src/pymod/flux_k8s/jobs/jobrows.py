@@ -177,8 +177,8 @@ def failure_of(info: WorkflowInfo) -> str:
     """Why the storage of a job has failed, or ""."""
     view = info.view
     if view is not None and view.failed_until is not None and not view.complete:
-        return with_losses(view.failure, info, view)
-    return info.failure or ""
+        return with_losses(view.failure, info, view).text
+    return "" if info.failure is None else info.failure.text
 
 
 def rabbits_of(usage: Mapping[str, StorageUsage]) -> dict[str, int]:

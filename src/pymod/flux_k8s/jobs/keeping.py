@@ -24,6 +24,7 @@ from flux_k8s.jobs.step import FindWriters, KeepFailed, LetNodesGo
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Clock
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 
 
@@ -64,7 +65,7 @@ class Keeping:
             StorageUnavailable: it is not known yet whether the service can see it.
         """
         if not (self._free_storage.counted or view.runs_containers):
-            raise StorageUnavailable("Servers are not listed yet")
+            raise StorageUnavailable("Servers are not listed yet", Reason.NOT_READY)
         return self._free_storage.listed and not view.runs_containers
 
     async def find_writers(self, info: WorkflowInfo, step: FindWriters) -> None:

@@ -18,6 +18,7 @@ from flux_k8s.jobs.pluginrequests import request_plugin
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.text import NOTE, printable
 
 
@@ -67,7 +68,7 @@ class LastResort:
                 raise
             except Exception as error:
                 text = f"{job.info.f58}: internal error: {describe(error)}"
-                self._flux.log(syslog.LOG_CRIT, text)
+                self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
         await request_plugin(self._flux, "epilog-remove", {"id": jobid})
         job.info.released = True
 
@@ -78,14 +79,17 @@ class LastResort:
         """Raise an exception once, fatal if data is lost."""
         if job.faults.reported:
             return
-        lost = data_loss(job.info) if job.info.ran else ""
-        severity = FATAL if lost and not job.info.failed else WARNING
+        loss = data_loss(job.info) if job.info.ran else None
+        severity = FATAL if loss is not None and not job.info.failed else WARNING
+        lost = "" if loss is None else loss.text
         text = "; ".join(filter(None, (left_behind(job.info), lost, job.faults.note)))
-        self._flux.raise_exception(job.info.jobid, DWS, severity, printable(text, NOTE))
+        note, reason = printable(text, NOTE), Reason.SERVICE_FAULT
+        self._flux.raise_exception(job.info.jobid, DWS, severity, note, reason)
         job.faults.reported = True
 
     async def _record(self, job: Job) -> None:
         loss = data_loss(job.info)
-        note = f"{job.faults.note}; {loss}" if loss else ""
-        await self._data.record(job.info, note)
+        if loss is not None:
+            loss = Note(f"{job.faults.note}; {loss.text}", Reason.SERVICE_FAULT)
+        await self._data.record(job.info, loss)
         job.info.data_reported = True

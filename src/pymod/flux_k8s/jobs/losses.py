@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from dataclasses import replace
+from typing import Optional, Sequence
 
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.workflowinfo import DELETED, WorkflowInfo
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, printable
@@ -34,40 +36,70 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
     return "; ".join(found)
 
 
-def with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
+def cause_of(info: WorkflowInfo) -> Reason:
+    """The reason for which a job loses its data, or its storage."""
+    view, known = info.view, info.failure or info.interference
+    if info.cause is not None:
+        return info.cause
+    if known is not None:
+        return known.reason
+    if view is None:
+        return Reason.WORKFLOW_DELETED
+    if not info.owns(view):
+        return Reason.NAME_TAKEN
+    if view.damage is not None:
+        return Reason.BAD_OBJECT
+    if view.failure.text:
+        return view.failure.reason
+    if not info.failed and (info.abandoned or view.given_up):
+        return Reason.GIVEN_UP
+    mounted = view.left_mounted or info.still_mounted
+    return Reason.UNMOUNT_FAILED if mounted else Reason.CAUSE_UNKNOWN
+
+
+def loss_of(info: WorkflowInfo, view: WorkflowView) -> Optional[Note]:
+    """The data that a job that ran loses, and why; None if none."""
+    found = losses(info, view)
+    return Note(found, cause_of(info)) if found else None
+
+
+def with_losses(note: Note, info: WorkflowInfo, view: WorkflowView) -> Note:
     """``note``, and the data that is lost, for which a long note leaves room."""
     found = "; ".join(filter(None, (losses(info, view), info.not_kept)))
-    return f"{printable(note, NOTE // 2)}; {found}" if found else note
+    if not found:
+        return note
+    return replace(note, text=f"{printable(note.text, NOTE // 2)}; {found}")
 
 
-def kept_note(info: WorkflowInfo, view: WorkflowView) -> str:
+def kept_note(info: WorkflowInfo, view: WorkflowView) -> Note:
     """Why data could not be copied out, and how it can be rescued."""
     name, until = info.f58, format_seconds(view.failed_until or 0.0)
     hint = f"; its storage is kept until {until}: flux dws rescue {name} copies again"
     loss = with_losses(view.failure, info, view)
-    return printable(loss, NOTE - len(hint)) + hint
+    return replace(loss, text=printable(loss.text, NOTE - len(hint)) + hint)
 
 
-def loss_when_gone(info: WorkflowInfo) -> str:
-    """The data that a job loses with its Workflow, which is gone."""
+def loss_when_gone(info: WorkflowInfo) -> Optional[Note]:
+    """The data that a job loses with its Workflow, which is gone; None if none."""
     if info.interference is not None:
         return info.interference
     if info.deleted_uid is None:  # no Workflow of the job was seen by this service
-        return f"{info.interference_note(DELETED)}; {UNKNOWN_LOSS}"
-    return _not_copied(info.unsaved) if info.unsaved else ""
+        return info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
+    return Note(_not_copied(info.unsaved), cause_of(info)) if info.unsaved else None
 
 
-def data_loss(info: WorkflowInfo) -> str:
-    """What a job that ends with its storage loses of its data; "" if nothing."""
+def data_loss(info: WorkflowInfo) -> Optional[Note]:
+    """What a job that ends with its storage loses of its data; None if nothing."""
     if info.aborted:
-        return "" if _is_copied(info) else "its epilog was given up"
+        given_up = Note("its epilog was given up", Reason.EPILOG_GIVEN_UP)
+        return None if _is_copied(info) else given_up
     if not info.ran:
-        return "the job did not run"
+        return Note("the job did not run", Reason.NOT_RUN)
     if info.view is not None and info.owns(info.view):
-        return losses(info, info.view)
+        return loss_of(info, info.view)
     if info.view is None and info.deleted_uid is not None:
         return loss_when_gone(info)
-    return info.interference or UNKNOWN_LOSS
+    return info.interference or Note(UNKNOWN_LOSS, cause_of(info))
 
 
 def left_persistent(info: WorkflowInfo) -> str:

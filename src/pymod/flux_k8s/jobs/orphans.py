@@ -23,6 +23,7 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58, workflow_name
 
 LOOK_AGAIN = 300.0
@@ -139,6 +140,7 @@ class Orphans:
                 syslog.LOG_NOTICE,
                 f"Workflow {workflow_name(jobid)} is not touched: it has not the label"
                 " of this instance (rabbit.instance), and no job of this one had it",
+                Reason.NAME_TAKEN,
             )
             return None
         if released and not aborted:
@@ -185,7 +187,8 @@ class Orphans:
         if not self._failing:
             self._failing = True
             text = f"cannot tell whether {f58(jobid)} has ended: {again.error}"
-            self._flux.log(syslog.LOG_WARNING, f"{text}; trying again")
+            text = f"{text}; trying again"
+            self._flux.log(syslog.LOG_WARNING, text, Reason.FLUX_ERROR)
 
     def _release(self, jobid: int, aborted: bool) -> None:
         """Release the storage of a job that waits for nothing any more."""
@@ -195,6 +198,7 @@ class Orphans:
             self._flux.log(
                 syslog.LOG_NOTICE,
                 f"{f58(jobid)}: tearing down a Workflow whose job has ended",
+                Reason.ORPHAN,
             )
         job = self._jobs.obtain(jobid, Goal.RELEASED)
         job.info.want_released(abandoned=True, aborted=aborted, waits=False)

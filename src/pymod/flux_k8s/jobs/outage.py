@@ -9,6 +9,7 @@ from typing import Callable, Optional
 
 from flux_k8s.control.controller import Controller
 from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError
+from flux_k8s.reasons import Reason
 
 PATIENCE = 10.0
 """Seconds without an answer until that is reported."""
@@ -127,9 +128,11 @@ class Outage:
         if reason != before:
             changed = True
             if before is None:
-                self._flux.log(syslog.LOG_ERR, f"Kubernetes: {reason}; jobs wait")
+                text = f"Kubernetes: {reason}; jobs wait"
+                self._flux.log(syslog.LOG_ERR, text, Reason.KUBERNETES_AWAY)
             elif reason is None:
-                self._flux.log(syslog.LOG_NOTICE, "Kubernetes answers again")
+                text = "Kubernetes answers again"
+                self._flux.log(syslog.LOG_NOTICE, text, Reason.KUBERNETES_BACK)
         if not changed:
             return
         if reason is None and self.listed:

@@ -42,6 +42,7 @@ from flux_k8s.ports import (
     Json,
     Kube,
 )
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
 LARGE = 1000
@@ -115,7 +116,8 @@ class Planner:
         if waited is None:
             return None
         note = f"the job has waited for {waited:g}s, half of prolog_timeout"
-        return AllocationError(f"{error}; {note}; please submit it again")
+        text = f"{error}; {note}; please submit it again"
+        return AllocationError(text, Reason.PROLOG_TIMEOUT)
 
     def _has_waited(self, info: WorkflowInfo) -> Optional[float]:
         """Half of ``prolog_timeout`` in seconds, if the job's prolog takes longer."""
@@ -130,7 +132,7 @@ class Planner:
         """What to raise for a job with nodes for which R, its storage, the rabbit
         mapping and Kubernetes do not agree by ``error``: it waits, since a module with
         another mapping may come, or a list that lacks no Rabbit."""
-        wait = StorageUnavailable(str(error))
+        wait = StorageUnavailable(str(error), error.reason)
         return self.waits_too_long(info, wait) or wait
 
     def _settle(self, jobid: int) -> None:
@@ -148,7 +150,8 @@ class Planner:
             return propose(resources, breakdowns, servers, machine, self._settings)
         except AllocationError:
             if machine.disagreement:  # it may fit by another mapping
-                raise StorageUnavailable(machine.disagreement) from None
+                why = machine.disagreement
+                raise StorageUnavailable(why, Reason.MAPPING_DISAGREES) from None
             raise
 
     async def place(self, info: WorkflowInfo) -> JobPlacement:
@@ -236,7 +239,7 @@ class Planner:
             colocated = self._colocated(breakdowns, lasting=True)
             alone = replace(allocation, colocated=colocated, room=free.sizes)
             self._chooser.choose_on(info, breakdowns, {}, alone)
-            raise StorageUnavailable(f"others' storage: {error}") from None
+            raise _await_others(error) from None
         self._assume(choice)
         return choice
 
@@ -326,7 +329,8 @@ class Planner:
         below = set(map(self._settings.mapping.rabbit_of, info.allocation.hosts))
         broken = {r: s for r, s in self._rabbits.broken.items() if r in below}
         if broken:
-            raise StorageUnavailable(not_serving(broken, broken))
+            text = not_serving(broken, broken)
+            raise StorageUnavailable(text, Reason.RABBIT_BROKEN)
 
     def _reason_to_wait(
         self,
@@ -353,12 +357,12 @@ class Planner:
         if isinstance(error, StorageUnavailable):
             return error
         if not self._rabbits.absent.isdisjoint(allocation.rabbits):
-            return StorageUnavailable(str(error))
+            return StorageUnavailable(str(error), error.reason)
         try:
             without_others()
         except DWSError as lasting:
             return lasting
-        return StorageUnavailable(f"others' storage: {error}")
+        return _await_others(error)
 
     async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""
@@ -395,6 +399,11 @@ class Planner:
         body: Json = {"data": [{"name": host} for host in hosts]}
         key = f"computes/{name}"
         return self._calls.patch(COMPUTES, namespace, name, body, key=key)
+
+
+def _await_others(error: AllocationError) -> StorageUnavailable:
+    """The job waits for storage that others have."""
+    return StorageUnavailable(f"others' storage: {error}", error.reason)
 
 
 def _own(breakdowns: Breakdowns) -> frozenset[Reference]:

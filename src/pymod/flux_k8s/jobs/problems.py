@@ -11,6 +11,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue
 from flux_k8s.jobs.workflowinfo import DELETED, MOVED, WorkflowInfo
+from flux_k8s.reasons import Note, Reason
 
 GRACE = 30.0
 """Seconds within which DWS shows that a copy is made again."""
@@ -25,7 +26,7 @@ def problem_of(
         return Problem(info.failure), None
     if info.lost_storage:
         note = f"its data is lost before it had nodes: {info.lost_storage}"
-        return Problem(note), None
+        return Problem(Note(note, Reason.RABBIT_BROKEN)), None
     if view.damage is None and view.deleting:
         return Problem(info.interference_note(DELETED)), None
     if view.damage is None and view.desired is State.Teardown:
@@ -38,10 +39,11 @@ def dws_problem(
 ) -> tuple[Optional[Problem], Optional[float]]:
     """The same for the problems that DWS has, or shows."""
     if view.damage is not None:
-        return Problem(view.damage), None
+        return Problem(Note(view.damage, Reason.BAD_OBJECT)), None
     state = view.state.name if view.state is not None else "Proposal"
     if view.in_error:
-        note = f"DWS failed in {state}: {view.message or 'no message'}"
+        text = f"DWS failed in {state}: {view.message or 'no message'}"
+        note = Note(text, Reason.DWS_FAILED)
         again = copies_again_until(info, view)
         if again is not None and now < again:
             return None, again

@@ -31,6 +31,7 @@ from flux_k8s.ports import (
     KubeError,
     Watch,
 )
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import jobid_of_workflow
 
 PATIENCE = 3.0
@@ -210,7 +211,7 @@ class JobObjects(Generic[T]):
         if not self._logged:
             self._logged = True
             text = f"{self._kind.plural}: {error}; queries do not show progress"
-            self._flux.log(syslog.LOG_INFO, text)
+            self._flux.log(syslog.LOG_INFO, text, Reason.OBJECTS_UNSEEN)
         self._controller.add(self._kind, REOPEN_DELAY)
 
 

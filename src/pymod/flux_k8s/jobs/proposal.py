@@ -39,6 +39,7 @@ from flux_k8s.errors import AllocationError, StorageUnavailable
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.json_reader import is_integer
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, only_hosts
 
@@ -149,7 +150,7 @@ def _check_fits(
     if problem:
         raise AllocationError(problem)
     if share and machine.why_none:
-        raise StorageUnavailable(machine.why_none)
+        raise StorageUnavailable(machine.why_none, Reason.MAPPING_DISAGREES)
 
 
 def _both(near: frozenset[str], labelled: Hosts, nodes: int) -> frozenset[str]:
@@ -194,7 +195,8 @@ def _serving(
     away = {rabbit for rabbit in map(mapping.rabbit_of, hosts) if rabbit in broken}
     left = hosts.difference(*map(mapping.hosts_of, filter(None, away)))
     if len(left) < nodes or not left:
-        raise StorageUnavailable(not_serving(filter(None, away), broken))
+        text = not_serving(filter(None, away), broken)
+        raise StorageUnavailable(text, Reason.RABBIT_BROKEN)
     return left
 
 

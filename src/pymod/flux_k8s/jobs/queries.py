@@ -40,6 +40,7 @@ from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, Kube, KubeError
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
 T = TypeVar("T")
@@ -137,7 +138,8 @@ class Queries:
         """Log an error of this module. Guests may ask for it again and again."""
         self._failures += 1
         if self._failures <= FAILURES_LOGGED:
-            self._flux.log(syslog.LOG_CRIT, f"{what}: {describe(error)}")
+            text = f"{what}: {describe(error)}"
+            self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
 
     def _changed(self, jobid: int) -> None:
         """A job is there, or something that is known of it may have changed."""

@@ -25,6 +25,7 @@ from flux_k8s.jobs.userturns import UserTurns
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
 from flux_k8s.ports import Flux
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
 
@@ -76,7 +77,7 @@ class Reconciler:
     def broke(self, jobid: int, error: Exception) -> None:
         """Something that was done for a job raised an exception."""
         text = f"{f58(jobid)}: internal error: {describe(error)}"
-        self._flux.log(syslog.LOG_CRIT, text)
+        self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
         self._turns.forget(jobid)
         job = self._jobs.get(jobid)
         if job is not None and not self._jobs.stopped:

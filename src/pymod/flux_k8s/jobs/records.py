@@ -78,6 +78,7 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
 CHARACTERS = 50_000
@@ -238,6 +239,7 @@ class Records:
         self._flux.log(
             syslog.LOG_WARNING,
             f"{f58(info.jobid)}: {what} are not recorded: {error}",
+            Reason.RECORD_INCOMPLETE,
         )
 
     def _is_late(self, info: WorkflowInfo, after: float = 0.0) -> bool:

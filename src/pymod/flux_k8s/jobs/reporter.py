@@ -17,7 +17,12 @@ from typing import Optional
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.errors import NoEffect, NotReady, StorageUnavailable
+from flux_k8s.errors import (
+    DWSError,
+    NoEffect,
+    NotReady,
+    StorageUnavailable,
+)
 from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
 from flux_k8s.jobs.step import (
     Create,
@@ -31,6 +36,7 @@ from flux_k8s.jobs.step import (
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
 from flux_k8s.ports import Flux, KubeError, RpcError
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 from flux_k8s.text import NOTE, printable
@@ -115,7 +121,7 @@ class Reporter:
     ) -> None:
         """A step has failed: log it once, post a memo after ``TRIES`` failures, or at
         once if the next try is ``PATIENCE`` away, by the server's wish."""
-        failures, what = progress.backoff.failures + 1, reason_of(error)
+        failures, why = progress.backoff.failures + 1, why_waits(error)
         if self._outage.reason is not None:
             self.report_outage(info, progress)
             return
@@ -124,11 +130,11 @@ class Reporter:
         early = unanswered and failures == 1
         if not progress.logged and not early and not is_not_ready(error):
             progress.logged = True
-            text = f"{f58(info.jobid)}: {what}; trying again"
-            self._flux.log(syslog.LOG_WARNING, text)
+            text = f"{f58(info.jobid)}: {why.text}; trying again"
+            self._flux.log(syslog.LOG_WARNING, text, why.reason)
         waits = isinstance(error, KubeError) and (error.retry_after or 0.0) >= PATIENCE
         if failures >= TRIES or waits or isinstance(error, StorageUnavailable):
-            self._memo(info, progress, what)
+            self._memo(info, progress, why.text)
 
     def report_outage(self, info: WorkflowInfo, progress: Progress) -> None:
         """Post a memo while a job waits for the end of an outage, remove it then."""
@@ -193,12 +199,17 @@ def is_not_ready(error: object) -> bool:
     return isinstance(error, RpcError) and error.errnum == errno.EAGAIN
 
 
-def reason_of(error: StepError) -> str:
+def why_waits(error: StepError) -> Note:
     """The reason why a job waits after this error of its step, for a memo."""
-    if isinstance(error, (StorageUnavailable, NoEffect)):
-        return str(error)
+    if isinstance(error, StorageUnavailable):
+        return error.note
+    if isinstance(error, NoEffect):
+        return Note(str(error), Reason.KUBERNETES_ERROR)
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
-        return "Flux: dws-jobtap.so is not loaded"
+        return Note("Flux: dws-jobtap.so is not loaded", Reason.PLUGIN_MISSING)
     if isinstance(error, NotReady):
-        return f"DWS: {error}"
-    return f"{'Kubernetes' if isinstance(error, KubeError) else 'Flux'}: {error}"
+        return Note(f"DWS: {error}", error.reason)
+    if isinstance(error, KubeError):
+        return Note(f"Kubernetes: {error}", Reason.KUBERNETES_ERROR)
+    reason = error.reason if isinstance(error, DWSError) else Reason.FLUX_ERROR
+    return Note(f"Flux: {error}", reason)

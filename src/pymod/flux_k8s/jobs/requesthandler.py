@@ -33,6 +33,7 @@ from flux_k8s.jobs.setupreader import Result, SetupReader
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux, Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.rset import Summary, UnreadableR
 
 Respond = Callable[[int, str, Optional[Json]], None]
@@ -104,16 +105,17 @@ class RequestHandler:
         except (BadObject, UnreadableR) as error:
             # A guest writes the contents of dws.create: an error there is the guest's.
             level = syslog.LOG_INFO if method == "create" else syslog.LOG_ERR
-            self._flux.log(level, f"{log_prefix(payload)}{error}")
+            self._flux.log(level, f"{log_prefix(payload)}{error}", error.reason)
             respond(errno.EPROTO, str(error), None)
         except DWSError as error:
-            self._flux.log(syslog.LOG_INFO, f"{log_prefix(payload)}refused: {error}")
-            respond(0, "", {"success": False, "errstr": str(error)})
+            text, reason = f"{log_prefix(payload)}refused: {error}", error.reason
+            self._flux.log(syslog.LOG_INFO, text, reason)
+            answer = {"success": False, "errstr": str(error), "reason": reason.value}
+            respond(0, "", answer)
         except Exception as error:
             text = f"internal error in dws.{method}"
-            self._flux.log(
-                syslog.LOG_CRIT, f"{log_prefix(payload)}{text}: {describe(error)}"
-            )
+            line = f"{log_prefix(payload)}{text}: {describe(error)}"
+            self._flux.log(syslog.LOG_CRIT, line, Reason.SERVICE_FAULT)
             respond(errno.EINVAL, f"{text}, the log has more: {summary(error)}", None)
 
     def _create(self, payload: Any) -> Json:

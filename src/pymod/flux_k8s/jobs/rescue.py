@@ -36,6 +36,7 @@ from flux_k8s.ports import (
     KubeError,
     gone,
 )
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.timestamps import format_timestamp
 
 
@@ -74,7 +75,7 @@ class Rescue:
             info.rescues += 1
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
             if info.logs_rescue:
-                self._flux.log(syslog.LOG_NOTICE, text)
+                self._flux.log(syslog.LOG_NOTICE, text, Reason.RESCUE)
             return {"copies": copies}
 
         return self._hold(job, act())
@@ -100,9 +101,8 @@ class Rescue:
                 self._giving_up.discard(info.jobid)
             self._jobs.ask(info.jobid)
             _check_failed(info)
-            self._flux.log(
-                syslog.LOG_NOTICE, f"{info.f58}: user {by} gives its data up"
-            )
+            text = f"{info.f58}: user {by} gives its data up"
+            self._flux.log(syslog.LOG_NOTICE, text, Reason.GIVEN_UP)
             return {}
 
         return act()

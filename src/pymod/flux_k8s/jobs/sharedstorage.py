@@ -18,6 +18,7 @@ from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.machine import FreeStorage
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.reasons import Reason
 
 MOUNTING = (State.DataIn, State.PreRun, State.DataOut)
 """The states in which DWS mounts storage."""
@@ -59,7 +60,7 @@ class SharedStorage:
             return
         unclaimed = self._unclaimed()
         if unclaimed is None:
-            raise StorageUnavailable("Workflows are not listed yet")
+            raise StorageUnavailable("Workflows are not listed yet", Reason.NOT_READY)
         # As long as DWS waits, a node that could not write may come back.
         others = [
             other.view
@@ -75,7 +76,8 @@ class SharedStorage:
                 if name in held.persistent_storage and self._is_exclusive(name):
                     raise StorageUnavailable(
                         f"{held.kept_for} has not unmounted the persistent storage"
-                        f" {name} of job {held.jobid}"
+                        f" {name} of job {held.jobid}",
+                        Reason.STORAGE_IN_USE,
                     )
 
     def _is_exclusive(self, name: str) -> bool:

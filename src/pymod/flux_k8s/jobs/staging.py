@@ -51,6 +51,7 @@ from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
 from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import constraints, hostlist
 
 KEEPING = 10.0
@@ -128,11 +129,13 @@ class Staging:
         below = self._below(info, breakdowns, nodes, share, fit)
         held, size, config = self._held(info), nodes * share, self._settings.config
         if held[info.userid] + size > self._most(config.stage_user_limit):
-            raise UserBound("rabbit.stage_user_limit is reached")
+            text = "rabbit.stage_user_limit is reached"
+            raise UserBound(text, Reason.LIMIT_REACHED)
         mapping, rabbits = self._settings.mapping, self._machine.rabbits
         free = self._machine.bytes_free(info.jobid)
         if not free:
-            raise NoRoom("the scheduler has not said yet what is free")
+            text = "the scheduler has not said yet what is free"
+            raise NoRoom(text, Reason.NOT_READY)
         room = {name: min(size, free.get(name, 0)) for name, size in room.items()}
         kept = self.queue.kept_before(info)
         below = {rabbit: below[rabbit] for rabbit in below if rabbit not in kept}
@@ -147,7 +150,7 @@ class Staging:
             )
         # The jobs behind it wait for that as well, so nothing else may be in its way.
         if sum(held.values()) + size > self._most(config.stage_limit):
-            raise NoRoom("rabbit.stage_limit is reached")
+            raise NoRoom("rabbit.stage_limit is reached", Reason.LIMIT_REACHED)
         if near:
             allowed[:] = choice.allowed
         return Allocation(
@@ -192,11 +195,12 @@ class Staging:
             check_limits(share * nodes, sum(sizes.values()), self._settings.config)
         except (AllocationError, DirectiveError):
             if self._machine.disagreement:  # it may fit by another mapping
-                raise StorageUnavailable(self._machine.disagreement) from None
+                why = self._machine.disagreement
+                raise StorageUnavailable(why, Reason.MAPPING_DISAGREES) from None
             raise
         below = self._serving(possible)
         if fit(below, sizes) is None:
-            raise StorageUnavailable(NOT_SERVING)
+            raise StorageUnavailable(NOT_SERVING, Reason.RABBIT_BROKEN)
         return below
 
     def _node_times(self) -> NodeTimes:
@@ -252,7 +256,8 @@ class Staging:
         """
         states = self._machine.nodes.states
         if states is None or not self._machine.free_storage.listed:
-            raise NoRoom("the nodes, or the storage in use, are not known yet")
+            text = "the nodes, or the storage in use, are not known yet"
+            raise NoRoom(text, Reason.NOT_READY)
         assert info.request is not None
         wanted = constraints.parse_of_job(info.request.constraints)
         hosts = states.matching(wanted)
@@ -281,14 +286,15 @@ class Staging:
                 serve, or there was no answer in time.
         """
         if not await Call(partial(self._when_kept, info.jobid)):
-            raise StorageUnavailable("the scheduler does not answer about its storage")
+            text = "the scheduler does not answer about its storage"
+            raise StorageUnavailable(text, Reason.FLUXION_ERROR)
         try:
             given_out = await self._machine.is_given_out(info.jobid)
         except BadObject as error:  # in the answer of the scheduler
-            raise StorageUnavailable(str(error)) from None
+            raise StorageUnavailable(str(error), Reason.FLUXION_ERROR) from None
         rabbits = self._machine.free_storage.rabbits_of(info.jobid)
         if not rabbits.isdisjoint(self._machine.rabbits.broken):
-            raise StorageUnavailable(NOT_SERVING)
+            raise StorageUnavailable(NOT_SERVING, Reason.RABBIT_BROKEN)
         if given_out:
             text = "others' storage: the scheduler has given it out"
             raise Full(text, rabbits)
@@ -323,7 +329,8 @@ class Staging:
             if left < nodes:
                 raise AllocationError(
                     f"its constraints leave it {left} nodes where its data is; please"
-                    " submit it again"
+                    " submit it again",
+                    Reason.OTHER_NODES,
                 )
             rabbits = set(self._settings.mapping.rabbits_of(names).values())
             evenly = len(rabbits) > 1 and len(names) > nodes

@@ -27,6 +27,7 @@ from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux, Timer
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 
@@ -51,7 +52,7 @@ class Full(StorageUnavailable):
     """
 
     def __init__(self, text: str, rabbits: Iterable[str]) -> None:
-        super().__init__(text)
+        super().__init__(text, Reason.NO_ROOM)
         self.rabbits = frozenset(rabbits)
 
 
@@ -101,7 +102,7 @@ class _Waiting:
     turn: Turn
     passed: Optional[bool] = None
     kept: frozenset[str] = frozenset()
-    tried: Optional[tuple[float, str]] = None
+    tried: Optional[tuple[float, Note]] = None
 
 
 class StagingQueue:
@@ -183,7 +184,8 @@ class StagingQueue:
         self._check_pause(job)
         before = self._before(job)
         if before is not None:
-            raise StorageUnavailable(_reason(before.info, info))
+            text = _reason(before.info, info)
+            raise StorageUnavailable(text, Reason.LIMIT_REACHED)
         self._move(job, None)
         job.kept = frozenset()
 
@@ -191,7 +193,7 @@ class StagingQueue:
         """A job could not be staged: pass over it, unless none can be staged."""
         job = self._obtain(info)
         if isinstance(error, StorageUnavailable):
-            job.tried = self._flux.now(), str(error)
+            job.tried = self._flux.now(), error.note
         if isinstance(error, NoRoom):
             return
         if isinstance(error, Full):
@@ -254,12 +256,12 @@ class StagingQueue:
         """Refuse a job that was tried a moment ago, for the same reason."""
         if job.tried is None:
             return
-        now, (at, reason) = self._flux.now(), job.tried
+        now, (at, why) = self._flux.now(), job.tried
         if abs(now - at) < PAUSE:
-            raise StorageUnavailable(reason)
+            raise StorageUnavailable(why.text, why.reason)
         if job.passed is not None:
             if abs(now - job.user.retried) < SPACING * len(self._users):
-                raise StorageUnavailable(reason)
+                raise StorageUnavailable(why.text, why.reason)
             job.user.retried = now
 
 

@@ -23,6 +23,7 @@ from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import NNFDATAMOVEMENT, Flux, Json, Kube, KubeError
+from flux_k8s.reasons import Reason
 
 Movements = Mapping[tuple[str, str], Movement]
 """Data movements by namespace and name."""
@@ -109,7 +110,7 @@ class Stalls:
                 f"{NNFDATAMOVEMENT.plural}: {error}; stall_timeout is not kept, and"
                 " copies that go on when another one has failed are not waited for"
             )
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
 
 
 class _Listed:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.reasons import Note
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class KeepFailed:
     """Keep the storage of a job whose data could not be copied out, so that the data
     can be rescued. ``note`` has the reason."""
 
-    note: str
+    note: Note
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class Warn:
     """Report to the job's owner that Teardown makes no progress. ``fatal``: DWS has
     given up, and the job's exception has to be a fatal one."""
 
-    note: str
+    note: Note
     fatal: bool = False
 
 
@@ -171,9 +172,9 @@ class Withhold:
 @dataclass(frozen=True)
 class ReportData:
     """Report what became of the data of a job that has ended. ``loss`` says what is
-    lost, "" if nothing is."""
+    lost, and why; None if nothing is."""
 
-    loss: str = ""
+    loss: Optional[Note] = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class Delete:
 class Fail:
     """Raise a fatal exception on the job."""
 
-    note: str
+    note: Note
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ from flux_k8s.ports import (
     Kube,
     KubeError,
 )
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.hostlist import natural_key
 from flux_k8s.rfc.jobid import f58
@@ -279,7 +280,7 @@ class Steps:
             too_long = self._planner.waits_too_long(info, error)
             if too_long is None:
                 raise
-            info.failure = str(too_long)
+            info.failure = too_long.note
             return False
         return True
 
@@ -326,10 +327,12 @@ class Steps:
             return
         info.fits = proposal.fits(jobspec.resources, jobspec.constraints)
         if not info.fits:
-            info.failure = (
-                f"{info.interference_note(DELETED)}, and was made again: the job needs"
-                " other resources now than Flux was asked for; please submit it again"
+            text = (
+                f"{info.interference_note(DELETED).text}, and was made again: the job"
+                " needs other resources now than Flux was asked for; please submit it"
+                " again"
             )
+            info.failure = Note(text, Reason.WORKFLOW_DELETED)
 
     async def _plan(self, info: WorkflowInfo) -> None:
         if info.planned:
@@ -376,10 +379,11 @@ class Steps:
             self._refuse(info, error)
             assert info.request is not None
             if info.request.stage is None:
-                info.failure = None
+                refused, info.failure = info.failure, None
+                assert refused is not None
                 await self.workflows.annotate(info, {STAGE: None})
                 text = f"{f58(info.jobid)}: not staged ahead: {error}"
-                self._flux.log(syslog.LOG_INFO, text)
+                self._flux.log(syslog.LOG_INFO, text, refused.reason)
             return
         await self._record_placement(info, placement)
         advance = Advance(State.Setup)
@@ -399,7 +403,8 @@ class Steps:
     ) -> None:
         """Report and record where the job's storage is."""
         for wish in placement.unmet_wishes:
-            self._flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
+            text = f"{f58(info.jobid)}: {wish}"
+            self._flux.log(syslog.LOG_INFO, text, Reason.WISH_UNMET)
         if placement.excluded is not None:
             self._exclusion.report(info, *placement.excluded)
         rabbits = self._record_rabbits(info)
@@ -426,9 +431,9 @@ class Steps:
     def _refuse(self, info: WorkflowInfo, error: Union[KubeError, DWSError]) -> None:
         """The job cannot have its storage. An error that may pass is raised again."""
         if isinstance(error, DWSError) and not isinstance(error, NotReady):
-            info.failure = str(error)
+            info.failure = error.note
         elif isinstance(error, KubeError) and refused(error):
-            info.failure = refusal(error)
+            info.failure = Note(refusal(error), Reason.DWS_REFUSED)
         else:
             raise error
 
@@ -448,10 +453,11 @@ class Steps:
             if info.failure is not None or survey is None:
                 return
             if not survey.known:
-                info.failure = (
+                text = (
                     "nodes that are Disabled in SystemStatus may lack the storage, and"
                     " Kubernetes does not say which nodes have mounted it"
                 )
+                info.failure = Note(text, Reason.USE_UNKNOWN)
                 return
             if survey.lost:
                 problem = "passed over by DWS, as Disabled in SystemStatus"

@@ -34,6 +34,7 @@ from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.machine import Rabbits
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class StorageChooser:
         problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in named)
         if not nodefailure.tolerated(hosts, survey, tolerance):
             note = nodefailure.refusal_note(hosts, survey, tolerance, problem)
-            raise AllocationError(note)
+            raise AllocationError(note, Reason.NODES_FAILED)
         return survey, nodefailure.exclusion_note(hosts, survey, tolerance, problem)
 
     def choose_on(

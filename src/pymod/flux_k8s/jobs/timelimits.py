@@ -28,6 +28,15 @@ from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.workflowstate import TRANSIENT, State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.reasons import Note, Reason
+
+LATE = {
+    "setup_timeout": Reason.SETUP_TIMEOUT,
+    "prerun_timeout": Reason.PRERUN_TIMEOUT,
+    "postrun_timeout": Reason.POSTRUN_TIMEOUT,
+    "teardown_after": Reason.TEARDOWN_AFTER,
+}
+"""The reasons of limits of states, by their keys of the configuration."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Problem:
             have been interrupted, or hang.
     """
 
-    note: str
+    note: Note
     since: Optional[float] = None
     patience: float = 0.0
     limit: bool = False
@@ -86,10 +95,11 @@ def running_limits(
     nodes = mounting or may_lose_nodes(info, view)
     kept = bool(view.kept_for) and view.desired is State.PostRun
     if info.troubled_since is not None and view.status == TRANSIENT and not kept:
-        note = (
+        text = (
             f"DWS reports a TransientCondition in {state} for more than "
             f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
         )
+        note = Note(text, Reason.TRANSIENT_CONDITION)
         begun = max(info.troubled_since, view.rescued or 0.0)
         deadline = begun + config.tc_timeout
         since = deadline if nodes else None
@@ -156,8 +166,9 @@ def _stall_limit(
     deadline = unmoved + limit
     if info.data.refused is not None:
         deadline = max(deadline, info.data.refused + REOPEN_DELAY)
+    text = f"no data moved in {state} for stall_timeout={limit:g}s"
     problem = Problem(
-        f"no data moved in {state} for stall_timeout={limit:g}s",
+        Note(text, Reason.STALL_TIMEOUT),
         limit=info.goal is Goal.RELEASED,
         key="stall_timeout",
         in_doubt=info.data.listed < deadline,
@@ -174,10 +185,11 @@ def _stage_limit(
     copied = view.complete and view.state is State.DataIn
     if limit is None or view.since is None or not (waits and copied):
         return []
-    note = (
+    text = (
         f"its data has waited for nodes for stage_timeout={limit:g}s, and its storage"
         " is given back; please submit it again"
     )
+    note = Note(text, Reason.STAGE_TIMEOUT)
     # DWS may have begun late.
     ended = view.ended[State.DataIn] or 0.0
     begin = max(ended, view.since + (view.elapsed or 0.0))
@@ -194,7 +206,8 @@ def unmade(
     deadline = info.due(info.rejected.since + limit)
     if info.rejected.tried < deadline:
         return None, None
-    note = f"Proposal took more than setup_timeout={limit:g}s; {info.rejected.reason}"
+    text = f"Proposal took more than setup_timeout={limit:g}s; {info.rejected.reason}"
+    note = Note(text, Reason.SETUP_TIMEOUT)
     return (Problem(note) if now >= deadline else None), deadline
 
 
@@ -221,9 +234,9 @@ def _late(info: WorkflowInfo, view: WorkflowView, key: str, limit: float) -> Pro
     both = key == "teardown_after" and view.desired is State.DataOut
     both = both and not (view.kept_for or view.rescued)
     what = "PostRun and DataOut" if both else view.desired.name
-    note = f"{what} took more than {key}={limit:g}s"
+    text = f"{what} took more than {key}={limit:g}s"
     if info.rejected is not None and info.rejected.state is view.desired:
-        note += f"; {info.rejected.reason}"
+        text += f"; {info.rejected.reason}"
     elif view.state is not view.desired:
-        note += "; DWS has not begun with it"
-    return Problem(note, key=key)
+        text += "; DWS has not begun with it"
+    return Problem(Note(text, LATE[key]), key=key)

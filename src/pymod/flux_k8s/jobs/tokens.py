@@ -14,6 +14,7 @@ from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.answers import read_token
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import SECRET, Flux, Kube
+from flux_k8s.reasons import Note, Reason
 
 TOKEN_KEY = "dws_token"
 """The key of the token in the job's KVS directory. The shell plugin has the same."""
@@ -35,10 +36,11 @@ class Tokens:
         secret = await self._calls.get(SECRET, namespace, name, key=info.name)
         token = read_token(secret)
         if token is None:
-            info.failure = (
+            text = (
                 f"Secret {namespace}/{name} has no token for the job; please tell an "
                 "administrator"
             )
+            info.failure = Note(text, Reason.TOKEN_MISSING)
         else:
             await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
 

@@ -20,6 +20,7 @@ from flux_k8s.jobs.orphans import is_vanishing
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
 
@@ -104,4 +105,5 @@ class Unreported:
         if not self._failing:
             self._failing = True
             text = f"cannot tell what became of the data of {f58(jobid)}: {again.error}"
-            self._flux.log(syslog.LOG_WARNING, f"{text}; trying again")
+            text = f"{text}; trying again"
+            self._flux.log(syslog.LOG_WARNING, text, Reason.FLUX_ERROR)

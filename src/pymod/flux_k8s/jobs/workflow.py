@@ -19,7 +19,9 @@ from flux_k8s.errors import show
 from flux_k8s.jobs.copies import await_copies
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.losses import (
+    cause_of,
     kept_note,
+    loss_of,
     loss_when_gone,
     losses,
     with_losses,
@@ -69,6 +71,7 @@ from flux_k8s.jobs.step import (
 )
 from flux_k8s.jobs.timelimits import Problem, unmade, unmounts_late
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 
 TEARDOWN_PATIENCE = 60.0
@@ -118,7 +121,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     note = info.interference_note(DELETED)
     if info.may_have_run:
-        note = info.interference or f"{note}; {UNKNOWN_LOSS}"
+        lost = info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
+        note = info.interference or lost
     if info.goal is Goal.RELEASED:
         missed = info.ran and info.deleted_uid is None  # a restart in its epilog
         if missed and not (info.released or info.failed):
@@ -156,20 +160,20 @@ def _remove(view: WorkflowView) -> Step:
 
 
 def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
-    note = (
+    text = (
         f"Workflow {info.name} exists and belongs to job {view.jobid} of "
         f"{view.wlm}, not to {f58(info.jobid)}"
     )
     if not info.identity.may_own(view.instance):
-        note = (
+        text = (
             f"Workflow {info.name} exists and belongs to the Flux instance "
             f"{show(view.instance)}"
         )
     if info.owes_report:
-        return ReportData(f"{note}; {UNKNOWN_LOSS}")
+        return ReportData(Note(f"{text}; {UNKNOWN_LOSS}", Reason.NAME_TAKEN))
     if info.goal is Goal.RELEASED and (info.released or info.failed or not info.ran):
         return Forget() if info.released else ReleaseEpilog()
-    return Wait() if info.failed else Fail(note)
+    return Wait() if info.failed else Fail(Note(text, Reason.NAME_TAKEN))
 
 
 def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) -> Step:
@@ -218,7 +222,7 @@ def _release(
     if info.aborted and not info.released:
         return ReleaseEpilog()
     if info.owes_report and (view.deleting or view.desired is State.Teardown):
-        return ReportData(info.interference or losses(info, view))
+        return ReportData(info.interference or loss_of(info, view))
     if view.deleting:
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
@@ -310,7 +314,7 @@ def _await_unmount(
     over = view.complete or trouble is not None or info.aborted or bool(view.kept_for)
     if over and (valid_until is None or now >= valid_until):
         if trouble is not None:
-            return FindWriters(trouble.note, failed=not trouble.limit)
+            return FindWriters(trouble.note.text, failed=not trouble.limit)
         if view.complete:
             return FindWriters("DWS did not wait for it")
         waits = "its epilog was given up" if info.aborted else "DWS waits for it"
@@ -319,9 +323,7 @@ def _await_unmount(
         failure = problem is not None and not (problem.limit or info.abandoned)
         lost = info.abandoned and losses(info, view)
         if info.ran and not info.failed and (failure or lost):
-            state = view.desired.name
-            note = f"given up in {state}" if problem is None else problem.note
-            return Fail(with_losses(note, info, view))
+            return Fail(with_losses(_why_given_up(info, view, problem), info, view))
         given_up = info.abandoned or info.failed or not info.ran
         if given_up and not view.given_up:
             return NoteGivenUp()
@@ -346,26 +348,36 @@ def _give_up(
     if info.owes_report:
         if view.copies_noted and not losses(info, view):
             return ReportData()
-        note = view.failure or ("given up" if problem is None else problem.note)
+        given_up = Note("given up", cause_of(info))
+        note = given_up if problem is None else problem.note
+        note = view.failure if view.failure.text else note
         return ReportData(info.failure or with_losses(note, info, view))
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
         if info.still_mounted is None:
-            return DrainMounted(problem.note)
+            return DrainMounted(problem.note.text)
     fatal = problem is not None and not (problem.limit or info.abandoned)
     if not info.failed and (fatal or losses(info, view)):
-        state = "its epilog" if view.desired is None else view.desired.name
-        note = f"given up in {state}" if problem is None else problem.note
-        return Fail(with_losses(note, info, view))
+        return Fail(with_losses(_why_given_up(info, view, problem), info, view))
     return _request_teardown(info, view)
+
+
+def _why_given_up(
+    info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem]
+) -> Note:
+    """Why the storage of a job goes without all of its data."""
+    if problem is not None:
+        return problem.note
+    state = "its epilog" if view.desired is None else view.desired.name
+    return Note(f"given up in {state}", cause_of(info))
 
 
 def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
     """Request Teardown. It deletes the objects about data movement, so they are
     recorded before, while the job waits."""
     if info.owes_report:
-        return ReportData(losses(info, view))
+        return ReportData(loss_of(info, view))
     begun = view.desired is not None and view.desired >= State.DataIn
     if begun and view.moves_data:
         ended_early = info.released and not info.nodes_released
@@ -381,7 +393,8 @@ def _tear_down(
         if not info.unmounted:
             return DrainMounted("Teardown is complete")
         if info.ran and not info.failed and losses(info, view):
-            return Fail(with_losses("the storage is gone", info, view))
+            gone = Note("the storage is gone", cause_of(info))
+            return Fail(with_losses(gone, info, view))
         return ReleaseEpilog()
     if FINALIZER in view.finalizers and view.state is State.Teardown:
         return RemoveFinalizer()
@@ -394,7 +407,8 @@ def _tear_down(
         if deadline is None or now >= deadline:
             return FindWriters("Teardown is not complete")
     if overdue is not None:
-        return Lookup() if in_doubt(info, deadline, now) else LetNodesGo(overdue.note)
+        late = LetNodesGo(overdue.note.text)
+        return Lookup() if in_doubt(info, deadline, now) else late
     return _await_teardown(info, view, now, deadline)
 
 
@@ -408,7 +422,8 @@ def _await_teardown(
     message = view.message or "no message"
     if view.in_error:
         fatal = not (info.failed or info.released)
-        return Warn(f"DWS failed in Teardown: {message}", fatal)
+        failed = Note(f"DWS failed in Teardown: {message}", Reason.TEARDOWN_FAILED)
+        return Warn(failed, fatal)
     if view.since is None:
         return Wait()
     due = view.since + TEARDOWN_PATIENCE
@@ -418,7 +433,8 @@ def _await_teardown(
         return Lookup()
     begun = view.state is State.Teardown
     what = f"says: {message}" if begun else "has not begun with it"
-    return Warn(f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}")
+    text = f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}"
+    return Warn(Note(text, Reason.TEARDOWN_LATE))
 
 
 def _tolerate(
@@ -450,10 +466,12 @@ def _tolerate(
         if survey.requested_at < again:
             return Inspect()
     if tolerance and not survey.known:
-        return Fail(f"{problem.note}; Kubernetes does not say which nodes failed")
+        text = f"{problem.note.text}; Kubernetes does not say which nodes failed"
+        return Fail(Note(text, Reason.USE_UNKNOWN))
     if not survey.lost:
         return Fail(problem.note)
+    why = problem.note.text
     if nodefailure.tolerated(hosts, survey, tolerance):
-        note = nodefailure.exclusion_note(hosts, survey, tolerance, problem.note)
-        return Exclude(note)
-    return Fail(nodefailure.refusal_note(hosts, survey, tolerance, problem.note))
+        return Exclude(nodefailure.exclusion_note(hosts, survey, tolerance, why))
+    text = nodefailure.refusal_note(hosts, survey, tolerance, why)
+    return Fail(Note(text, Reason.NODES_FAILED))

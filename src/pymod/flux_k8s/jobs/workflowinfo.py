@@ -18,6 +18,7 @@ from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
 from flux_k8s.jobs.watched import Watched
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
@@ -50,6 +51,8 @@ class RejectedRequest:
 
 
 DELETED, MOVED = "deleted", "moved to Teardown"
+
+WITHDRAWN = {DELETED: Reason.WORKFLOW_DELETED, MOVED: Reason.WORKFLOW_MOVED}
 
 REMAKE_PAUSES = (1.0, 10.0, 60.0)
 """Seconds before a Workflow is made again that was lost while nothing was at stake, by
@@ -129,6 +132,7 @@ class WorkflowInfo:
             Workflow, in words, or ""; :mod:`flux_k8s.jobs.userturns` writes this.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
+        cause: the reason of that exception, if this service has raised it.
         warned: the job has a warning that Teardown makes no progress.
         troubled_since: when this module, or the one before, first saw the Error or
             TransientCondition that the Workflow is in (UNIX time).
@@ -207,8 +211,9 @@ class WorkflowInfo:
     remade: int = 0
     again_at: Optional[float] = None
     fits: bool = False
-    failure: Optional[str] = None
+    failure: Optional[Note] = None
     failed: bool = False
+    cause: Optional[Reason] = None
     warned: bool = False
     troubled_since: Optional[float] = None
     survey: Optional[Survey] = None
@@ -218,7 +223,7 @@ class WorkflowInfo:
     rejected: Optional[RejectedRequest] = None
     out_since: Optional[float] = None
     out_of_reach: float = 0.0
-    interference: Optional[str] = None
+    interference: Optional[Note] = None
     still_mounted: Optional[tuple[str, ...]] = None
     late: dict[str, float] = field(default_factory=dict)
     unmounted: bool = False
@@ -572,10 +577,11 @@ class WorkflowInfo:
             self.view = None
             self.troubled_since = None
 
-    def interference_note(self, how: str) -> str:
+    def interference_note(self, how: str, more: str = "") -> Note:
         """The note that another program has done something to the Workflow, which the
-        job still needed: :data:`DELETED` or :data:`MOVED`."""
-        return f"Workflow {self.name} was {how} under the job"
+        job still needed: :data:`DELETED` or :data:`MOVED`, and ``more`` about that."""
+        text = f"Workflow {self.name} was {how} under the job"
+        return Note(f"{text}{more}", WITHDRAWN[how])
 
     def _note_interference(self, uid: str, how: str, view: WorkflowView) -> None:
         """Note the interference of another program, unless it is known, or costs the
@@ -592,9 +598,8 @@ class WorkflowInfo:
             return
         if self.abandoned and not view.unsaved:
             return  # there is nothing to lose
-        self.interference = self.interference_note(how)
-        if view.unsaved:
-            self.interference += f"; not copied: {', '.join(view.unsaved)}"
+        unsaved = f"; not copied: {', '.join(view.unsaved)}" if view.unsaved else ""
+        self.interference = self.interference_note(how, unsaved)
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view

@@ -22,6 +22,7 @@ from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowmarks import (
     FAILED_UNTIL,
     FAILURE,
+    FAILURE_REASON,
     INSTANCE,
     KEPT_FOR,
     LEFT_MOUNTED,
@@ -53,6 +54,7 @@ from flux_k8s.ports import (
     RpcError,
     gone,
 )
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
@@ -188,10 +190,11 @@ class WorkflowRequests:
         if info.group is None:
             info.group = await call(self._flux.primary_group, request.userid)
         if info.group is None:
-            info.failure = (
+            text = (
                 f"user {request.userid} is unknown here: cannot tell which group "
                 "the storage would belong to; please tell an administrator"
             )
+            info.failure = Note(text, Reason.USER_UNKNOWN)
             return
         instance = self._settings.identity.name
         config = self._settings.config
@@ -229,9 +232,9 @@ class WorkflowRequests:
             if error.status == 409:
                 await self.lookup(info)
             elif refused(error):
-                info.failure = self.explain(request.directives) or _refused(
-                    request.directives, error
-                )
+                text = self.explain(request.directives)
+                text = text or _refused(request.directives, error)
+                info.failure = Note(text, Reason.DWS_REFUSED)
             else:
                 info.doubtful = error.status == 0 or error.status >= 500
                 raise
@@ -240,7 +243,8 @@ class WorkflowRequests:
             self._see(info, created)
             if info.remade:
                 text = f"Workflow {info.name} was lost, and is made again"
-                self._flux.log(syslog.LOG_WARNING, f"{info.f58}: {text}")
+                remade = Reason.WORKFLOW_REMADE
+                self._flux.log(syslog.LOG_WARNING, f"{info.f58}: {text}", remade)
 
     def announce(self, info: WorkflowInfo) -> None:
         """Post a memo with the Workflow's name."""
@@ -334,12 +338,13 @@ class WorkflowRequests:
             annotations[NODES_RELEASED] = "true"
         await self.annotate(info, annotations)
 
-    async def keep_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
+    async def keep_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
         """Mark the Workflow: its data could not be copied out, and its storage is kept
         until a time. Its job may end from now on."""
         annotations = {
             FAILED_UNTIL: format_timestamp(until),
-            FAILURE: printable(note, NOTE),
+            FAILURE: printable(note.text, NOTE),
+            FAILURE_REASON: note.reason.value,
             RESCUED: None,
             NODES_RELEASED: "true",
         }

@@ -11,7 +11,13 @@ from urllib.parse import quote
 
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfer import Receive, Transfer
-from flux_k8s.ports import Json, Kind, KubeError
+from flux_k8s.ports import (
+    Json,
+    Kind,
+    KubeError,
+    Log,
+)
+from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
 
@@ -23,14 +29,14 @@ class Api:
 
     Args:
         versions: the API versions, by group, that are used without discovery.
-        log: receives a syslog level and a line.
+        log: logs a line.
     """
 
     def __init__(
         self,
         session: Session,
         versions: Mapping[str, str],
-        log: Callable[[int, str], None],
+        log: Log,
     ) -> None:
         self._session = session
         self._forced = {"": "v1", **versions}
@@ -97,6 +103,7 @@ class Api:
                     syslog.LOG_ERR,
                     f"the API server has no {other}/{version}, but"
                     f" {', '.join(served) or 'no version'}: {FORCED}",
+                    Reason.CONFIG_WRONG,
                 )
 
     async def watch(
@@ -172,7 +179,8 @@ class Api:
         if version is None:
             version = await self._discover(group)
             self._found[group] = version
-            self._log(syslog.LOG_DEBUG, f"the API server prefers {group}/{version}")
+            text = f"the API server prefers {group}/{version}"
+            self._log(syslog.LOG_DEBUG, text, Reason.KUBERNETES_SETTINGS)
         return f"{group}/{version}" if group else version
 
     async def _discover(self, group: str) -> str:

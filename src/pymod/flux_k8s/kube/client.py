@@ -29,12 +29,13 @@ from flux_k8s.ports import (
     Kind,
     KubeDone,
     KubeError,
+    Log,
     LogDone,
     Patch,
     WatchHandler,
 )
+from flux_k8s.reasons import Reason
 
-Log = Callable[[int, str], None]
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
@@ -51,7 +52,7 @@ class KubeClient:
         workers: the number of requests, without watches, that are made at a time.
         api_versions: the API versions, by group, that are used without discovery.
         rng: the source of jitter.
-        log: receives a syslog level and a line.
+        log: logs a line.
         read_timeout: seconds to wait for an answer, or for more of it.
         watch_timeout: seconds after which a watch is opened again.
 
@@ -67,7 +68,7 @@ class KubeClient:
         workers: int = 4,
         api_versions: Optional[Mapping[str, str]] = None,
         rng: Optional[random.Random] = None,
-        log: Log = lambda level, message: None,
+        log: Log = lambda level, message, reason: None,
         read_timeout: float = READ_TIMEOUT,
         watch_timeout: float = 300.0,
     ) -> None:
@@ -255,9 +256,10 @@ class KubeClient:
         if not self._transfers.closed:
             self._requests.submit(key, start)
 
-    def _log(self, level: int, message: str) -> None:
+    def _log(self, level: int, message: str, reason: Reason) -> None:
         # A thread logs as well, that which reads the kubeconfig again.
-        self._loop.call_soon_threadsafe(partial(self._log_raw, level, message))
+        log = partial(self._log_raw, level, message, reason)
+        self._loop.call_soon_threadsafe(log)
 
 
 async def _answer(request: Coroutine[Call[Any], Any, T]) -> Union[T, KubeError]:
@@ -303,7 +305,7 @@ def blocking(kubeconfig: Optional[str]) -> Iterator[BlockingApi]:
         ConfigError: the kubeconfig cannot be used.
     """
 
-    def log(level: int, message: str) -> None:
+    def log(level: int, message: str, reason: Reason) -> None:
         """Log nothing: the caller of a request receives its error."""
 
     loop = PollLoop()

@@ -33,7 +33,12 @@ from flux_k8s.kube.failures import parse_object, response_error, transfer_error
 from flux_k8s.kube.transfer import Receive, Silence, Transfer
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.transport import Transport
-from flux_k8s.ports import Json, KubeError
+from flux_k8s.ports import (
+    Json,
+    KubeError,
+    Log,
+)
+from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
 
@@ -80,7 +85,7 @@ class Session:
         connect_timeout: seconds to wait for a connection.
         read_timeout: seconds to wait for more of an answer; the whole answer may take
             twice as long.
-        log: receives a syslog level and a line.
+        log: logs a line.
 
     Raises:
         ConfigError: the kubeconfig is invalid. The first request calls a credential
@@ -94,7 +99,7 @@ class Session:
         *,
         connect_timeout: float,
         read_timeout: float,
-        log: Callable[[int, str], None],
+        log: Log,
     ) -> None:
         self._transfers = transfers
         self._path = kubeconfig
@@ -323,10 +328,11 @@ class Session:
             self._problem = str(error)
             self._renewed = time.monotonic()
             if old is not None:
-                self._log(syslog.LOG_ERR, self._problem)
+                self._log(syslog.LOG_ERR, self._problem, error.reason)
             return None
         self._transport = transport
         if old is not None:
             self._renewed = time.monotonic()
-            self._log(syslog.LOG_INFO, f"{transport.origin}: read again after: {why}")
+            text = f"{transport.origin}: read again after: {why}"
+            self._log(syslog.LOG_INFO, text, Reason.KUBERNETES_SETTINGS)
         return transport

@@ -17,7 +17,7 @@ import random
 import syslog
 import time
 from functools import partial
-from typing import Callable, Optional
+from typing import Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Call, drive
@@ -27,7 +27,13 @@ from flux_k8s.kube.cache import Cache, Event, resource_version_of
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfer import Transfer
 from flux_k8s.kube.transfers import Transfers
-from flux_k8s.ports import Kind, KubeError, WatchHandler
+from flux_k8s.ports import (
+    Kind,
+    KubeError,
+    Log,
+    WatchHandler,
+)
+from flux_k8s.reasons import Reason
 
 PAGE = 100
 """Objects per page of a list."""
@@ -57,7 +63,7 @@ class Informer:
         queue: receives the events.
         rng: the source of jitter.
         timeout: seconds after which the watch is opened again, without a list.
-        log: receives a syslog level and a line.
+        log: logs a line.
     """
 
     def __init__(
@@ -70,7 +76,7 @@ class Informer:
         queue: EventQueue,
         rng: random.Random,
         timeout: float,
-        log: Callable[[int, str], None],
+        log: Log,
     ) -> None:
         self._transfers = transfers
         self._api = api
@@ -144,7 +150,7 @@ class Informer:
         if self._refused is not None and not self._refusal_told:
             self._refusal_told = True
             text = f"cannot watch {self._kind.plural}, and lists them: {self._refused}"
-            self._log(syslog.LOG_WARNING, text)
+            self._log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
         self._queue.put_synced()
 
     async def _list(self) -> None:
@@ -287,7 +293,7 @@ class Watchers:
     Args:
         rng: the source of jitter.
         timeout: seconds after which a watch is opened again, without a list.
-        log: receives a syslog level and a line.
+        log: logs a line.
     """
 
     def __init__(
@@ -296,7 +302,7 @@ class Watchers:
         api: Api,
         rng: random.Random,
         timeout: float,
-        log: Callable[[int, str], None],
+        log: Log,
     ) -> None:
         self._transfers = transfers
         self._api = api

@@ -59,6 +59,7 @@ from flux_k8s.rabbits.rabbitrows import rabbit_rows
 from flux_k8s.rabbits.storage import RabbitManager
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rabbits.takenssds import TakenSsds
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, exclude_hosts, exclude_properties
 
@@ -236,7 +237,7 @@ class Availability:
             StorageUnavailable: the module was loaded for another scheduler.
         """
         if self._fluxion.is_misused:
-            raise StorageUnavailable(NOT_WITH_FLUXION)
+            raise StorageUnavailable(NOT_WITH_FLUXION, Reason.CONFIG_WRONG)
         hosts = frozenset() if with_rabbits else self._rabbit_nodes
         names = [BAD_RABBIT]
         if not self._settings.scheduler:
@@ -493,7 +494,7 @@ class Availability:
                 sorted(verdict.to_undrain, key=hostlist.natural_key)
             )
             text = f"undraining {names}: the PCIe connection is no reason any more"
-            self._flux.log(syslog.LOG_NOTICE, text)
+            self._flux.log(syslog.LOG_NOTICE, text, Reason.NODE_BACK)
             self.nodes.undrain(verdict.to_undrain)
 
     def _hosts_of(self, rabbits: Iterable[str]) -> frozenset[str]:
@@ -509,10 +510,12 @@ class Availability:
             self._flux.log(
                 syslog.LOG_WARNING,
                 f"Rabbit {rabbit} is {status}: jobs with Rabbit storage avoid {hosts}",
+                Reason.RABBIT_BROKEN,
             )
         recovered = sorted(self._down - down, key=hostlist.natural_key)
         for rabbit in recovered:
-            self._flux.log(syslog.LOG_NOTICE, f"Rabbit {rabbit} is used again")
+            text = f"Rabbit {rabbit} is used again"
+            self._flux.log(syslog.LOG_NOTICE, text, Reason.RABBIT_BACK)
         self._down = down
         if recovered:
             self._recovered()

@@ -14,6 +14,7 @@ from flux_k8s.dws.agreement import Disagreement, Files, Kind
 from flux_k8s.ports import Flux
 from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.reasons import Reason
 
 LOGGED_ELSEWHERE = frozenset({Kind.NOT_IN_CLUSTER})
 """The log says of these that their state is "not there"."""
@@ -84,5 +85,5 @@ class Disagreements:
             if (each.kind, each.rabbit) not in self._logged
         }
         for line in agreement.lines(e for e in known if e.template in new):
-            self._flux.log(syslog.LOG_WARNING, line)
+            self._flux.log(syslog.LOG_WARNING, line, Reason.MAPPING_DISAGREES)
         self._logged = keys

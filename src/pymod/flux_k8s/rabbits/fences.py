@@ -17,6 +17,7 @@ from typing import Callable, Iterable, Iterator, Sequence
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Answer, Call, call, drive
 from flux_k8s.ports import Flux
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
 from flux_k8s.text import NOTE, printable
@@ -145,20 +146,21 @@ class Fences:
         if failure != self._failure:
             self._failure = failure
             text = f"rabbit.fence_command: {failure}; no node is taken for fenced"
-            self._flux.log(syslog.LOG_ERR, text)
+            self._flux.log(syslog.LOG_ERR, text, Reason.FENCE_FAILED)
 
     def _note(self, nodes: frozenset[str]) -> None:
         if nodes == self.nodes:
             return
-        self._log(nodes - self.nodes, "cannot write any more, by rabbit.fence_command")
-        self._log(self.nodes - nodes, "is not fenced any more")
+        fenced = "cannot write any more, by rabbit.fence_command"
+        self._log(nodes - self.nodes, fenced, Reason.FENCED)
+        self._log(self.nodes - nodes, "is not fenced any more", Reason.NODE_BACK)
         self.nodes = nodes
         self._changed()
 
-    def _log(self, nodes: Iterable[str], text: str) -> None:
+    def _log(self, nodes: Iterable[str], text: str, reason: Reason) -> None:
         if nodes:
             names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
-            self._flux.log(syslog.LOG_NOTICE, f"{names} {text}")
+            self._flux.log(syslog.LOG_NOTICE, f"{names} {text}", reason)
 
 
 def _read_nodes(output: str) -> frozenset[str]:

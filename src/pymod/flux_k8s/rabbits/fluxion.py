@@ -56,6 +56,7 @@ from flux_k8s.rabbits.fluxionstate import (
     Request,
     Reschedule,
 )
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist, idset, resourcestatus
 from flux_k8s.rfc.jgf import SSD
 
@@ -281,7 +282,7 @@ class Fluxion:
     def _failed(self, key: str, error: Exception) -> None:
         if not self._backoff.failures:
             text = f"{NAMES[self._module]}: {error}; trying again"
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, text, Reason.FLUXION_ERROR)
 
     async def _reconcile(self, key: str) -> Optional[float]:
         """Send Fluxion the next request, unless it is not loaded."""
@@ -303,7 +304,7 @@ class Fluxion:
                 "neither Fluxion nor sched-rabbit is loaded (yet): none is told about"
                 " Rabbits"
             )
-            self._flux.log(syslog.LOG_INFO, text)
+            self._flux.log(syslog.LOG_INFO, text, Reason.FLUXION_MISSING)
             return None
         self._untried = []
         self._backoff.reset()  # a failure of the next request is news
@@ -315,7 +316,7 @@ class Fluxion:
             state.see_paths(await self._find_rabbits())
             self._graph_read()
             if self.is_misused:
-                self._flux.log(syslog.LOG_ERR, NOT_WITH_FLUXION)
+                self._flux.log(syslog.LOG_ERR, NOT_WITH_FLUXION, Reason.CONFIG_WRONG)
             return 0.0
         now = self._flux.now()
         due = self._check_due
@@ -350,7 +351,8 @@ class Fluxion:
         if paths.chassis or sample is None:
             return paths
         if self._schedules:
-            self._flux.log(syslog.LOG_WARNING, self._without_rabbits)
+            text = self._without_rabbits
+            self._flux.log(syslog.LOG_WARNING, text, Reason.MAPPING_DISAGREES)
         with _to(f"cannot find {sample} in its graph"):
             return Paths({}, read_parent(await self._find(f"names={sample}"), sample))
 
@@ -415,7 +417,7 @@ class Fluxion:
                 f"{name}: {hosts} of the rabbit mapping not found below the chassis of"
                 " their Rabbits in its graph (flux dws2jgf): jobs are not kept off them"
             )
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, text, Reason.MAPPING_DISAGREES)
 
     # Fluxion's requests
 

@@ -18,7 +18,8 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storageusage import NOTHING, StorageUsage
 from flux_k8s.errors import BadObject
-from flux_k8s.ports import SERVERS, Json, Kube, KubeError, Watch
+from flux_k8s.ports import SERVERS, Json, Kube, KubeError, Log, Watch
+from flux_k8s.reasons import Reason
 
 
 class Share(NamedTuple):
@@ -43,7 +44,7 @@ class FreeStorage:
     written.
 
     Args:
-        log: takes a syslog level and a line.
+        log: logs a line.
         watched: is called when all Servers have been seen, or when no job is to wait
             for that any longer.
         changed: is called when the storage on a Rabbit has changed.
@@ -58,7 +59,7 @@ class FreeStorage:
     def __init__(
         self,
         mapping: RabbitMapping,
-        log: Callable[[int, str], None],
+        log: Log,
         watched: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
@@ -309,7 +310,7 @@ class FreeStorage:
             try:
                 found = self._read(object)
             except BadObject as error:
-                self._log(syslog.LOG_ERR, str(error))
+                self._log(syslog.LOG_ERR, str(error), error.reason)
         before = self._found(key)
         assumed = self._assumed.get(key, NOTHING)
         # Others are shown as they were before, or as an older write has left them.
@@ -348,7 +349,7 @@ class FreeStorage:
         first = not self.uncountable
         if first and error is not None:
             text = f"Servers: {error}; what persistent storage holds is not known"
-            self._log(syslog.LOG_WARNING, text)
+            self._log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
         self.counted = error is None or error.status == 403
         self.uncountable = error is not None
         if first:
@@ -360,7 +361,7 @@ class FreeStorage:
         try:
             return storageusage.with_colocation(usage, servers)
         except BadObject as error:  # its storage is there nevertheless
-            self._log(syslog.LOG_ERR, str(error))
+            self._log(syslog.LOG_ERR, str(error), error.reason)
             return usage
 
     def _found(self, servers: Reference) -> StorageUsage:

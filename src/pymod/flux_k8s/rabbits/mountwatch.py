@@ -21,6 +21,7 @@ from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import unknown_of
 from flux_k8s.ports import CLIENTMOUNT, Flux, Json, Kube, KubeError, Watch
 from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.resourcestatus import NodeStates
@@ -95,7 +96,8 @@ class MountWatch:
         for jobid, hosts in back.items():
             names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
             text = f"undraining {names}: storage is not mounted there"
-            self._flux.log(syslog.LOG_NOTICE, f"{f58(jobid)}: {text}")
+            line = f"{f58(jobid)}: {text}"
+            self._flux.log(syslog.LOG_NOTICE, line, Reason.NODE_BACK)
             self._nodes.undrain(hosts)
 
     # The WatchHandler of ClientMounts
@@ -120,4 +122,4 @@ class MountWatch:
         if error.status and not self._trouble_logged:
             self._trouble_logged = True
             text = f"ClientMounts: {error}; drained nodes stay so until they are seen"
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)

@@ -16,6 +16,7 @@ from flux_k8s.control.coroutines import call
 from flux_k8s.dws.drainreason import replacement
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, RpcError, Watch
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates, parse
 
@@ -167,7 +168,8 @@ class Nodes:
                 halves = (hosts[:half], hosts[half:])
                 drain.parts[:1] = [replace(part, hosts=each) for each in halves]
                 return 0.0
-            self._flux.log(syslog.LOG_ERR, f"cannot drain {names}: {error}")
+            text = f"cannot drain {names}: {error}"
+            self._flux.log(syslog.LOG_ERR, text, Reason.DRAIN_FAILED)
             if error.errnum != errno.EINVAL:
                 raise
             for host in hosts:
@@ -202,7 +204,7 @@ class Nodes:
         if isinstance(cause, RpcError) and cause.errnum == errno.ENOSYS:
             return
         if not self._status.failures(key):
-            self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}")
+            self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}", Reason.FLUX_ERROR)
 
 
 def _applied(

@@ -19,7 +19,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import SERVERS, STORAGE, Json, Kind, Kube, KubeError, Watch
+from flux_k8s.ports import SERVERS, STORAGE, Json, Kind, Kube, KubeError, Log, Watch
 from flux_k8s.rabbits.disabled import ANNOTATION, Disabled, read_note
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rfc.hostlist import is_name
@@ -119,7 +119,7 @@ class RabbitManager:
     ``free_storage``.
 
     Args:
-        log: takes a syslog level and a line.
+        log: logs a line.
         watched: is called with an error when the watch of Storages was lost, with None
             when all objects of a kind have been seen (of Servers also when no job is to
             wait for that any longer).
@@ -136,7 +136,7 @@ class RabbitManager:
         kube: Kube,
         mapping: RabbitMapping,
         namespace: str,
-        log: Callable[[int, str], None],
+        log: Log,
         watched: Callable[[Kind, Optional[KubeError]], None],
         changed: Callable[[], None],
     ) -> None:
@@ -275,5 +275,5 @@ class RabbitManager:
         try:
             return parse_storage(storage, name)
         except BadObject as error:
-            self._log(syslog.LOG_ERR, str(error))
+            self._log(syslog.LOG_ERR, str(error), error.reason)
             return RabbitState(UNREADABLE, False)

@@ -27,6 +27,7 @@ from flux_k8s.dws.systemstatusview import (
 )
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import SYSTEMSTATUS, Flux, Json, Kube, KubeError, Watch, gone
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
 
@@ -212,7 +213,7 @@ class SystemStatus:
         try:
             return SystemStatusView.parse(object)
         except BadObject as error:
-            self._flux.log(syslog.LOG_ERR, str(error))
+            self._flux.log(syslog.LOG_ERR, str(error), error.reason)
             return SystemStatusView()
 
     def _note_enabled(self, view: SystemStatusView) -> None:
@@ -229,15 +230,25 @@ class SystemStatus:
         if now == before:
             return
         avoided = ": jobs with Rabbit storage avoid it until it is Enabled again"
-        for level, nodes, text in (
-            (syslog.LOG_WARNING, now - before, f"disabled by somebody else{avoided}"),
-            (syslog.LOG_NOTICE, before - now, "not disabled any more by somebody else"),
-        ):
-            if nodes:
-                names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
-                self._flux.log(level, f"SystemStatus: {names} is {text}")
+        self._log(
+            syslog.LOG_WARNING,
+            now - before,
+            f"disabled by somebody else{avoided}",
+            Reason.NODE_DISABLED,
+        )
+        self._log(
+            syslog.LOG_NOTICE,
+            before - now,
+            "not disabled any more by somebody else",
+            Reason.NODE_BACK,
+        )
         self.disabled_by_others = now
         self._changed()
+
+    def _log(self, level: int, nodes: Iterable[str], text: str, why: Reason) -> None:
+        if nodes:
+            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+            self._flux.log(level, f"SystemStatus: {names} is {text}", why)
 
     def synced(self) -> None:
         self._synced = True
@@ -249,7 +260,8 @@ class SystemStatus:
         """No job depends on this watch: its loss is logged once. An outage of all of
         Kubernetes is logged elsewhere."""
         if error.status and not self._trouble_logged:
-            self._flux.log(syslog.LOG_WARNING, f"SystemStatus: {error}")
+            text = f"SystemStatus: {error}"
+            self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
             self._trouble_logged = True
 
     # Reconciling
@@ -281,4 +293,4 @@ class SystemStatus:
         object that has just gone, is no failure."""
         if not self._backoff.failures and error.status not in (0, 404, 409):
             text = f"SystemStatus: cannot tell about nodes: {error}; trying again"
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._flux.log(syslog.LOG_WARNING, text, Reason.KUBERNETES_ERROR)

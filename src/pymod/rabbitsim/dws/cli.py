@@ -55,7 +55,7 @@ def serve(
             workers=WORKERS,
             loop=loop,
             rng=random.Random(seed),
-            log=lambda level, line: _say(line) if level <= LOG_LEVEL else None,
+            log=lambda level, line, reason: _say(line) if level <= LOG_LEVEL else None,
         )
     except ConfigError as error:
         _say(f"--kubeconfig: {error.problem}")

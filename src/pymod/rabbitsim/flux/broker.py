@@ -17,6 +17,7 @@ from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, ReadOutput, RpcError
 from flux_k8s.ports import RpcDone as PortDone
+from flux_k8s.reasons import Reason, log_line
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.json_copy import copy_json
@@ -235,8 +236,8 @@ class FluxPort:
         self._clock.call_later(delay, timer.fire)
         return timer
 
-    def log(self, level: int, message: str) -> None:
-        self._host.log(level, f"dws: {message}")
+    def log(self, level: int, message: str, reason: Reason) -> None:
+        self._host.log(level, f"dws: {log_line(message, reason)}")
 
     def rpc(self, topic: str, payload: Json, done: PortDone) -> None:
         def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
@@ -253,12 +254,16 @@ class FluxPort:
 
         def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
             if errnum and errnum != errno.ENOENT:
-                self.log(syslog.LOG_ERR, f"{topic}: {text}")
+                self.log(syslog.LOG_ERR, f"{topic}: {text}", Reason.FLUX_ERROR)
 
         self._host.broker.send(topic, payload, respond)
 
-    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+    def raise_exception(
+        self, jobid: int, type: str, severity: int, note: str, reason: Reason
+    ) -> None:
         payload = {"id": jobid, "type": type, "severity": severity, "note": note}
+        # Of this, production sends nothing: it is for rules about the reason.
+        payload["reason"] = reason.value
         self._send("job-manager.raise", payload)
 
     def post_memo(
@@ -301,7 +306,8 @@ class FluxPort:
     def _write(self, jobid: int, key: str, value: Optional[str]) -> None:
         job = self._host.manager.jobs.get(jobid)
         if job is None:
-            self.log(syslog.LOG_ERR, f"kvs: no job directory for {jobid}")
+            text = f"kvs: no job directory for {jobid}"
+            self.log(syslog.LOG_ERR, text, Reason.FLUX_ERROR)
         elif value is None:
             job.kvs.pop(key, None)
         else:

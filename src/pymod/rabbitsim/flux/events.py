@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Iterable, Optional
 
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason, read_reason
 
 PRIORITY_MIN = 0
 PRIORITY_MAX = 4294967295
@@ -37,17 +38,26 @@ class JobState(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """One entry of an eventlog. ``timestamp`` is UNIX time in seconds."""
+    """One entry of an eventlog. ``timestamp`` is UNIX time in seconds. ``reason`` is
+    that of an exception that the service raises, or has the plugin raise: in an
+    eventlog there is no place for it."""
 
     timestamp: float
     name: str
     context: Optional[Json] = field(default=None, hash=False)
+    reason: Optional[Reason] = field(default=None, compare=False)
 
     def as_json(self) -> Json:
         entry: Json = {"timestamp": round(self.timestamp, 6), "name": self.name}
         if self.context is not None:
             entry["context"] = self.context
         return entry
+
+
+def given_reason(message: Json) -> Optional[Reason]:
+    """The reason in a message of the service, which few have."""
+    reason = message.get("reason")
+    return None if reason is None else read_reason(reason)
 
 
 def encode_entries(entries: Iterable[Json]) -> str:

@@ -242,12 +242,11 @@ class Instance:
     def _plugin_service(
         self, method: str, payload: Json, userid: int, respond: RpcDone
     ) -> None:
-        plugin = self.jobtap.plugin
-        if plugin is None:
+        if self.jobtap.plugin is None:
             text = f"No service matching job-manager.dws.{method} is registered"
             respond(errno.ENOSYS, text, None)
             return
-        plugin.request(method, payload, respond, userid == self.broker.owner)
+        self.jobtap.request(method, payload, respond, userid == self.broker.owner)
 
     # Nodes
 

@@ -4,13 +4,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import syslog
-from typing import Any, Callable, Mapping, Optional, Protocol
+from typing import Any, Callable, Iterator, Mapping, Optional, Protocol
 
 from flux_k8s.ports import Clock, Json, Timer
+from flux_k8s.reasons import Reason
 from rabbitsim.flux import fluid
-from rabbitsim.flux.events import Event, JobState
+from rabbitsim.flux.events import (
+    Event,
+    JobState,
+    given_reason,
+)
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.json_copy import copy_json
@@ -51,6 +57,7 @@ class Jobtap:
         self._rpc = rpc
         self._stack: list[int] = []
         self._subscribed: dict[int, None] = {}
+        self._reason: Optional[Reason] = None
         self.manager: JobManager  # set by the instance: they know each other
         self.plugin: Optional[LoadedPlugin] = None
 
@@ -78,6 +85,24 @@ class Jobtap:
                     topic = f"job.dependency.{dependency['scheme']}"
                     self._call_one(topic, job, {**args, "dependency": dependency})
                 self._call_one(job.state.topic, job, args)
+
+    def request(
+        self, method: str, payload: Json, respond: RpcDone, owner: bool
+    ) -> None:
+        """Pass a request to the plugin, which is loaded."""
+        assert self.plugin is not None
+        with self._because(payload):
+            self.plugin.request(method, payload, respond, owner)
+
+    @contextlib.contextmanager
+    def _because(self, message: Optional[Json]) -> Iterator[None]:
+        """A context in which the plugin takes a message of the module, whose reason is
+        that of the exceptions that it raises meanwhile."""
+        outer, self._reason = self._reason, given_reason(message or {})
+        try:
+            yield
+        finally:
+            self._reason = outer
 
     def unload(self) -> None:
         """Unload the plugin. The dependencies, prologs and epilogs that it started
@@ -132,7 +157,11 @@ class Jobtap:
         self._log(level, message)
 
     def rpc(self, topic: str, payload: Optional[Json], done: RpcDone) -> None:
-        self._rpc(topic, copy_json(payload or {}), done)
+        def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
+            with self._because(answer):
+                done(errnum, text, answer)
+
+        self._rpc(topic, copy_json(payload or {}), answered)
 
     def kvs_lookup(self, key: str, done: KvsDone) -> None:
         value = self._lookup(key)
@@ -192,7 +221,8 @@ class Jobtap:
         self.manager.post(job, event, context)
 
     def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
-        self.manager.raise_exception(jobid, type, severity, note, self.manager.owner)
+        owner = self.manager.owner
+        self.manager.raise_exception(jobid, type, severity, note, owner, self._reason)
 
     def event_post(
         self, jobid: int, name: str, context: Optional[Mapping[str, Any]]

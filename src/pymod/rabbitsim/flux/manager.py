@@ -15,6 +15,7 @@ import syslog
 from typing import Any, Callable, Mapping, Optional, Protocol
 
 from flux_k8s.ports import Clock, Json
+from flux_k8s.reasons import Reason
 from rabbitsim.flux.events import (
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -149,14 +150,18 @@ class JobManager:
         self._process_queue(job)
 
     def post(
-        self, job: Job, name: str, context: Optional[Mapping[str, Any]] = None
+        self,
+        job: Job,
+        name: str,
+        context: Optional[Mapping[str, Any]] = None,
+        reason: Optional[Reason] = None,
     ) -> None:
         """Post an event to a job's eventlog. An inactive job's is closed: then
         nothing happens."""
         if not job.active:
             return
         copied = None if context is None else json.loads(json.dumps(context))
-        job.queue.append(Event(self._clock.now(), name, copied))
+        job.queue.append(Event(self._clock.now(), name, copied, reason))
         if len(job.queue) == 1 and not job.hold:
             self._process_queue(job)
 
@@ -170,7 +175,13 @@ class JobManager:
         apply(job, Event(self._clock.now(), "memo", copied))
 
     def raise_exception(
-        self, jobid: int, type: str, severity: int, note: str, userid: int
+        self,
+        jobid: int,
+        type: str,
+        severity: int,
+        note: str,
+        userid: int,
+        reason: Optional[Reason] = None,
     ) -> None:
         """Raise a job exception.
 
@@ -191,6 +202,7 @@ class JobManager:
             job,
             "exception",
             {"type": type, "severity": severity, "note": note, "userid": userid},
+            reason,
         )
 
     def set_urgency(self, jobid: int, urgency: int, userid: int) -> None:

@@ -14,7 +14,10 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux import joblist
 from rabbitsim.flux.broker import Broker, Respond
-from rabbitsim.flux.events import encode_eventlog
+from rabbitsim.flux.events import (
+    encode_eventlog,
+    given_reason,
+)
 from rabbitsim.flux.execution import Execution
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.fluxion import Fluxion
@@ -101,6 +104,7 @@ class _Jobs:
             payload["severity"],
             payload.get("note", ""),
             userid,
+            given_reason(payload),
         )
 
     def memo(self, payload: Json, userid: int) -> None:

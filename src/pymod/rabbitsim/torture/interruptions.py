@@ -28,6 +28,7 @@ from flux_k8s.ports import (
     Timer,
     Watch,
 )
+from flux_k8s.reasons import Reason
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.patch import as_merge_patch
@@ -147,15 +148,17 @@ class _InterruptedPort:
     def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
         return self._port.call_later(delay, function)
 
-    def log(self, level: int, message: str) -> None:
-        self._port.log(level, message)
+    def log(self, level: int, message: str, reason: Reason) -> None:
+        self._port.log(level, message, reason)
 
     def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
         self._port.rpc(topic, payload, done)
         self._sent(topic)
 
-    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
-        self._port.raise_exception(jobid, type, severity, note)
+    def raise_exception(
+        self, jobid: int, type: str, severity: int, note: str, reason: Reason
+    ) -> None:
+        self._port.raise_exception(jobid, type, severity, note, reason)
         self._sent("the job exception")
 
     def post_memo(

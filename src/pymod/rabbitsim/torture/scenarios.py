@@ -64,7 +64,7 @@ SCENARIOS = (
     ),
     Story(
         "a job that DWS refuses",
-        "dws! clean",
+        "dws-refused! clean",
         job=Job(("#DW jobdw type=xfs capacity=1GiB name=p1 nosuch=1",)),
     ),
     Story(
@@ -74,12 +74,12 @@ SCENARIOS = (
     ),
     Story(
         "a job that DWS fails in Setup",
-        "Proposal alloc Setup dws! Teardown clean gone",
+        "Proposal alloc Setup dws-failed! Teardown clean gone",
         troubles=(DwsFault("Setup", "error", message="it broke"),),
     ),
     Story(
         "a job whose Setup takes too long",
-        "Proposal alloc Setup dws! Teardown clean gone",
+        "Proposal alloc Setup setup-timeout! Teardown clean gone",
         troubles=(DwsFault("Setup", "never"),),
         config=Config(setup_timeout=60.0),
     ),
@@ -90,17 +90,17 @@ SCENARIOS = (
     ),
     Story(
         "a job whose Teardown takes long",
-        f"{RUN} PostRun DataOut Teardown dws clean gone",
+        f"{RUN} PostRun DataOut Teardown teardown-late clean gone",
         troubles=(DwsFault("Teardown", "never", duration=90.0),),
     ),
     Story(
         "a job that DWS fails in DataOut",
-        f"{RUN} PostRun DataOut dws! Teardown clean gone",
+        f"{RUN} PostRun DataOut dws-failed! Teardown clean gone",
         troubles=(DwsFault("DataOut", "error", message="it broke"),),
     ),
     Story(
         "a job whose data is rescued",
-        f"{RUN} PostRun DataOut dws! clean Teardown gone",
+        f"{RUN} PostRun DataOut dws-failed! clean Teardown gone",
         data="out",
         troubles=(
             DwsFault("DataOut", "copy", duration=60.0, message="no space"),
@@ -110,7 +110,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose copies fails while another goes on",
-        f"{RUN} PostRun DataOut dws! Teardown clean gone",
+        f"{RUN} PostRun DataOut dws-failed! Teardown clean gone",
         job=Job((XFS, COPY_IN, COPY_OUT, MORE)),
         troubles=(
             DwsFault("DataOut", "copy", message="no space", directive=2),
@@ -129,7 +129,7 @@ SCENARIOS = (
     ),
     Story(
         "a job whose data does not move any more",
-        f"{RUN} PostRun DataOut dws! Teardown clean gone",
+        f"{RUN} PostRun DataOut stall-timeout! Teardown clean gone",
         troubles=(DwsFault("DataOut", "stall"),),
         config=Config(stall_timeout=60.0),
     ),
@@ -156,7 +156,7 @@ SCENARIOS = (
     ),
     Story(
         "a job that is cancelled in its epilog",
-        f"{RUN} PostRun DataOut cancel! dws! Teardown clean gone",
+        f"{RUN} PostRun DataOut cancel! given-up! Teardown clean gone",
         troubles=(
             DwsFault("DataOut", "slow", duration=5.0),
             When("DataOut", cancel),
@@ -164,7 +164,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose nodes does not unmount in time",
-        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown "
+        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
         "disable:compute-02 clean gone",
         troubles=(DwsFault("PostRun", "mount", node=NODE),),
         config=Config(postrun_timeout=30.0),
@@ -174,13 +174,13 @@ SCENARIOS = (
     ),
     Story(
         "a job whose storage is kept for a node that unmounts late",
-        f"{RUN} PostRun drain:compute-02 dws-node-failure clean DataOut Teardown gone",
+        f"{RUN} PostRun drain:compute-02 unmount-failed clean DataOut Teardown gone",
         troubles=(DwsFault("PostRun", "mount", node=NODE, duration=90.0),),
         config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
     ),
     Story(
         "a job that is cancelled, and whose storage is kept",
-        f"{RUN} PostRun cancel! drain:compute-02 dws-node-failure dws! clean "
+        f"{RUN} PostRun cancel! drain:compute-02 unmount-failed given-up! clean "
         "Teardown gone",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE, duration=90.0),
@@ -192,7 +192,7 @@ SCENARIOS = (
     Story(
         "a job that is cancelled while it mounts, and unmounts late",
         "Proposal alloc Setup DataIn PreRun cancel! Teardown drain:compute-02 "
-        "dws-node-failure clean gone",
+        "unmount-failed clean gone",
         troubles=(
             DwsFault("PreRun", "slow", duration=5.0),
             DwsFault("PostRun", "mount", node=NODE, duration=90.0),
@@ -202,7 +202,7 @@ SCENARIOS = (
     ),
     Story(
         "a job whose storage is kept for a node until that is fenced",
-        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown "
+        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
         "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE),
@@ -231,7 +231,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose nodes cannot unmount",
-        f"{RUN} PostRun drain:compute-02 dws-node-failure dws! Teardown "
+        f"{RUN} PostRun drain:compute-02 unmount-failed dws-failed! Teardown "
         "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "error", message="it broke"),
@@ -242,21 +242,21 @@ SCENARIOS = (
     ),
     Story(
         "a job whose epilog is given up",
-        f"{RUN} PostRun dws-epilog-timeout! disable:rabbit-01 dws! clean Teardown "
-        "enable:rabbit-01 gone",
+        f"{RUN} PostRun dws-epilog-timeout! disable:rabbit-01 epilog-given-up! clean "
+        "Teardown enable:rabbit-01 gone",
         troubles=(DwsFault("PostRun", "never", duration=600.0),),
         epilog_timeout=60.0,
     ),
     Story(
         "a job one of whose four nodes cannot mount, which it tolerates",
-        "Proposal alloc Setup DataIn PreRun drain:compute-04 dws-node-failure force "
+        "Proposal alloc Setup DataIn PreRun drain:compute-04 nodes-excluded force "
         "start finish PostRun DataOut disable:compute-04 Teardown clean gone",
         job=Job(nodes=4, tolerance=1),
         troubles=(DwsFault("PreRun", "mount", node="compute-04"),),
     ),
     Story(
         "a job one of whose two Rabbits cannot make storage, which it tolerates",
-        "Proposal alloc Setup drain:compute-03 drain:compute-04 dws-node-failure "
+        "Proposal alloc Setup drain:compute-03 drain:compute-04 nodes-excluded "
         f"force DataIn PreRun start finish {END}",
         job=Job(nodes=4, tolerance=2),
         troubles=(DwsFault("Setup", "error", node="rabbit-02"),),

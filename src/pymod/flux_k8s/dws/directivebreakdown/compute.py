@@ -33,6 +33,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import AllocationError, DirectiveError, StorageUnavailable
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import only_hosts
 
@@ -123,7 +124,8 @@ def near_hosts(
     if unmapped and len(allowed) < nodes:
         rabbits = ", ".join(sorted(unmapped, key=hostlist.natural_key))
         raise StorageUnavailable(
-            f"{storage} is on {rabbits}, which the rabbit mapping lacks"
+            f"{storage} is on {rabbits}, which the rabbit mapping lacks",
+            Reason.MAPPING_DISAGREES,
         )
     if not allowed:
         raise AllocationError(
@@ -284,7 +286,8 @@ def check_storage_of_nodes(
                 if entry.strategy == PER_COMPUTE and number > made:
                     raise AllocationError(
                         f"the job has {number} nodes below {rabbit or 'no Rabbit'}, and"
-                        f" its storage was made for {made} there before it had nodes"
+                        f" its storage was made for {made} there before it had nodes",
+                        Reason.OTHER_NODES,
                     )
     check_locations(breakdowns, servers, tuple(rabbit_of), mapping)
 

@@ -36,6 +36,7 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.hostlist import natural_key
 
 
@@ -129,7 +130,8 @@ def build_servers(
         left = Room(allocation).left(rabbit)
         raise AllocationError(
             f"Rabbit {rabbit} has {gib(left)} left, and the job's storage needs"
-            f" {gib(left + room.missing[rabbit])} there"
+            f" {gib(left + room.missing[rabbit])} there",
+            Reason.NO_ROOM,
         )
     entries = iter([_entry(*pair) for pair in zip(demands, placements)])
     return [[next(entries) for _ in b.allocation_sets] for b in breakdowns]
@@ -207,7 +209,8 @@ def _one_per_node(demand: Demand, allocation: Allocation, room: Room) -> dict[st
     if allocation.unconnected:
         raise AllocationError(
             f"{demand.name}: node {allocation.unconnected[0]} has no Rabbit,"
-            " and each compute node needs an allocation on its own"
+            " and each compute node needs an allocation on its own",
+            Reason.MAPPING_DISAGREES,
         )
     counts = {rabbit: n for rabbit, n in allocation.nodes_per_rabbit.items() if n > 0}
     _check_needed(demand, counts, room)
@@ -225,7 +228,8 @@ def _check_needed(demand: Demand, nodes: Mapping[str, int], room: Room) -> None:
         if problem is not None:
             raise AllocationError(
                 f"{demand.name}: Rabbit {rabbit}, which {nodes[rabbit]} of the"
-                f" job's nodes need, {problem}"
+                f" job's nodes need, {problem}",
+                Reason.NO_ROOM,
             )
 
 
@@ -249,7 +253,8 @@ def _candidates(demand: Demand, allocation: Allocation, room: Room) -> list[str]
         f"{demand.name} needs {needed} Rabbit{'' if needed == 1 else 's'},"
         f" the job has {len(usable)} that may be used"
         + (f": {'; '.join(reasons[:3])}" if reasons else "")
-        + ("; ..." if len(reasons) > 3 else "")
+        + ("; ..." if len(reasons) > 3 else ""),
+        Reason.NO_ROOM,
     )
 
 
