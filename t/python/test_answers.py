@@ -46,6 +46,7 @@ from support.service import (
     running,
     settle,
     started,
+    wipe,
     workflow,
 )
 
@@ -82,12 +83,6 @@ def wrong(answer: str, name: str) -> Json:
     if isinstance(metadata, dict) and metadata.get("name") == "NAME":
         metadata["name"] = name
     return found
-
-
-def wipe(system: VirtualSystem, name: str) -> None:
-    gone = {"metadata": {"finalizers": []}}
-    system.store.merge_patch(WORKFLOW, "default", name, gone)
-    system.store.delete(WORKFLOW, "default", name)
 
 
 def answered(

@@ -12,7 +12,6 @@ import pytest
 from flux_k8s.errors import DWSError
 from rabbitsim.dws import Fault, Files, Options
 from rabbitsim.flux.options import submit_jobspec
-from rabbitsim.system import VirtualSystem
 from sssjob import read, write
 from sssjob.from_flux.convert import (
     ExportOptions,
@@ -22,15 +21,10 @@ from sssjob.from_flux.convert import (
 )
 from support.jobrecords import SAVING, extensions, ran, record_of, says, told
 from support.rset import in_shorthand
-from support.service import XFS, jobspec, settle, started
+from support.service import XFS, jobspec, settle, started, time_of
 
 MIB = 1 << 20
 PLAIN = submit_jobspec(["true"])
-
-
-def event_time(system: VirtualSystem, jobid: int, name: str) -> float:
-    events = system.instance.eventlog(jobid)
-    return next(event.timestamp for event in events if event.name == name)
 
 
 # A job with storage
@@ -141,7 +135,7 @@ def test_a_job_object_has_the_times_and_the_end_of_the_job() -> None:
     system, jobid = ran(jobspec(XFS, exec={"test": test}))
     job = told(system, jobid)
     for name, event in (("Submit", "submit"), ("Start", "start"), ("End", "finish")):
-        time = int(event_time(system, jobid, event))
+        time = int(time_of(system, jobid, event))
         assert says(job, f"{name}Time") == [time]
     assert says(job.find("Delivered"), "Duration") == [90]
     assert says(job, "ExitCode") == [3]
@@ -214,7 +208,7 @@ def test_a_job_that_is_cancelled_in_its_prolog_or_before_never_ran(state: str) -
     assert job.text("State") == "Completed"
     assert job.text("StatusMessage") == "cancel: not needed"
     assert job.find("StartTime") is None and job.find("ExitCode") is None
-    assert says(job, "EndTime") == [int(event_time(system, jobid, "clean"))]
+    assert says(job, "EndTime") == [int(time_of(system, jobid, "clean"))]
     assert not says(job.find("Delivered"), "Duration")
     assert bool(says(job.find("Delivered"), "NodeCount")) == (state != "Proposal")
 
@@ -226,7 +220,7 @@ def test_a_job_that_runs_has_no_end() -> None:
     system.loop.run(timeout=20.0)
     job = told(system, jobid)
     assert job.text("State") == "Running"
-    assert says(job, "StartTime") == [int(event_time(system, jobid, "start"))]
+    assert says(job, "StartTime") == [int(time_of(system, jobid, "start"))]
     assert job.find("EndTime") is None and job.find("ExitCode") is None
     assert not says(job.find("Delivered"), "Duration")
 
@@ -238,7 +232,7 @@ def test_a_job_whose_storage_is_drained_is_running_but_has_ended() -> None:
     system.loop.run(timeout=20.0)
     job = told(system, jobid)
     assert job.text("State") == "Running"
-    assert says(job, "EndTime") == [int(event_time(system, jobid, "finish"))]
+    assert says(job, "EndTime") == [int(time_of(system, jobid, "finish"))]
 
 
 def test_a_job_that_is_held_says_so() -> None:

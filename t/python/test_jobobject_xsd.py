@@ -12,6 +12,7 @@ from lxml import etree
 
 from sssjob import Element, effective, read, write
 from support.jobobjects import EXAMPLES, complete, objects
+from support.jobschema import job
 from support.xsd import schema
 
 PUBLISHED = Path(__file__).parents[2] / "doc" / "jobobject.xsd"
@@ -22,10 +23,6 @@ def errors(document: str) -> str:
     """What the schema has against a document."""
     SCHEMA.validate(etree.fromstring(document.encode()))
     return "\n".join(error.message for error in SCHEMA.error_log)
-
-
-def job(contents: str) -> str:
-    return f"<Job><Id>1</Id>{contents}</Job>"
 
 
 def test_the_published_schema_is_that_of_the_rules() -> None:

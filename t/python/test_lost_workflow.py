@@ -34,6 +34,7 @@ from support.service import (
     running,
     settle,
     started,
+    wipe,
     workflow,
 )
 
@@ -48,13 +49,6 @@ def delete(system: VirtualSystem, name: str) -> None:
 def tear_down(system: VirtualSystem, name: str) -> None:
     spec = {"spec": {"desiredState": "Teardown"}}
     system.store.merge_patch(WORKFLOW, "default", name, spec)
-
-
-def wipe(system: VirtualSystem, name: str) -> None:
-    """As when the cluster is installed anew."""
-    gone = {"metadata": {"finalizers": []}}
-    system.store.merge_patch(WORKFLOW, "default", name, gone)
-    system.store.delete(WORKFLOW, "default", name)
 
 
 def wipe_unseen(system: VirtualSystem, name: str) -> None:

@@ -38,6 +38,7 @@ from support.queries import (
     check,
     query,
     refusal,
+    seen,
 )
 from support.service import (
     COPY_OUT,
@@ -62,11 +63,6 @@ SLOW = Options(latency=table({"Setup": 60.0, "PreRun": 60.0, "PostRun": 60.0}))
 def rows(system: VirtualSystem, payload: Any = None, userid: Any = None) -> list[Json]:
     found: list[Json] = query(system, "job-list", payload, userid)["jobs"]
     return found
-
-
-def seen(system: VirtualSystem) -> None:
-    """Let the service see what there is."""
-    system.loop.run(timeout=1.0)
 
 
 def hang(system: VirtualSystem) -> None:

@@ -20,7 +20,7 @@ from flux_k8s.rabbits.disabled import GROUP
 from flux_k8s.rabbits.freestorage import Share
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.queries import GUEST, OTHER, ask, check, query, refusal
+from support.queries import GUEST, OTHER, ask, check, query, refusal, seen
 from support.service import (
     HOUR,
     KEEP,
@@ -32,12 +32,6 @@ from support.service import (
     settle_jobs,
     started,
 )
-
-
-def seen(system: VirtualSystem) -> None:
-    """Let the service see what there is."""
-    system.loop.run(timeout=1.0)
-
 
 # The rules
 

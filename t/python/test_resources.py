@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,7 @@ from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.ports import Json
+from support.breakdowns import across, per_compute
 
 TASK = {
     "type": "slot",
@@ -39,14 +40,6 @@ def node(count: Any = 2, **more: Any) -> Json:
 
 def breakdown(*sets: AllocationSet, lifetime: str = "job") -> Breakdown:
     return Breakdown("b", "#DW ...", lifetime, sets, Reference("default", "b"))
-
-
-def per_compute(capacity: int) -> AllocationSet:
-    return AllocationSet("xfs", "AllocatePerCompute", capacity)
-
-
-def across(capacity: int, count: Optional[int] = None) -> AllocationSet:
-    return AllocationSet("ost", "AllocateAcrossServers", capacity, count=count)
 
 
 XFS = breakdown(per_compute(10 * GIB))

@@ -18,6 +18,7 @@ from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.pool import Grant, Pool, RequestError, count_nodes, make_nodes
 from support.effort import examples
+from support.schedpool import core, node, ssd
 
 NODES, CORES, SSDS = 6, 4, 100
 
@@ -48,20 +49,8 @@ def make_pool(chunks: Optional[int] = None) -> Pool:
     return Pool(make_nodes(hosts, topology(), CORES, 1, {}), topology(), chunks)
 
 
-def core(count: int = 1) -> Json:
-    return {"type": "core", "count": count}
-
-
 def slot(*children: Json, count: int = 1, label: str = "task") -> Json:
     return {"type": "slot", "count": count, "label": label, "with": list(children)}
-
-
-def node(*children: Json, count: int = 1, **more: Any) -> Json:
-    return {"type": "node", "count": count, "with": list(children), **more}
-
-
-def ssd(count: int) -> Json:
-    return {"type": "ssd", "count": count, "exclusive": True}
 
 
 def rabbit(nodes: int, gib: int, per_slot: int = 1) -> Json:

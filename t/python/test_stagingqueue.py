@@ -24,8 +24,8 @@ from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.direct import Request as ApiRequest
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER
-from support.service import DAY, desired
-from support.staging import config, occupy, reaches, set_urgency, slow, submit, wait
+from support.service import DAY, desired, wait
+from support.staging import config, occupy, reaches, set_urgency, slow, submit
 
 AWAY = StorageUnavailable("the nodes do not serve", Reason.RABBIT_BROKEN)
 

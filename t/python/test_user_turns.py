@@ -36,8 +36,9 @@ from support.service import (
     running,
     settle,
     started,
+    wait,
 )
-from support.staging import always, set_urgency, wait
+from support.staging import always, set_urgency
 from support.staging import submit as stage
 
 COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"

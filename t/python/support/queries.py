@@ -120,3 +120,8 @@ def refusal(
     errnum, text, found = answer_of(system, method, payload, userid)
     assert errnum and found is None
     return errnum, text
+
+
+def seen(system: VirtualSystem) -> None:
+    """Let the service see what there is."""
+    system.loop.run(timeout=1.0)

@@ -149,6 +149,23 @@ def check_job(events: Iterable[Event]) -> None:
         assert posted.index("dws_environment") < posted.index("start")
 
 
+def wait(system: VirtualSystem, seconds: float) -> None:
+    system.loop.run(timeout=seconds)
+
+
+def time_of(system: VirtualSystem, jobid: int, name: str) -> float:
+    """When the first event of a name was posted."""
+    events = system.instance.eventlog(jobid)
+    return next(event.timestamp for event in events if event.name == name)
+
+
+def wipe(system: VirtualSystem, name: str) -> None:
+    """Delete a Workflow as when the cluster is installed anew."""
+    gone = {"metadata": {"finalizers": []}}
+    system.store.merge_patch(WORKFLOW, "default", name, gone)
+    system.store.delete(WORKFLOW, "default", name)
+
+
 def run_to(system: VirtualSystem, steps: int) -> bool:
     """Let ``steps`` things happen; False if there were not that many."""
     return all(system.loop.step() for _ in range(steps))

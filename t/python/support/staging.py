@@ -25,6 +25,8 @@ from support.service import (
     running,
     started,
 )
+from support.service import time_of as time_of
+from support.service import wait as wait
 
 COPY = 600.0
 """Seconds that DataIn takes."""
@@ -87,10 +89,6 @@ def config(**table: Any) -> Config:
     return Config.parse({"stage_limit": 100, "stage_user_limit": 100, **table})
 
 
-def wait(system: VirtualSystem, seconds: float) -> None:
-    system.loop.run(lambda: False, timeout=seconds)
-
-
 def reaches(system: VirtualSystem, jobid: int, state: str) -> None:
     def there() -> bool:
         return any(
@@ -134,11 +132,6 @@ def started_staging(system: VirtualSystem, jobid: int) -> str:
 def set_urgency(system: VirtualSystem, jobid: int, urgency: int) -> None:
     manager = system.instance.manager
     manager.set_urgency(jobid, urgency, manager.owner)
-
-
-def time_of(system: VirtualSystem, jobid: int, name: str) -> float:
-    events = system.instance.eventlog(jobid)
-    return next(event.timestamp for event in events if event.name == name)
 
 
 def fits(system: VirtualSystem) -> bool:
