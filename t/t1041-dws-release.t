@@ -148,7 +148,9 @@ test_expect_success 'data that does not go out is told, after the end of the job
     job_exception $never dependency "not copied" &&
     eventually data_out $lost &&
     data_out $lost | grep -q "not copied: .DW_JOB_p1/x to /lustre/" &&
+    data_out $lost | grep -q "\"reason\": \"teardown-after\"" &&
     log_says ": its data is not out: PostRun and DataOut took more than teardown_after=2s" &&
+    flux dmesg | grep "dws.err.*: its data is not out: .* \[teardown-after\]$" &&
     data_may_go &&
     no_workflows
 '

@@ -83,6 +83,7 @@ test_expect_success 'its storage is kept, and flux dws show and list say so' '
     grep "^Failed: *DWS failed in DataOut" shown &&
     flux dws list | grep "DataOut.*flux dws rescue" &&
     kvs $first rabbit_data_failed | grep "\"errstr\": \"DWS failed in DataOut" &&
+    kvs $first rabbit_data_failed | grep "\"reason\": \"dws-failed\"" &&
     test_must_fail kvs $first rabbit_data_out &&
     log_says "its data is not out: DWS failed in DataOut"
 '

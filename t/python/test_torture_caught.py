@@ -6,7 +6,7 @@ table is in doc/torture.md)."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import pytest
 
@@ -30,6 +30,7 @@ from flux_k8s.rabbits import availability
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.reasons import Note
 from rabbitsim.torture.life import live
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.run import run
@@ -76,9 +77,9 @@ def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
 OVERDUE = problems.overdue
 
 
-async def cheerful(self: DataReports, jobid: int, loss: str) -> None:
+async def cheerful(self: DataReports, jobid: int, loss: Optional[Note]) -> None:
     """It tells those who wait for data that it is out, whatever it has recorded."""
-    await NOTIFY_PLUGIN(self, jobid, "")
+    await NOTIFY_PLUGIN(self, jobid, None)
 
 
 NOTIFY_PLUGIN = DataReports._notify_plugin

@@ -17,12 +17,7 @@ from typing import Optional
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.errors import (
-    DWSError,
-    NoEffect,
-    NotReady,
-    StorageUnavailable,
-)
+from flux_k8s.errors import DWSError, NoEffect, NotReady, StorageUnavailable
 from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
 from flux_k8s.jobs.step import (
     Create,

@@ -11,12 +11,7 @@ from urllib.parse import quote
 
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfer import Receive, Transfer
-from flux_k8s.ports import (
-    Json,
-    Kind,
-    KubeError,
-    Log,
-)
+from flux_k8s.ports import Json, Kind, KubeError, Log
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")

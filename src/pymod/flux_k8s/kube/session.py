@@ -33,11 +33,7 @@ from flux_k8s.kube.failures import parse_object, response_error, transfer_error
 from flux_k8s.kube.transfer import Receive, Silence, Transfer
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.transport import Transport
-from flux_k8s.ports import (
-    Json,
-    KubeError,
-    Log,
-)
+from flux_k8s.ports import Json, KubeError, Log
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")

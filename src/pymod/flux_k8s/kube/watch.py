@@ -27,12 +27,7 @@ from flux_k8s.kube.cache import Cache, Event, resource_version_of
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfer import Transfer
 from flux_k8s.kube.transfers import Transfers
-from flux_k8s.ports import (
-    Kind,
-    KubeError,
-    Log,
-    WatchHandler,
-)
+from flux_k8s.ports import Kind, KubeError, Log, WatchHandler
 from flux_k8s.reasons import Reason
 
 PAGE = 100

@@ -12,11 +12,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Protocol
 from flux_k8s.ports import Clock, Json, Timer
 from flux_k8s.reasons import Reason
 from rabbitsim.flux import fluid
-from rabbitsim.flux.events import (
-    Event,
-    JobState,
-    given_reason,
-)
+from rabbitsim.flux.events import Event, JobState, given_reason
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.json_copy import copy_json

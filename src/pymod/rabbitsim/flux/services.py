@@ -14,10 +14,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux import joblist
 from rabbitsim.flux.broker import Broker, Respond
-from rabbitsim.flux.events import (
-    encode_eventlog,
-    given_reason,
-)
+from rabbitsim.flux.events import encode_eventlog, given_reason
 from rabbitsim.flux.execution import Execution
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.fluxion import Fluxion
