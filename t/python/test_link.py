@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.effort import night
 from support.tree import TOP
 
 LINK = TOP / "src/link.sh"
@@ -85,6 +86,7 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
     }
 
 
+@night
 def test_formats_for_flux_jobs_are_left_out_where_their_folder_is_not_ours(
     flux: Flux, tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ def system(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("module", ["flux_k8s.ingest", "sssjob.xml.reading"])
+@night
 def test_a_python_that_knows_only_flux_finds_the_package(
     flux: Flux, system: Path, module: str
 ) -> None:
@@ -136,6 +139,7 @@ def test_a_python_that_knows_only_flux_finds_the_package(
     assert Path(found.strip()).resolve().parents[1].name == "site-packages"
 
 
+@night
 def test_a_program_of_others_that_imports_the_package_keeps_its_own_packages(
     flux: Flux, system: Path
 ) -> None:
@@ -155,6 +159,7 @@ except ModuleNotFoundError as error:
 
 
 @pytest.mark.parametrize("path", sorted((TOP / "src/cmd").glob("flux-*")), ids=str)
+@night
 def test_a_command_runs_in_a_python_that_knows_only_flux(
     flux: Flux, system: Path, path: Path
 ) -> None:
@@ -165,6 +170,7 @@ def test_a_command_runs_in_a_python_that_knows_only_flux(
     assert done.returncode == 0 and done.stdout.startswith("usage: flux"), done.stdout
 
 
+@night
 def test_a_command_finds_the_kubernetes_package_that_is_installed_with_it(
     flux: Flux, system: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +182,7 @@ def test_a_command_finds_the_kubernetes_package_that_is_installed_with_it(
     assert done.stdout.count("\n") == 1, done.stdout
 
 
+@night
 def test_the_service_finds_the_packages_that_are_installed_with_it(
     flux: Flux, system: Path
 ) -> None:
@@ -192,6 +199,7 @@ print(urllib3.__version__)
     assert int(version.partition(".")[0]) >= 2, version
 
 
+@night
 def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -> None:
     link = flux.places / "python_path/sssjob"
     link.parent.mkdir(parents=True)
@@ -204,6 +212,7 @@ def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ours", [True, False])
+@night
 def test_an_installation_elsewhere_is_named(
     flux: Flux, tmp_path: Path, ours: bool
 ) -> None:
@@ -226,6 +235,7 @@ def test_an_installation_elsewhere_is_named(
     assert (done.returncode, done.stdout) == (1, f"link.sh: {link}: {text}\n")
 
 
+@night
 def test_a_file_that_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> None:
     flux.link()
     before = flux.files()
@@ -259,6 +269,7 @@ def test_all_links_can_be_removed_and_only_these(flux: Flux) -> None:
     assert not list(flux.places.rglob("__pycache__"))
 
 
+@night
 def test_a_file_of_the_site_is_not_replaced(flux: Flux) -> None:
     own = flux.places / "confdir/cli/plugins/rabbit.py"
     own.parent.mkdir(parents=True)
@@ -270,6 +281,7 @@ def test_a_file_of_the_site_is_not_replaced(flux: Flux) -> None:
     assert flux.files() == {"confdir/cli/plugins/rabbit.py"}
 
 
+@night
 def test_with_check_it_is_only_told_what_is_in_the_way(flux: Flux) -> None:
     done = flux.link("--check")
     assert (done.returncode, done.stdout, flux.files()) == (0, "", set())
@@ -280,6 +292,7 @@ def test_with_check_it_is_only_told_what_is_in_the_way(flux: Flux) -> None:
 
 
 @pytest.mark.parametrize("name", ["flux_k8s.py", "flux_k8s/__init__.py"])
+@night
 def test_another_package_of_the_name_is_not_replaced(flux: Flux, name: str) -> None:
     """A site may have had other software for Rabbits, which is called like this."""
     own = flux.places / "python_path" / name
@@ -306,6 +319,7 @@ def test_another_package_of_the_name_is_not_replaced(flux: Flux, name: str) -> N
     ],
 )
 @pytest.mark.parametrize("named", [True, False])
+@night
 def test_what_the_configuration_names_is_not_removed(
     flux: Flux, tmp_path: Path, line: str, named: bool
 ) -> None:
@@ -321,6 +335,7 @@ def test_what_the_configuration_names_is_not_removed(
     ]
 
 
+@night
 def test_what_a_configuration_in_json_names_is_not_removed(
     flux: Flux, tmp_path: Path
 ) -> None:

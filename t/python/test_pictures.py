@@ -48,6 +48,7 @@ def test_the_timeline_is_of_50_jobs_and_the_recording_is_half_way() -> None:
     assert percent is not None and 50 <= int(percent[1]) <= 60
 
 
+@night
 def test_a_screenshot_without_a_browser_is_refused_in_one_line(tmp_path: Path) -> None:
     done = pictures("-o", str(tmp_path), "report.png", PATH=str(tmp_path))
     assert done.returncode == 1 and done.stdout.count("\n") == 1

@@ -42,7 +42,7 @@ CAUSES = {
     "abort": {"outage", "user", "module", "plugin"},
     "unmount": {"unmount", "node", "rabbit"},
 }
-ARGUMENTS = ["torture", "--seed", "3", "--jobs", "8", "--trace"]
+ARGUMENTS = ["torture", "--seed", "3", "--jobs", "4", "--trace"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -264,7 +264,7 @@ def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
 @functools.cache
 def breaching_seed() -> Optional[int]:
     for seed in range(20):
-        if run(make_plan(seed, 12, None, ["user"])).breach is not None:
+        if run(make_plan(seed, 8, None, ["user"])).breach is not None:
             return seed
     return None
 
@@ -286,7 +286,7 @@ def test_a_breach_is_the_same_of_other_jobs_and_nodes(text: str, same: bool) -> 
 def test_a_breach_is_shrunk_to_the_troubles_that_lead_to_it() -> None:
     seed = breaching_seed()
     assert seed is not None
-    outcome = shrink(run(make_plan(seed, 12, None, ["user"])))
+    outcome = shrink(run(make_plan(seed, 8, None, ["user"])))
     assert outcome.breach is not None and outcome.breach.rule == "exception"
     assert len(outcome.plan.jobs) == len(outcome.plan.troubles) == 1
 
@@ -296,7 +296,7 @@ def test_a_breach_is_printed_with_its_seed_its_step_and_a_short_trace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seed = str(breaching_seed())
-    arguments = ["torture", "--seed", seed, "--jobs", "12", "--faults", "user"]
+    arguments = ["torture", "--seed", seed, "--jobs", "8", "--faults", "user"]
     assert main(arguments) == 1
     told = capsys.readouterr().out
     assert f"of seed {seed}: exception: " in told and "breach at step " in told

@@ -307,7 +307,7 @@ def test_users_take_turns() -> None:
 
 def test_without_a_limit_no_job_waits_for_others() -> None:
     system = slow(user_workflows=0, user_directives_limit=0)
-    held = hold(system, 220)
+    held = hold(system, 120)
     wait(system, 1.0)
     assert sorted(proposed(system)) == held
 
