@@ -6,5 +6,9 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
+from stories import nodes
 
-STORIES = (*SCENARIOS,)
+STORIES = (
+    *SCENARIOS,
+    *nodes.STORIES,
+)

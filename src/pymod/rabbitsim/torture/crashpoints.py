@@ -16,10 +16,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Collection, Sequence
 
+from flux_k8s.dws.workflowstate import State
 from rabbitsim.torture.interruptions import Interruption, Point
 from rabbitsim.torture.life import Life, Told, live
 from rabbitsim.torture.scenarios import SCENARIOS
-from rabbitsim.torture.story import Story, postdate, strip
+from rabbitsim.torture.story import Story, ask_deletion, delete, postdate, strip
 
 REFUSED = ": DWS refuses: "
 """What stands between a directive and DWS's own words about it."""
@@ -47,6 +48,12 @@ TELLS = "CutOff"
 
 UNDATED = ("KVS rabbit_postrun_timing",)
 """The same for a Workflow that has lost its annotations, and with them its times."""
+
+DELETED = (
+    "KVS rabbit_workflow",
+    *(f"KVS rabbit_{state.name.lower()}_timing" for state in State),
+)
+"""The same for one that somebody else deletes."""
 
 
 def course_of(life: Life) -> str:
@@ -105,8 +112,9 @@ def problem_at(
         return "" if cancelled and _ends_now(point, life) else str(life.breach)
     if interruption not in UNSEEN:
         return ""
-    undated = {when.deed for when in story.deeds} & {strip, postdate}
-    lost = UNDATED if undated else LOST.get(point.step, ())
+    deeds = {when.deed for when in story.deeds}
+    lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
+    lost = DELETED if deeds & {delete, ask_deletion} else lost
     expected = _without(whole, life, story.spared)
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, exceptions=life.exceptions)

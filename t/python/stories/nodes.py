@@ -1,0 +1,340 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Nodes and Rabbits that fail before a job runs, which it tolerates, or not."""
+
+from __future__ import annotations
+
+from flux_k8s.config.table import Config
+from flux_k8s.ports import CLIENTMOUNT, COMPUTES, STORAGE, Kind, KubeError
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.story import (
+    COPY_IN,
+    COPY_OUT,
+    END,
+    FOREVER,
+    LIFE,
+    NODE,
+    RUN,
+    XFS,
+    Job,
+    Story,
+    When,
+    break_rabbit,
+    disable,
+    enable,
+    fail_for,
+    fail_next,
+    unlink,
+    unload,
+)
+
+LAST = "compute-04"
+MOUNT = DwsFault("PreRun", "mount", node=LAST, message="no such device")
+NO_MOUNT = DwsFault("PreRun", "error", node=LAST)
+SILENT = DwsFault("PreRun", "never", node=LAST)
+NO_STORAGE = DwsFault("Setup", "error", node="rabbit-02", message="it broke")
+SLOW_SETUP = DwsFault("Setup", "transient", node="rabbit-02", duration=15.0)
+
+TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
+WITHOUT = f"{TO_PRERUN} drain:{LAST} nodes-excluded"
+"""A job to the moment at which it goes on without its last node."""
+
+RUNS = f"start disable:{LAST} finish {END}"
+"""What follows where that node may mount yet."""
+
+LEFT_OUT = f"{WITHOUT} force {RUNS}"
+TORN_DOWN = "Teardown clean gone"
+FAILED = f"{TO_PRERUN} nodes-failed! {TORN_DOWN}"
+HALF = "drain:compute-03 drain:compute-04 nodes-excluded"
+"""The job goes on without the nodes of its last Rabbit."""
+
+NO_SETUP = f"Proposal alloc Setup nodes-failed! {TORN_DOWN}"
+ALL = [f"compute-0{number}" for number in (1, 2, 3, 4)]
+DRAINED = " ".join(f"drain:{host}" for host in ALL)
+UNKNOWN = f"Teardown {DRAINED} use-unknown clean gone"
+"""The end of a job of which Kubernetes never says what has mounted its storage."""
+
+DISABLED = " ".join(f"disable:{host}" for host in ALL[:-1])
+
+LUSTRE = "#DW jobdw type=lustre capacity=20GiB name=p1"
+KINDS = {
+    "xfs": (XFS,),
+    "xfs that is copied": (XFS, COPY_IN, COPY_OUT),
+    "raw": ("#DW jobdw type=raw capacity=1GiB name=p1",),
+    "gfs2": ("#DW jobdw type=gfs2 capacity=1GiB name=p1",),
+    "xfs and raw": (XFS, "#DW jobdw type=raw capacity=1GiB name=p2"),
+}
+
+REFUSED = KubeError(403, "Forbidden", "no")
+BROKEN = KubeError(500, "InternalError", "no")
+OUTAGE = KubeError(503, "Outage", "dark")
+
+
+def four(tolerance: int = 1, *directives: str) -> Job:
+    """A job that runs long enough for the duration of its PreRun to be written: one
+    that was forced can be recorded by no later service."""
+    directives = directives or (XFS, COPY_IN, COPY_OUT)
+    return Job(directives, nodes=4, tolerance=tolerance, seconds=2.0)
+
+
+def _unseen(kind: Kind, tolerance: int) -> str:
+    """The end of a job of which Kubernetes does not say what has mounted, and why."""
+    told = "use-unknown!" if tolerance else "transient-condition!"
+    if kind != CLIENTMOUNT:
+        return f"{told} {TORN_DOWN}"
+    return f"{told} {UNKNOWN} {DISABLED} disable:{LAST}"
+
+
+STORIES = (
+    Story(
+        "DWS gives up a node that cannot mount, which the job tolerates",
+        LEFT_OUT,
+        job=four(),
+        troubles=(NO_MOUNT,),
+    ),
+    *(
+        Story(
+            f"{hosts} nodes cannot mount, and the job tolerates {tolerance}",
+            FAILED,
+            job=four(tolerance),
+            troubles=(DwsFault("PreRun", "mount", node=node),),
+        )
+        for hosts, node, tolerance in (
+            ("two", "compute-0[34]", 1),
+            ("all", "*", 4),
+            ("more than all", "*", 5),
+        )
+    ),
+    Story(
+        "a node cannot mount, and the job tolerates none",
+        FAILED,
+        job=four(0),
+        troubles=(MOUNT,),
+    ),
+    *(
+        Story(
+            f"Kubernetes does not show {kind.plural} ({status}) where a node cannot "
+            f"mount, and the job tolerates {tolerance}",
+            f"{TO_PRERUN} {_unseen(kind, tolerance)}",
+            job=four(tolerance),
+            troubles=(
+                MOUNT,
+                When(
+                    "PreRun",
+                    fail_for(
+                        FOREVER, KubeError(status, "No", "no"), "get", "list", kind=kind
+                    ),
+                ),
+            ),
+        )
+        for row, kind in enumerate((CLIENTMOUNT, STORAGE, COMPUTES))
+        for column, status in enumerate((403, 404, 500))
+        for tolerance in (0, 1)
+        if (row + column) % 2 == tolerance
+    ),
+    Story(
+        "what Kubernetes did not show in Setup does not count when it fails again",
+        LEFT_OUT,
+        job=four(),
+        troubles=(
+            SLOW_SETUP,
+            DwsFault("DataIn", "slow", duration=150.0),
+            MOUNT,
+            When("Setup", fail_for(15.0, BROKEN, "get", "list", kind=COMPUTES)),
+            When("PreRun", fail_next(1, BROKEN, "get", "list", kind=CLIENTMOUNT)),
+        ),
+    ),
+    *(
+        Story(
+            "a node is disabled while it mounts, and Kubernetes does not show which "
+            f"have; the job tolerates {tolerance}",
+            f"{TO_PRERUN} disable:{LAST} use-unknown! {UNKNOWN} {DISABLED}",
+            job=four(tolerance),
+            troubles=(
+                MOUNT,
+                When("PreRun", disable(LAST)),
+                When("PreRun", fail_for(FOREVER, REFUSED, "list", kind=CLIENTMOUNT)),
+            ),
+        )
+        for tolerance in (0, 1)
+    ),
+    *(
+        Story(
+            "a node is disabled while it mounts, which it does, as Kubernetes shows "
+            f"after a while ({status}); the job tolerates {tolerance}",
+            f"{TO_PRERUN} disable:{LAST} enable:{LAST} start finish {END}",
+            job=four(tolerance),
+            troubles=(
+                When("PreRun", disable(LAST)),
+                When("PreRun", enable(LAST), after=0.1),
+                When(
+                    "PreRun",
+                    fail_for(
+                        5.0, KubeError(status, "No", "no"), "list", kind=CLIENTMOUNT
+                    ),
+                ),
+            ),
+        )
+        for status, tolerance in ((403, 1), (404, 0), (500, 0))
+    ),
+    Story(
+        "a node mounts within tc_timeout",
+        LIFE,
+        job=four(),
+        troubles=(DwsFault("PreRun", "mount", duration=8.0, node=LAST),),
+    ),
+    Story(
+        "a node mounts later than another fails, within tc_timeout",
+        LEFT_OUT,
+        job=four(),
+        troubles=(
+            NO_MOUNT,
+            DwsFault("PreRun", "never", duration=5.0, node="compute-03"),
+        ),
+    ),
+    *(
+        Story(
+            f"{hosts} nothing until prerun_timeout, and the job tolerates {tolerance}",
+            course,
+            job=four(tolerance),
+            troubles=(DwsFault("PreRun", "never", node=node),),
+            config=Config(prerun_timeout=60.0),
+            spans=(("PreRun", told, 60.0),),
+        )
+        for hosts, node, tolerance, told, course in (
+            ("a node says", LAST, 1, "nodes-excluded", LEFT_OUT),
+            ("a node says", LAST, 0, "nodes-failed!", FAILED),
+            ("two nodes say", "compute-0[34]", 1, "nodes-failed!", FAILED),
+        )
+    ),
+    Story(
+        "PreRun has trouble of which no node is the reason",
+        f"{TO_PRERUN} transient-condition! {TORN_DOWN}",
+        job=four(3),
+        troubles=(DwsFault("PreRun", "transient", message="it broke"),),
+    ),
+    Story(
+        "a node loses its Rabbit, and the others mount when it is left out",
+        f"Proposal alloc Setup drain:{LAST} DataIn PreRun nodes-excluded start finish "
+        f"{END}",
+        job=four(),
+        troubles=(When("alloc", unlink(host=LAST)),),
+        config=Config(prerun_timeout=60.0),
+    ),
+    Story(
+        "a node cannot mount the first of two file systems",
+        f"{WITHOUT} {RUNS}",
+        job=four(1, XFS, "#DW jobdw type=lustre capacity=1GiB name=p2"),
+        troubles=(MOUNT,),
+    ),
+    Story(
+        "a node that did not mount need not unmount",
+        LEFT_OUT,
+        job=four(),
+        troubles=(MOUNT, DwsFault("PostRun", "mount", node=LAST)),
+    ),
+    Story(
+        "a node that cannot unmount is none that the job tolerates",
+        f"{RUN} PostRun drain:{LAST} unmount-failed postrun-timeout! Teardown "
+        f"disable:{LAST} clean gone",
+        job=four(3),
+        troubles=(DwsFault("PostRun", "mount", node=LAST),),
+        config=Config(postrun_timeout=60.0),
+        spared="postrun-timeout",
+        harm=True,
+        freed=True,
+    ),
+    *(
+        Story(
+            f"a Rabbit makes no storage ({name}, {kind})",
+            f"Proposal alloc Setup {HALF} force DataIn PreRun start finish {END}",
+            job=four(2, *directives),
+            troubles=(DwsFault("Setup", kind, node="rabbit-02"),),
+        )
+        for row, (name, directives) in enumerate(KINDS.items())
+        for kind in (("error", "transient")[row % 2],)
+    ),
+    Story(
+        "a Rabbit makes no storage for more nodes than the job tolerates",
+        NO_SETUP,
+        job=four(1),
+        troubles=(NO_STORAGE,),
+    ),
+    Story(
+        "a Rabbit makes no storage, and setup_timeout is over",
+        f"Proposal alloc Setup setup-timeout! {TORN_DOWN}",
+        job=four(2),
+        troubles=(DwsFault("Setup", "never", node="rabbit-02"),),
+        config=Config(setup_timeout=60.0),
+    ),
+    Story(
+        "a Rabbit makes no storage for a file system that is spread over all",
+        NO_SETUP,
+        job=four(3, LUSTRE),
+        troubles=(DwsFault("Setup", "transient", node="rabbit-02"),),
+    ),
+    Story(
+        "a node cannot mount a file system that is spread over all Rabbits",
+        LEFT_OUT,
+        job=four(1, LUSTRE),
+        troubles=(MOUNT,),
+    ),
+    Story(
+        "a Rabbit makes no storage that outlives the job",
+        NO_SETUP,
+        job=four(3, "#DW create_persistent type=xfs capacity=1GiB name=keep"),
+        troubles=(DwsFault("Setup", "error", node="rabbit-02"),),
+    ),
+    *(
+        Story(
+            "a Rabbit makes no storage, and one more node cannot mount; the job "
+            f"tolerates {tolerance}",
+            f"Proposal alloc Setup {HALF} force DataIn PreRun {then}",
+            job=four(tolerance),
+            troubles=(NO_STORAGE, DwsFault("PreRun", "mount", node=NODE)),
+        )
+        for tolerance, then in (
+            (2, f"nodes-failed! {TORN_DOWN}"),
+            (
+                3,
+                f"drain:{NODE} nodes-excluded force " + RUNS.replace(LAST, NODE),
+            ),
+        )
+    ),
+    *(
+        Story(
+            "a job gets nodes of a Rabbit that has just gone Offline, and tolerates "
+            f"{tolerance}",
+            f"Proposal alloc {then}",
+            job=four(tolerance),
+            troubles=(
+                When("alloc", break_rabbit("rabbit-02", status="Offline")),
+                When("alloc", unload(1.0)),
+            ),
+        )
+        for tolerance, then in (
+            (0, f"no-room! {TORN_DOWN}"),
+            (1, f"nodes-failed! {TORN_DOWN}"),
+            (2, f"{HALF} Setup DataIn PreRun start finish {END}"),
+        )
+    ),
+    *(
+        Story(
+            f"Kubernetes does not show {kind.plural} for a while when a node is to be "
+            "left out",
+            LEFT_OUT,
+            job=four(),
+            troubles=(
+                MOUNT,
+                When(
+                    "PreRun",
+                    fail_for(
+                        *(60.0, OUTAGE, "get", "list", "watch", "patch"), kind=kind
+                    ),
+                    after=9.9,
+                ),
+            ),
+        )
+        for kind in (CLIENTMOUNT, COMPUTES)
+    ),
+)
