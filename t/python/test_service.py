@@ -5,51 +5,41 @@
 from __future__ import annotations
 
 import json
-import random
 import syslog
-from typing import Any, Callable, Optional
+from typing import Any
 
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.ports import CLIENTMOUNT, STORAGE, WORKFLOW, KubeError
+from flux_k8s.jobs import jobtable
+from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
+from flux_k8s.ports import WORKFLOW
 from flux_k8s.rfc.jobid import f58, workflow_name
+from rabbitsim.dws import recorded
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.flux.fluid import encode
+from rabbitsim.flux.manager import SubmitError
 from rabbitsim.system import VirtualSystem
-from support.effort import SOAKING
+from support.outages import OUTAGES, inject
 from support.service import (
-    COPY_OUT,
     HOUR,
     LIFE,
+    OPTION,
     XFS,
-    check_job,
     exceptions,
     jobspec,
     lines,
+    long,
     memo,
     names,
-    run_to,
+    run_until,
     settle,
     started,
+    submit,
 )
-
-
-def steps_of_a_job() -> int:
-    """How many steps the loop takes for the standard job."""
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    count = 0
-    while system.instance.job(jobid).active or system.workflows():
-        system.loop.step()
-        count += 1
-    return count
-
-
-STEPS = range(0, steps_of_a_job() + 1, 1 if SOAKING else 25)
-"""Moments of the standard job's life."""
 
 
 def test_a_job_gets_its_storage_and_everything_is_gone_at_the_end() -> None:
@@ -99,210 +89,6 @@ def test_the_event_of_the_environment_says_what_is_copied_after_the_tasks() -> N
         if event.name == "dws_environment" and event.context is not None
     ]
     assert said == [None, "$DW_JOB_p1/out to /lustre/out"]
-
-
-@pytest.mark.parametrize(
-    "dw",
-    [
-        XFS,
-        [XFS],
-        "small",
-        XFS + "\n#DW jobdw type=raw capacity=1GiB name=p2",
-        [XFS, "#DW jobdw type=gfs2 capacity=1GiB name=p2"],
-        "#DW jobdw type=lustre capacity=20GiB name=p1",
-        "#DW create_persistent type=xfs capacity=1GiB name=keep",
-        "#DW jobdw type=xfs capacity=1GiB name=p1 requires=copy-offload",
-    ],
-)
-def test_all_ways_to_ask_for_storage_lead_through_the_same_life(dw: Any) -> None:
-    config = Config.parse({"presets": {"small": XFS}, "daemons": {"copy-offload": {}}})
-    system = started(config=config)
-    jobid = system.instance.submit(jobspec(dw))
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize(
-    "dw, said",
-    [
-        ("jobdw type=xfs capacity=10GiB name=p1", "missing '#DW' prefix"),
-        ("#DW jobwd type=xfs", "unknown command 'jobwd'"),
-        ("#DW jobdw type=xfs name=p1", "missing argument 'capacity='"),
-        (XFS + " name=p2", "argument 'name=' is repeated"),
-        ("nosuch", "unknown preset"),
-        ("#DW jobdw type=foo capacity=1GiB name=p1", "type=foo is not one of raw, xfs"),
-    ],
-)
-def test_a_bad_directive_gets_one_fatal_exception_that_names_it(
-    dw: str, said: str
-) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec(dw))
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["severity"] == 0 and exception["type"] == "dws"
-    assert dw in exception["note"] and said in exception["note"]
-    assert "start" not in names(system, jobid)
-    assert system.store.version == started().store.version  # nothing was created
-
-
-@pytest.mark.parametrize(
-    "dw, message",
-    [
-        ("#DW jobdw type=xfs capacity=1GiB name=p1 profile=nosuch", "nosuch"),
-        ("#DW persistentdw name=nosuch", "nosuch"),
-    ],
-)
-def test_an_error_of_dws_is_the_note_of_the_jobs_exception(
-    dw: str, message: str
-) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec(dw))
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert "DWS failed in Proposal" in exception["note"]
-    assert message in exception["note"]
-
-
-@pytest.mark.parametrize("state", ["Proposal", "Setup", "DataIn", "PreRun"])
-def test_an_error_before_the_job_runs_keeps_it_from_running(state: str) -> None:
-    fault = DwsFault(state, "error", message="it broke")
-    system = started(options=Options(faults=(fault,)))
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert f"DWS failed in {state}" in exception["note"]
-    assert "it broke" in exception["note"]
-    assert "start" not in names(system, jobid)
-
-
-@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
-def test_an_error_after_the_job_ran_does_not_keep_it_from_ending(state: str) -> None:
-    fault = DwsFault(state, "error", message="it broke")
-    system = started(options=Options(faults=(fault,)))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert f"DWS failed in {state}" in exception["note"]
-
-
-@pytest.mark.parametrize("seconds, lives", [(5, True), (20, False)])
-def test_a_transient_condition_is_tolerated_for_tc_timeout(
-    seconds: float, lives: bool
-) -> None:
-    fault = DwsFault("Setup", "transient", duration=seconds, message="busy")
-    system = started(options=Options(faults=(fault,)))
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    assert ("start" in names(system, jobid)) is lives
-    if not lives:
-        assert "tc_timeout=10s: " in exceptions(system, jobid)[0]["note"]
-
-
-@pytest.mark.parametrize("steps", STEPS)
-def test_one_cancel_is_enough_at_any_moment(steps: int) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    run_to(system, steps)
-    system.instance.cancel(jobid)
-    settle(system)
-
-
-@pytest.mark.parametrize("steps", STEPS)
-def test_no_job_notices_that_the_module_is_removed_and_loaded_again(
-    steps: int,
-) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    run_to(system, steps)
-    system.unload_module()
-    system.loop.run(timeout=5)
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("steps", STEPS)
-def test_no_job_notices_that_the_module_dies(steps: int) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    run_to(system, steps)
-    system.kill_module()
-    run_to(system, 3)
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("steps", STEPS)
-def test_no_job_is_stuck_or_lost_when_the_plugin_is_loaded_again(steps: int) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    run_to(system, steps)
-    system.instance.unload_plugin()
-    system.load_plugin()
-    settle(system)
-    assert exceptions(system, jobid) == []
-
-
-def test_a_job_that_is_submitted_without_the_module_waits_and_says_why() -> None:
-    system = VirtualSystem()
-    system.load_plugin()
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=HOUR)
-    assert system.instance.job(jobid).state is JobState.DEPEND
-    assert any(event.name == "memo" for event in system.instance.eventlog(jobid))
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-def outage(status: int, count: int) -> Callable[[Request], Optional[Fault]]:
-    """The first ``count`` requests fail."""
-    left = [count]
-
-    def fault(request: Request) -> Optional[Fault]:
-        left[0] -= 1
-        if left[0] < 0:
-            return None
-        return Fault(error=KubeError(status, "Outage", "the lights are out"))
-
-    return fault
-
-
-@pytest.mark.parametrize("status", [0, 401, 403, 409, 429, 500, 503])
-def test_jobs_wait_while_kubernetes_is_in_trouble(status: int) -> None:
-    system = started(faults=outage(status, 30))
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_answers_that_were_lost_change_nothing(seed: int) -> None:
-    rng = random.Random(seed)
-
-    def lost(request: Request) -> Optional[Fault]:
-        """Some requests are carried out, and their answers get lost."""
-        if rng.random() > 0.3 or request.verb in ("watch", "list"):
-            return None
-        error = KubeError(0, "ConnectionLost", "the line went dead")
-        return Fault(error=error, carried_out=True)
-
-    system = started(faults=lost)
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("steps", STEPS)
-def test_a_workflow_that_is_deleted_under_a_job_fails_that_job(steps: int) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    run_to(system, steps)
-    if any(w["metadata"]["name"] == workflow_name(jobid) for w in system.workflows()):
-        system.store.delete(WORKFLOW, "default", workflow_name(jobid))
-    settle(system)
 
 
 def test_a_workflow_whose_job_is_unknown_is_torn_down_and_deleted() -> None:
@@ -385,28 +171,6 @@ def test_a_malformed_workflow_fails_its_job_and_no_other() -> None:
     assert names(system, second) == LIFE
 
 
-def test_an_epilog_that_takes_too_long_is_given_up() -> None:
-    faults = (DwsFault("PostRun", "never"), DwsFault("Teardown", "never"))
-    system = started(
-        options=Options(faults=faults), plugin_conf={"epilog-timeout": 60.0}
-    )
-    jobid = system.instance.submit(jobspec())
-    assert system.loop.run(system.instance.idle, timeout=HOUR)
-    given_up, told = exceptions(system, jobid)
-    assert given_up["type"] == "dws-epilog-timeout"
-    assert told["note"].startswith("epilog-timeout in PostRun: rabbit-01: still alloc")
-    check_job(system.instance.eventlog(jobid))
-    system.loop.run(timeout=1)
-    for clientmount in system.store.list(CLIENTMOUNT, None)["items"]:
-        assert clientmount["metadata"]["namespace"].startswith("compute-")
-    disabled = [
-        storage["metadata"]["name"]
-        for storage in system.store.list(STORAGE, None)["items"]
-        if storage["spec"].get("state") == "Disabled"
-    ]
-    assert disabled == [memo(system, jobid, "rabbits")]
-
-
 def test_many_jobs_at_once_all_get_through() -> None:
     latency = table({"Setup": 0.2, "PreRun": 1.0, "PostRun": 1.0}, spread=0.5)
     system = started(nodes=16, rabbits=4, options=Options(latency=latency))
@@ -456,3 +220,162 @@ def test_an_error_in_a_guests_job_is_no_error_in_the_administrators_log() -> Non
         settle(system)
         assert exceptions(system, jobid)
     assert [line for _, level, line in system.log if level < syslog.LOG_INFO] == []
+
+
+def make(seed: int = 1, **options: Any) -> VirtualSystem:
+    system = VirtualSystem(
+        seed, options=Options(latency=recorded()), kube_latency=0.003, **options
+    )
+    system.start()
+    system.loop.run(timeout=1.0)
+    return system
+
+
+def test_every_shell_sees_the_variables() -> None:
+    system = make()
+    jobid = submit(system, "-N3", "-S", OPTION)
+    settle(system)
+    environments = system.executor.environments[jobid]
+    assert len(environments) == 3
+    assert all(e["DW_JOB_p1"].startswith("/mnt/nnf/") for e in environments)
+
+
+def test_a_job_manager_that_is_loaded_anew_starts_no_job_before_job_exec_is() -> None:
+    """A job-exec that was told to start the job already would run it twice."""
+    system = make()
+    jobid = submit(system, "-N2", "-S", OPTION)
+    assert system.loop.run(lambda: "prolog-start" in names(system, jobid), HOUR)
+    system.reload_manager()
+    assert system.loop.run(lambda: "prolog-finish" in names(system, jobid), HOUR)
+    system.loop.run(timeout=10.0)
+    assert "start" not in names(system, jobid)
+    system.instance.reload_exec()
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_a_job_without_directives_is_left_alone() -> None:
+    system = make()
+    jobid = submit(system, "-N2")
+    settle(system)
+    assert not [n for n in names(system, jobid) if "log-" in n or "dependency" in n]
+
+
+def test_a_seed_gives_the_same_run_each_time() -> None:
+    def run(seed: int) -> list[Any]:
+        system = make(seed)
+        jobs = [submit(system, "-N2", "-S", OPTION) for _ in range(5)]
+        settle(system)
+        return [
+            [event.as_json() for event in system.instance.eventlog(jobid)]
+            for jobid in jobs
+        ] + [system.log]
+
+    assert run(3) == run(3)
+    assert run(3) != run(4)
+
+
+def test_jobs_have_their_nodes_one_after_the_other() -> None:
+    system = make()
+    jobs = [submit(system, "-N4", "-S", OPTION) for _ in range(3)]
+    settle(system)
+    spans = []
+    for jobid in jobs:
+        times = {e.name: e.timestamp for e in system.instance.eventlog(jobid)}
+        spans.append((times["alloc"], times["free"]))
+    spans.sort()
+    for (_, freed), (alloc, _) in zip(spans, spans[1:]):
+        assert freed <= alloc
+
+
+def test_a_new_job_manager_finds_the_record_that_a_job_waits_for() -> None:
+    system = make()
+    target = submit(system, "-N2", "-S", OPTION)
+    jobid = submit(system, f"--dependency=dws-out:{encode(target)}")
+    run_until(system, target, "finish")
+    system.reload_manager()
+    system.instance.reload_exec()
+    assert system.instance.job(jobid).state is JobState.DEPEND
+    system.instance.job(target).kvs["rabbit_data_out"] = '{"success": true}'
+    settle(system)
+    assert system.instance.job(jobid).exit_code == 0
+    assert names(system, jobid).count("dependency-remove") == 1
+
+
+def test_a_dependency_that_a_plugin_refuses_is_refused_with_its_reason() -> None:
+    system = make()
+    with pytest.raises(SubmitError, match="dws-out: 'bar': not a job ID"):
+        submit(system, "--dependency=dws-out:bar")
+    with pytest.raises(SubmitError, match='scheme "other" not supported'):
+        submit(system, "--dependency=other:bar")
+
+
+def rest(system: VirtualSystem, seconds: float) -> None:
+    system.loop.call_later(seconds, lambda: None)
+    system.loop.run(timeout=seconds)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_plugin_and_service_may_come_and_go_in_any_order(seed: int) -> None:
+    """In the end each hears of the other, whatever was before."""
+    system = VirtualSystem(seed=seed, message_latency=0.1)
+    system.start()
+    for _ in range(10):
+        if system.rng.random() < 0.5:
+            system.instance.unload_plugin()
+            rest(system, system.rng.random())
+            system.load_plugin()
+        elif system.instance.module_loaded:
+            system.rng.choice([system.kill_module, system.unload_module])()
+        else:
+            system.load_module()
+        rest(system, system.rng.random())
+    if not system.instance.module_loaded:
+        system.load_module()
+    rest(system, 10.0)
+    jobid = submit(system, "-N2", "-S", OPTION)
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_all_jobs_learn_of_an_outage_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten thousand jobs at once would hold up the reactor. Most of these wait for
+    nodes."""
+    asked: list[int] = []
+    ask = JobTable.asked
+
+    def noting(jobs: JobTable, job: Job) -> None:
+        asked.append(job.info.jobid)
+        ask(jobs, job)
+
+    monkeypatch.setattr(JobTable, "asked", noting)
+    monkeypatch.setattr(jobtable, "VISITED_AT_ONCE", 2)
+    system = started()
+    jobids = [system.instance.submit(long(XFS, seconds=60)) for _ in range(7)]
+    system.loop.run(timeout=10.0)
+    asked.clear()
+    inject(system, OUTAGES["refused"], seconds=60.0)
+    turns = []
+    while set(asked) != set(jobids):
+        before = len(asked)
+        assert system.loop.step()
+        turns.append(len(asked) - before)
+    assert max(turns) == 2
+    settle(system)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+
+
+def test_a_new_service_does_not_repeat_the_memo_of_the_last_one() -> None:
+    options = Options(faults=(DwsFault("Setup", "never"),))
+    system = started(options=options)
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=2 * DWS_PATIENCE)
+    before = names(system, jobid)
+    assert str(memo(system, jobid, MEMO)).startswith("DWS in Setup: ")
+    for end in (system.unload_module, system.kill_module):
+        end()
+        system.load_module()
+        system.loop.run(timeout=2 * DWS_PATIENCE)
+    assert names(system, jobid) == before

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.eventloop.clock import SteadyClock
 from flux_k8s.eventloop.timers import FEW, TURN, OneShotTimer, Timers
 
 
@@ -123,3 +125,17 @@ def test_timers_that_are_cancelled_do_not_pile_up() -> None:
     for _ in range(10_000):
         reactor.timers.add(60.0, lambda: None).cancel()
     assert len(reactor.timers) <= 2 * (len(kept) + FEW)
+
+
+def test_the_clock_of_a_service_goes_on_evenly_when_that_of_the_machine_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_to = {"time": 1_800_000_000.0, "monotonic": 50.0}
+    for name in set_to:
+        monkeypatch.setattr(time, name, lambda name=name: set_to[name])
+    clock = SteadyClock()
+    assert clock.now() == pytest.approx(1_800_000_000.0)
+    set_to.update(time=set_to["time"] - 7200.0, monotonic=58.0)
+    assert clock.now() == pytest.approx(1_800_000_008.0)
+    set_to.update(time=set_to["time"] + 32400.0, monotonic=60.0)
+    assert clock.now() == pytest.approx(1_800_000_010.0)

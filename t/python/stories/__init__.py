@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
-from stories import nodes
+from stories import clocks, lives, nodes
 
 STORIES = (
     *SCENARIOS,
+    *clocks.STORIES,
+    *lives.STORIES,
     *nodes.STORIES,
 )

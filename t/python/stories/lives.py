@@ -1,0 +1,131 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The ways to ask for storage, what DWS makes of them, and what others do meanwhile."""
+
+from __future__ import annotations
+
+from flux_k8s.config.table import Config
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.story import (
+    LIFE,
+    RUN,
+    XFS,
+    Job,
+    Story,
+    When,
+    ask_deletion,
+    delete,
+    unload,
+    unload_plugin,
+)
+
+LOST = ("workflow-deleted! gone clean", "gone workflow-deleted! clean")
+"""The end of a job whose Workflow is deleted, or is wiped out."""
+
+STORIES = (
+    *(
+        Story(
+            f"a job asks for storage by {what}",
+            LIFE,
+            job=Job(attributes={"dw": dw}),
+            config=Config.parse({"presets": {"small": XFS}}),
+        )
+        for what, dw in {
+            "a line": XFS,
+            "a preset": "small",
+            "two lines": f"{XFS}\n#DW jobdw type=raw capacity=1GiB name=p2",
+            "a list": [XFS, "#DW jobdw type=gfs2 capacity=1GiB name=p2"],
+            "a line for Lustre": "#DW jobdw type=lustre capacity=20GiB name=p1",
+            "create_persistent": (
+                "#DW create_persistent type=xfs capacity=1GiB name=keep"
+            ),
+        }.items()
+    ),
+    *(
+        Story(
+            f"a job asks for storage by {what}",
+            course,
+            job=Job(attributes={"dw": dw}),
+        )
+        for what, dw, course in (
+            (
+                "what is no directive",
+                "jobdw type=xfs capacity=10GiB name=p1",
+                "bad-request! clean",
+            ),
+            ("an unknown command", "#DW jobwd type=xfs", "dws-refused! clean"),
+            ("too few arguments", "#DW jobdw type=xfs name=p1", "dws-refused! clean"),
+            ("an argument twice", f"{XFS} name=p2", "bad-request! clean"),
+            ("an unknown preset", "nosuch", "bad-request! clean"),
+            (
+                "an unknown type",
+                "#DW jobdw type=foo capacity=1GiB name=p1",
+                "dws-refused! clean",
+            ),
+            (
+                "an unknown profile",
+                f"{XFS} profile=nosuch",
+                "Proposal dws-failed! Teardown clean gone",
+            ),
+            (
+                "the name of persistent storage that is not there",
+                "#DW persistentdw name=nosuch",
+                "Proposal dws-failed! Teardown clean gone",
+            ),
+        )
+    ),
+    *(
+        Story(
+            f"DWS fails in {state}",
+            course,
+            troubles=(DwsFault(state, "error", message="it broke"),),
+        )
+        for state, course in (
+            ("Proposal", "Proposal dws-failed! Teardown clean gone"),
+            ("DataIn", "Proposal alloc Setup DataIn dws-failed! Teardown clean gone"),
+            (
+                "PreRun",
+                "Proposal alloc Setup DataIn PreRun dws-failed! Teardown clean gone",
+            ),
+            ("PostRun", f"{RUN} PostRun dws-failed! Teardown clean gone"),
+        )
+    ),
+    Story(
+        "messages within Flux, and to Kubernetes, take a while",
+        LIFE,
+        machine={"message_latency": 0.01, "kube_latency": 0.003},
+    ),
+    Story(
+        "a job is submitted while no module is there",
+        LIFE,
+        troubles=(When("", unload(3600.0)),),
+    ),
+    Story(
+        "the plugin is away when a job is to get on",
+        LIFE,
+        latency={"PreRun": 5.0},
+        troubles=(When("PreRun", unload_plugin(20.0)),),
+        log="plugin-missing",
+    ),
+    *(
+        Story(
+            f"somebody {what} in {state}",
+            f"{before} {state} {end}".lstrip(),
+            troubles=(DwsFault(state, "slow", duration=5.0), When(state, deed)),
+        )
+        for before, state, ends in (
+            ("", "Proposal", (f"gone {LIFE}",) * 2),
+            ("Proposal alloc", "Setup", LOST),
+            ("Proposal alloc Setup", "DataIn", LOST),
+            ("Proposal alloc Setup DataIn", "PreRun", LOST),
+            (RUN, "PostRun", LOST),
+            (f"{RUN} PostRun", "DataOut", LOST),
+            (f"{RUN} PostRun DataOut", "Teardown", ("gone clean",) * 2),
+        )
+        for what, deed, end in zip(
+            ("deletes the Workflow", "wipes the Workflow out"),
+            (ask_deletion, delete),
+            ends,
+        )
+    ),
+)
