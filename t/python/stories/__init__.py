@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
-from stories import clocks, lives, nodes
+from stories import clocks, lives, nodes, outages
 
 STORIES = (
     *SCENARIOS,
     *clocks.STORIES,
     *lives.STORIES,
     *nodes.STORIES,
+    *outages.STORIES,
 )

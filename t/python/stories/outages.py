@@ -1,0 +1,143 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Kubernetes is out of reach, refuses what is asked of it, or tells what is not so."""
+
+from __future__ import annotations
+
+from flux_k8s.config.table import Config
+from flux_k8s.ports import (
+    SERVERS,
+    STORAGE,
+    SYSTEMSTATUS,
+    WORKFLOW,
+    KubeError,
+)
+from rabbitsim.dws.directive import STATES
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.story import (
+    COPY_IN,
+    END,
+    LIFE,
+    XFS,
+    Job,
+    Story,
+    When,
+    delete,
+    fail_for,
+    fail_next,
+    hide,
+    lose_watches,
+    outage,
+    slow_kube,
+    unlink,
+    unload,
+    unload_plugin,
+)
+
+HOUR = 3600.0
+SLOW = dict.fromkeys(STATES, 1.0)
+TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
+MISSING = KubeError(404, "NotFound", "workflows not found")
+AHEAD = Job((XFS, COPY_IN), stage="ahead")
+
+STORIES = (
+    *(
+        Story(
+            f"module and plugin are loaded anew in an outage in {state}",
+            LIFE,
+            latency=SLOW,
+            troubles=(
+                When(state, outage(HOUR), after=0.5),
+                When(state, unload(HOUR), after=HOUR / 2),
+                When(state, unload_plugin(0.0), after=HOUR / 2),
+            ),
+            away=HOUR,
+        )
+        for state in ("Setup", "DataOut")
+    ),
+    *(
+        Story(
+            f"the first thirty requests fail ({status})",
+            LIFE,
+            troubles=(
+                When(
+                    "",
+                    fail_next(
+                        *(30, KubeError(status, "Outage", "the lights are out")),
+                        *("create", "get", "patch", "list", "watch", "delete"),
+                    ),
+                ),
+                When("", lose_watches),
+            ),
+        )
+        for status in (0, 401, 409, 429)
+    ),
+    Story(
+        "a Workflow comes and goes while its watch is away",
+        f"Proposal gone {LIFE}",
+        troubles=(
+            DwsFault("Proposal", "never", duration=60.0),
+            When("", fail_for(3.0, KubeError(504, "", ""), "watch", kind=WORKFLOW)),
+            When("", lose_watches),
+            When("Proposal", delete, after=1.0),
+        ),
+        log="workflow-remade",
+    ),
+    *(
+        Story(
+            f"a Workflow goes while {kind.plural} are awaited, before its job starts",
+            f"{TO_PRERUN} gone workflow-deleted! clean",
+            job=Job((f"{XFS} requires=copy-offload",)),
+            troubles=(
+                When("PreRun", slow_kube(5.0, 1.0, "get", kind=kind)),
+                When("PreRun", delete, after=0.7),
+            ),
+            config=Config.parse({"daemons": {"copy-offload": {}}}),
+        )
+        for kind in (SYSTEMSTATUS,)
+    ),
+    Story(
+        "a node that has mounted loses its Rabbit while watches are lost",
+        f"{TO_PRERUN} drain:compute-02 start finish {END} undrain:compute-02",
+        latency={"PreRun": 5.0},
+        troubles=(
+            When("PreRun", lose_watches, after=1.0),
+            When("PreRun", unlink(10.0), after=4.5),
+        ),
+    ),
+    *(
+        Story(
+            f"all {kind.plural} are hidden in {state}",
+            LIFE,
+            job=Job(seconds=1.0),
+            troubles=(When(state, hide(kind, times)),),
+        )
+        for row, (kind, times) in enumerate(((WORKFLOW, 2), (SERVERS, 1), (STORAGE, 1)))
+        for column, state in enumerate(STATES[1:])
+        if (row + column) % 2 == 0
+    ),
+    *(
+        Story(
+            f"{what} {kind.plural} are hidden when a job's data is staged",
+            f"Proposal Setup DataIn alloc PreRun start finish {END}",
+            job=AHEAD,
+            troubles=(When("DataIn", hide(kind, but_for=but_for)),),
+        )
+        for kind in (SERVERS, STORAGE)
+        for what, but_for in (("all", 0), ("most", 1))
+    ),
+    Story(
+        "all Workflows are hidden when the module starts in an epilog",
+        LIFE,
+        job=Job(seconds=100.0),
+        troubles=(
+            When("start", unload(200.0)),
+            When("start", hide(WORKFLOW), after=199.0),
+        ),
+    ),
+    Story(
+        "patches say that there is no Workflow",
+        LIFE,
+        troubles=(When("", fail_next(8, MISSING, "patch", kind=WORKFLOW)),),
+    ),
+)
