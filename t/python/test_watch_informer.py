@@ -9,10 +9,10 @@ import json
 import random
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import pytest
 
@@ -106,6 +106,123 @@ def cut_within_an_event(wire: Wire) -> None:
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
 
 
+CANNOT_WATCH = "cannot watch workflows, and lists them: "
+
+ADDS_A = watches(("ADDED", workflow("a", 2)))
+ENDS = watches(end=Wire.end_stream)
+OUT_OF_DATE = watches(("ERROR", EXPIRED))
+EXPIRES, FORBIDDEN = status(410, "Expired"), status(403, "Forbidden")
+
+
+def drops(name: str, version: int) -> Callable[[Request, Wire], None]:
+    """A watch that is cut after an event."""
+    return watches(("ADDED", workflow(name, version)), end=Wire.drop)
+
+
+class Course(NamedTuple):
+    """A server that answers so, and what is told to the handler of a watch, in words.
+
+    Attributes:
+        logged: how often it is logged that watches are refused, though lists are not.
+    """
+
+    answers: Sequence[Callable[[Request, Wire], None]]
+    told: str
+    logged: int = 0
+
+
+COURSES = {
+    "each list is said to be expired": Course(
+        [
+            *(lists(7), OUT_OF_DATE, EXPIRES, EXPIRES),
+            *(lists(9), OUT_OF_DATE, lists(10)),
+            watches(("ADDED", workflow("a", 11))),
+        ],
+        "synced, trouble Expired, synced, synced, ADDED a",
+        logged=1,
+    ),
+    "the same trouble again and again": Course(
+        [
+            *(FORBIDDEN, FORBIDDEN, FORBIDDEN, cut),
+            *(lambda request, wire: wire.json(200, {"items": 7}), lists(1)),
+        ],
+        "trouble Forbidden, trouble ConnectionLost, trouble BadResponse, synced",
+    ),
+    # Jobs go on by the lists, and are not told each time.
+    "watches are refused, and later again": Course(
+        [
+            *(lists(1), FORBIDDEN) * 3,
+            lists(1),
+            watches(("ADDED", workflow("a", 2)), end=Wire.end_stream),
+            *(FORBIDDEN, lists(2, workflow("a", 2))) * 2,
+            watches(("ADDED", workflow("b", 3))),
+        ],
+        "synced, trouble Forbidden, synced, synced, synced, ADDED a,"
+        " trouble Forbidden, synced, synced, ADDED b",
+        logged=2,
+    ),
+    "an outage after a watch that was refused": Course(  # lists failed as well
+        [*(lists(1), cut) * 2, cut, cut, lists(1), ADDS_A],
+        "synced, trouble ConnectionLost, synced, trouble ConnectionLost, synced,"
+        " ADDED a",
+    ),
+    "watches are refused by errors in turn": Course(
+        [
+            *(lists(1), FORBIDDEN, lists(1), status(500, "InternalError")) * 2,
+            *(lists(1), OUT_OF_DATE, lists(1), cut, lists(1), ADDS_A),
+        ],
+        "synced, trouble Forbidden, synced, trouble InternalError, synced, synced,"
+        " synced, synced, trouble ConnectionLost, synced, ADDED a",
+        logged=1,
+    ),
+    "watches are cut after each event": Course(
+        [
+            *(lists(1), drops("a", 2), lists(2, workflow("a", 2)), drops("b", 3)),
+            *(lists(3, workflow("a", 2)), drops("c", 4), lists(4, workflow("a", 2))),
+            watches(("ADDED", workflow("d", 5))),
+        ],
+        "synced, ADDED a, trouble ConnectionLost, synced, ADDED b, DELETED b, synced,"
+        " ADDED c, DELETED c, synced, ADDED d",
+        logged=1,
+    ),
+    "lists of nothing": Course(
+        [
+            *(lists(1, workflow("a", 1)), OUT_OF_DATE, lists(2)),
+            *(lists(2, workflow("a", 1)), OUT_OF_DATE, lists(3), lists(3)),
+            watches(("ADDED", workflow("b", 4))),
+        ],
+        "ADDED a, synced, synced, DELETED a, synced, ADDED b",
+        logged=1,
+    ),
+    "a watch is lost after one that was out of date": Course(
+        [lists(1), OUT_OF_DATE, lists(1), cut, lists(1), ADDS_A],
+        "synced, synced, trouble ConnectionLost, synced, ADDED a",
+    ),
+    "watches are refused, and some lists are out of date": Course(
+        [
+            *(lists(1), FORBIDDEN, *(EXPIRES, lists(1), FORBIDDEN) * 3),
+            *(EXPIRES, lists(1), ADDS_A),
+        ],
+        "synced, trouble Forbidden, synced, synced, synced, synced, ADDED a",
+        logged=1,
+    ),
+    "watches end at once": Course(
+        [lists(1), ENDS, ENDS, lists(1), ENDS, lists(1), ADDS_A],
+        "synced, trouble ConnectionLost, synced, synced, ADDED a",
+        logged=1,
+    ),
+    "one watch ends as it began": Course([lists(1), ENDS, ADDS_A], "synced, ADDED a"),
+    "answers are empty": Course(
+        [
+            lists(1),
+            *[lambda request, wire: wire.text(200, b"")] * 2,
+            *(lists(2), watches(("ADDED", workflow("a", 3)))),
+        ],
+        "synced, trouble ConnectionLost, synced, ADDED a",
+    ),
+}
+
+
 class Test_Informer:
     @pytest.fixture
     def follow(
@@ -154,6 +271,17 @@ class Test_Informer:
         assert watch.query["allowWatchBookmarks"] == "true"
         assert int(watch.query["timeoutSeconds"]) >= 300
 
+    @pytest.mark.parametrize("course", COURSES)
+    def test_what_is_told_and_logged_of_a_server(
+        self, follow: Any, service: Service, course: str
+    ) -> None:
+        answers, told, logged = COURSES[course]
+        handler, _ = follow(*answers, until=told.split(", ")[-1])
+        assert ", ".join(handler.calls) == told
+        lines = [line for line in service.logged if "cannot watch" in line]
+        assert len(lines) == logged
+        assert all(line.startswith(CANNOT_WATCH) for line in lines)
+
     def test_managedFields_are_dropped(self, follow: Any) -> None:
         fields = [{"manager": "dws"}]
         handler, _ = follow(
@@ -201,28 +329,6 @@ class Test_Informer:
             "ADDED d",
         ]
         assert requests[3].query["resourceVersion"] == "9"
-
-    def test_an_informer_reports_a_server_that_calls_each_list_expired(
-        self, follow: Any
-    ) -> None:
-        handler, _ = follow(
-            lists(7),
-            watches(("ERROR", EXPIRED)),
-            status(410, "Expired"),
-            status(410, "Expired"),
-            lists(9),
-            watches(("ERROR", EXPIRED)),
-            lists(10),
-            watches(("ADDED", workflow("a", 11))),
-            until="ADDED a",
-        )
-        assert handler.calls == [
-            "synced",
-            "trouble Expired",
-            "synced",
-            "synced",
-            "ADDED a",
-        ]
 
     def test_an_informer_begins_a_list_anew_that_expires_between_pages(
         self, follow: Any
@@ -339,138 +445,6 @@ class Test_Informer:
             "ADDED b",
         ]
 
-    def test_an_informer_reports_the_same_trouble_once(self, follow: Any) -> None:
-        handler, _ = follow(
-            status(403, "Forbidden"),
-            status(403, "Forbidden"),
-            status(403, "Forbidden"),
-            cut,
-            lambda request, wire: wire.json(200, {"items": 7}),
-            lists(1),
-            until="synced",
-        )
-        assert handler.calls == [
-            "trouble Forbidden",
-            "trouble ConnectionLost",
-            "trouble BadResponse",
-            "synced",
-        ]
-
-    def test_a_watch_that_is_refused_again_though_lists_are_not_is_logged_once(
-        self, follow: Any, service: Service
-    ) -> None:
-        """Jobs go on by the lists, and are not told each time."""
-        refused = status(403, "Forbidden")
-        handler, _ = follow(
-            *(lists(1), refused) * 3,
-            lists(1),
-            watches(("ADDED", workflow("a", 2)), end=Wire.end_stream),
-            refused,
-            lists(2, workflow("a", 2)),
-            refused,
-            lists(2, workflow("a", 2)),
-            watches(("ADDED", workflow("b", 3))),
-            until="ADDED b",
-        )
-        assert handler.calls == [
-            *("synced", "trouble Forbidden", "synced", "synced", "synced", "ADDED a"),
-            *("trouble Forbidden", "synced", "synced", "ADDED b"),
-        ]
-        told = [line for line in service.logged if "cannot watch" in line]
-        assert len(told) == 2
-        assert told[0].startswith("cannot watch workflows, and lists them: ")
-
-    def test_an_outage_after_a_watch_that_was_refused_is_reported(
-        self, follow: Any, service: Service
-    ) -> None:
-        handler, _ = follow(
-            *(lists(1), cut) * 2,
-            cut,
-            cut,
-            lists(1),
-            watches(("ADDED", workflow("a", 2))),
-            until="ADDED a",
-        )
-        assert handler.calls == [
-            *("synced", "trouble ConnectionLost"),
-            *("synced", "trouble ConnectionLost"),
-            *("synced", "ADDED a"),
-        ]
-        # Lists failed as well.
-        assert not any("cannot watch" in line for line in service.logged)
-
-    def test_a_watch_that_fails_by_errors_in_turn_is_told_each_once(
-        self, follow: Any, service: Service
-    ) -> None:
-        forbidden, broken = status(403, "Forbidden"), status(500, "InternalError")
-        handler, _ = follow(
-            *(lists(1), forbidden, lists(1), broken) * 2,
-            *(lists(1), watches(("ERROR", EXPIRED)), lists(1), cut),
-            lists(1),
-            watches(("ADDED", workflow("a", 2))),
-            until="ADDED a",
-        )
-        assert handler.calls == [
-            *("synced", "trouble Forbidden"),
-            *("synced", "trouble InternalError"),
-            *["synced"] * 4,
-            *("trouble ConnectionLost", "synced", "ADDED a"),
-        ]
-        assert sum("cannot watch" in line for line in service.logged) == 1
-
-    def test_a_watch_that_is_cut_after_each_event_is_told_once(
-        self, follow: Any, service: Service
-    ) -> None:
-        handler, _ = follow(
-            *(lists(1), watches(("ADDED", workflow("a", 2)), end=Wire.drop)),
-            lists(2, workflow("a", 2)),
-            watches(("ADDED", workflow("b", 3)), end=Wire.drop),
-            lists(3, workflow("a", 2)),
-            watches(("ADDED", workflow("c", 4)), end=Wire.drop),
-            *(lists(4, workflow("a", 2)), watches(("ADDED", workflow("d", 5)))),
-            until="ADDED d",
-        )
-        assert handler.calls.count("trouble ConnectionLost") == 1
-        assert sum("cannot watch" in line for line in service.logged) == 1
-
-    def test_a_list_of_nothing_counts_where_the_next_one_is_the_same(
-        self, follow: Any
-    ) -> None:
-        handler, _ = follow(
-            *(lists(1, workflow("a", 1)), watches(("ERROR", EXPIRED))),
-            *(lists(2), lists(2, workflow("a", 1)), watches(("ERROR", EXPIRED))),
-            *(lists(3), lists(3), watches(("ADDED", workflow("b", 4)))),
-            until="ADDED b",
-        )
-        assert handler.calls == [
-            *("ADDED a", "synced", "synced"),
-            *("DELETED a", "synced", "ADDED b"),
-        ]
-
-    def test_a_watch_that_is_lost_after_one_that_was_out_of_date_is_told(
-        self, follow: Any, service: Service
-    ) -> None:
-        handler, _ = follow(
-            *(lists(1), watches(("ERROR", EXPIRED)), lists(1), cut),
-            *(lists(1), watches(("ADDED", workflow("a", 2)))),
-            until="ADDED a",
-        )
-        assert handler.calls.count("trouble ConnectionLost") == 1
-        assert not any("cannot watch" in line for line in service.logged)
-
-    def test_watches_that_are_refused_while_some_lists_are_out_of_date_are_logged_once(
-        self, follow: Any, service: Service
-    ) -> None:
-        expired, forbidden = status(410, "Expired"), status(403, "Forbidden")
-        handler, _ = follow(
-            *(lists(1), forbidden),
-            *(expired, lists(1), forbidden) * 3,
-            *(expired, lists(1), watches(("ADDED", workflow("a", 2)))),
-            until="ADDED a",
-        )
-        assert handler.calls.count("trouble Forbidden") == 1
-        assert sum("cannot watch" in line for line in service.logged) == 1
-
     def test_a_watch_that_has_worked_for_a_while_and_is_cut_is_told_again(
         self, follow: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -516,27 +490,6 @@ class Test_Informer:
             until="synced",
         )
         assert [error.retry_after for error in handler.errors] == [1.0]
-
-    def test_an_informer_does_not_spin_when_watches_end_at_once(
-        self, follow: Any
-    ) -> None:
-        handler, requests = follow(
-            lists(1),
-            watches(end=Wire.end_stream),
-            watches(end=Wire.end_stream),
-            lists(1),
-            watches(end=Wire.end_stream),
-            lists(1),
-            watches(("ADDED", workflow("a", 2))),
-            until="ADDED a",
-        )
-        assert handler.calls == [
-            "synced",
-            "trouble ConnectionLost",
-            "synced",
-            "synced",
-            "ADDED a",
-        ]
 
     def test_pauses_become_longer_while_each_watch_begins_with_an_error(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -638,33 +591,6 @@ class Test_Informer:
         )
         assert ["watch" in request.query for request in requests] == [
             *(False, True, False, True)
-        ]
-
-    def test_a_watch_that_ends_as_it_began_is_opened_again_before_jobs_wait(
-        self, follow: Any
-    ) -> None:
-        handler, _ = follow(
-            lists(1),
-            watches(end=Wire.end_stream),
-            watches(("ADDED", workflow("a", 2))),
-            until="ADDED a",
-        )
-        assert handler.calls == ["synced", "ADDED a"]
-
-    def test_an_informer_survives_an_empty_answer(self, follow: Any) -> None:
-        handler, _ = follow(
-            lists(1),
-            lambda request, wire: wire.text(200, b""),
-            lambda request, wire: wire.text(200, b""),
-            lists(2),
-            watches(("ADDED", workflow("a", 3))),
-            until="ADDED a",
-        )
-        assert handler.calls == [
-            "synced",
-            "trouble ConnectionLost",
-            "synced",
-            "ADDED a",
         ]
 
     def test_an_informer_waits_for_a_missing_CRD(
