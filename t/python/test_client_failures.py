@@ -33,6 +33,120 @@ from support.client import (
     write_kubeconfig,
 )
 
+Answer = Callable[[Request, Wire], None]
+
+
+def status(code: int, reason: str, **details: Any) -> Answer:
+    return lambda request, wire: wire.json(code, failure(code, reason, **details))
+
+
+def retry_after(value: str) -> Answer:
+    return lambda request, wire: wire.json(503, {}, Retry_After=value)
+
+
+def raw(data: bytes) -> Answer:
+    """So much is sent, and the connection is lost."""
+
+    def answer(request: Request, wire: Wire) -> None:
+        wire.send(data)
+        wire.drop()
+
+    return answer
+
+
+def endless(request: Request, wire: Wire) -> None:
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while wire.open and not wire.over.wait(0.02):
+        wire.send(b"x")
+
+
+REASONS = {
+    404: ["NotFound"],
+    409: ["Conflict", "AlreadyExists"],
+    403: ["Forbidden"],
+    422: ["Invalid"],
+    410: ["Expired"],
+    500: ["InternalError"],
+}
+CUT = [
+    b'Content-Length: 1000\r\n\r\n{"kind": "Workf',
+    b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
+    b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+    b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{",
+]
+MALFORMED = [
+    b'Content-Length: 7\r\n\r\n{"kind"',
+    b"Content-Length: 2\r\n\r\n[]",
+    b"Content-Length: 4\r\n\r\n\xff\xfe{}",
+    b"Content-Length: 0\r\n\r\n",
+    b"Content-Length: 20000\r\n\r\n" + b"[" * 20000,
+]
+OK_LINE = b"HTTP/1.1 200 OK\r\n"
+WAS_CUT = (0, "ConnectionLost", "the connection was cut")
+BAD = (0, "BadResponse", "the answer is malformed: ")
+
+FAILURES: dict[str, tuple[Answer, int, str, str]] = {
+    **{
+        reason: (status(code, reason), code, reason, f"{reason} it is")
+        for code, reasons in REASONS.items()
+        for reason in reasons
+    },
+    **{
+        f"retryAfterSeconds is {value!r}": (
+            status(504, "ServerTimeout", retryAfterSeconds=value),
+            *(504, "ServerTimeout", "ServerTimeout it is"),
+        )
+        for value in ("7", True, float("inf"), [], {})
+    },
+    "an error page of a proxy": (
+        lambda request, wire: wire.text(502, b"<html>no</html>"),
+        *(502, "Whatever", ""),
+    ),
+    "a redirection, which is not followed": (
+        lambda request, wire: wire.text(302, b"", Location="http://127.0.0.1:1/"),
+        *(302, "Whatever", ""),
+    ),
+    **{f"cut off {n}": (raw(OK_LINE + data), *WAS_CUT) for n, data in enumerate(CUT)},
+    **{
+        f"malformed {n}": (raw(OK_LINE + data), *BAD)
+        for n, data in enumerate(MALFORMED)
+    },
+    "no HTTP": (raw(b"I am not an HTTP server\r\n\r\n"), *BAD),
+    "no answer": (lambda request, wire: wire.hang(), 0, "Timeout", ""),
+    "an answer that does not end": (endless, 0, "Timeout", ""),
+    "a connection that is closed": (
+        lambda request, wire: wire.drop(),
+        *(0, "ConnectionLost", ""),
+    ),
+    "a connection that is reset": (
+        lambda request, wire: wire.reset(),
+        *(0, "ConnectionLost", ""),
+    ),
+}
+"""What a server answers; the status, the reason, and words of the error."""
+
+RETRIES: dict[str, tuple[Answer, int, float, float]] = {
+    "in seconds": (
+        lambda request, wire: wire.json(429, {}, Retry_After="7"),
+        *(429, 7.0, 7.0),
+    ),
+    "as a date": (
+        lambda request, wire: retry_after(formatdate(time.time() + 50, usegmt=True))(
+            request, wire
+        ),
+        *(503, 30.0, 50.0),
+    ),
+    "in a Status": (
+        status(504, "ServerTimeout", retryAfterSeconds=3),
+        *(504, 3.0, 3.0),
+    ),
+    **{
+        f"of days: {value}": (retry_after(value), 503, 60.0, 60.0)
+        for value in ("9999999", "999999999999", formatdate(1e11, usegmt=True))
+    },
+}
+"""What a server answers; the status, and the least and the most seconds to wait."""
+
 
 class Test_failures:
     """Each is a KubeError that says what happened."""
@@ -41,7 +155,7 @@ class Test_failures:
         self,
         service: Service,
         tmp_path: Path,
-        answer: Callable[[Request, Wire], None],
+        answer: Answer,
     ) -> KubeError:
         with Fake(with_discovery(answer)) as fake:
             kubeconfig = write_kubeconfig(tmp_path / "kc", fake.port)
@@ -51,51 +165,24 @@ class Test_failures:
         assert "\n" not in error.message
         return error
 
-    @pytest.mark.parametrize(
-        ("code", "reason"),
-        [
-            (404, "NotFound"),
-            (409, "Conflict"),
-            (409, "AlreadyExists"),
-            (403, "Forbidden"),
-            (422, "Invalid"),
-            (410, "Expired"),
-            (500, "InternalError"),
-        ],
-    )
-    def test_a_Status_gives_its_reason_and_message(
-        self, service: Service, tmp_path: Path, code: int, reason: str
+    @pytest.mark.parametrize("name", FAILURES)
+    def test_the_error_says_what_happened(
+        self, service: Service, tmp_path: Path, name: str
     ) -> None:
-        error = self.error(
-            service,
-            tmp_path,
-            lambda request, wire: wire.json(code, failure(code, reason)),
-        )
-        assert (error.status, error.reason) == (code, reason)
-        assert error.message == f"{reason} it is"
+        answer, status, reason, words = FAILURES[name]
+        error = self.error(service, tmp_path, answer)
+        assert (error.status, error.reason) == (status, reason)
+        assert words in error.message
         assert error.retry_after is None
 
-    def test_Retry_After_may_be_in_seconds(
-        self, service: Service, tmp_path: Path
+    @pytest.mark.parametrize("name", RETRIES)
+    def test_the_server_may_say_when_to_try_again(
+        self, service: Service, tmp_path: Path, name: str
     ) -> None:
-        error = self.error(
-            service,
-            tmp_path,
-            lambda request, wire: wire.json(
-                429, failure(429, "TooManyRequests"), Retry_After="7"
-            ),
-        )
-        assert (error.status, error.retry_after) == (429, 7.0)
-
-    def test_Retry_After_may_be_a_date(self, service: Service, tmp_path: Path) -> None:
-        date = formatdate(time.time() + 50, usegmt=True)
-        error = self.error(
-            service,
-            tmp_path,
-            lambda request, wire: wire.json(503, {}, Retry_After=date),
-        )
-        assert error.retry_after is not None
-        assert 30 < error.retry_after <= 50
+        answer, status, least, most = RETRIES[name]
+        error = self.error(service, tmp_path, answer)
+        assert error.status == status
+        assert error.retry_after is not None and least <= error.retry_after <= most
 
     @pytest.mark.parametrize(
         "value",
@@ -104,107 +191,9 @@ class Test_failures:
     def test_a_Retry_After_that_makes_no_sense_is_ignored(
         self, service: Service, tmp_path: Path, value: str
     ) -> None:
-        error = self.error(
-            service,
-            tmp_path,
-            lambda request, wire: wire.json(503, {}, Retry_After=value),
-        )
+        error = self.error(service, tmp_path, retry_after(value))
         assert error.status == 503
         assert error.retry_after in (None, 60.0)
-
-    @pytest.mark.parametrize(
-        "value", ["9999999", "999999999999", formatdate(1e11, usegmt=True)]
-    )
-    def test_a_Retry_After_of_days_is_cut_to_a_minute(
-        self, service: Service, tmp_path: Path, value: str
-    ) -> None:
-        error = self.error(
-            service,
-            tmp_path,
-            lambda request, wire: wire.json(503, {}, Retry_After=value),
-        )
-        assert error.retry_after == 60.0
-
-    @pytest.mark.parametrize("value", ["7", True, float("inf"), [], {}])
-    def test_retryAfterSeconds_that_is_no_number_is_ignored(
-        self, service: Service, tmp_path: Path, value: object
-    ) -> None:
-        status = failure(504, "ServerTimeout", retryAfterSeconds=value)
-        error = self.error(
-            service, tmp_path, lambda request, wire: wire.json(504, status)
-        )
-        assert (error.status, error.retry_after) == (504, None)
-
-    def test_Retry_After_may_be_in_a_Status(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        status = failure(504, "ServerTimeout", retryAfterSeconds=3)
-        error = self.error(
-            service, tmp_path, lambda request, wire: wire.json(504, status)
-        )
-        assert error.retry_after == 3.0
-
-    def test_an_error_page_of_a_proxy_is_an_error_with_its_status(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        error = self.error(
-            service,
-            tmp_path,
-            lambda request, wire: wire.text(502, b"<html>no</html>"),
-        )
-        assert (error.status, error.reason) == (502, "Whatever")
-
-    def test_a_redirection_is_not_followed(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        error = self.error(
-            service,
-            tmp_path,
-            lambda request, wire: wire.text(302, b"", Location="http://127.0.0.1:1/"),
-        )
-        assert error.status == 302
-
-    @pytest.mark.parametrize(
-        "raw",
-        [
-            b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"kind": "Workf',
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{",
-        ],
-    )
-    def test_an_answer_that_was_cut_off_is_a_lost_connection(
-        self, service: Service, tmp_path: Path, raw: bytes
-    ) -> None:
-        def answer(request: Request, wire: Wire) -> None:
-            wire.send(raw)
-            wire.drop()
-
-        error = self.error(service, tmp_path, answer)
-        assert (error.status, error.reason) == (0, "ConnectionLost")
-        assert "the connection was cut" in error.message
-
-    @pytest.mark.parametrize(
-        "raw",
-        [
-            b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"kind"',
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
-            b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xfe{}",
-            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"[" * 20000,
-            b"I am not an HTTP server\r\n\r\n",
-        ],
-    )
-    def test_a_malformed_answer_is_a_bad_response(
-        self, service: Service, tmp_path: Path, raw: bytes
-    ) -> None:
-        def answer(request: Request, wire: Wire) -> None:
-            wire.send(raw)
-            wire.drop()
-
-        error = self.error(service, tmp_path, answer)
-        assert (error.status, error.reason) == (0, "BadResponse")
-        assert "the answer is malformed: " in error.message
 
     @pytest.mark.parametrize("status", [200, 500])
     def test_an_answer_without_end_is_not_kept(
@@ -254,30 +243,6 @@ class Test_failures:
             client.get(WORKFLOW, "default", "e", answers.append, key="e")
             service.run(lambda: len(answers) == 5)
             assert isinstance(answers[4], dict)
-
-    def test_a_server_that_does_not_answer_is_a_timeout(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        error = self.error(service, tmp_path, lambda request, wire: wire.hang())
-        assert (error.status, error.reason) == (0, "Timeout")
-
-    def test_an_answer_that_does_not_end_is_a_timeout(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        def answer(request: Request, wire: Wire) -> None:
-            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-            while wire.open and not wire.over.wait(0.02):
-                wire.send(b"x")
-
-        error = self.error(service, tmp_path, answer)
-        assert (error.status, error.reason) == (0, "Timeout")
-
-    @pytest.mark.parametrize("how", [Wire.drop, Wire.reset])
-    def test_a_lost_connection_is_named_as_such(
-        self, service: Service, tmp_path: Path, how: Callable[[Wire], None]
-    ) -> None:
-        error = self.error(service, tmp_path, lambda request, wire: how(wire))
-        assert (error.status, error.reason) == (0, "ConnectionLost")
 
     def test_a_server_that_is_not_there_refuses_the_connection(
         self, service: Service, tmp_path: Path
