@@ -25,9 +25,12 @@ from support.service import (
     DAY,
     HOUR,
     LUSTRE,
+    USE,
     XFS,
+    exceptions,
     jobspec,
     lines,
+    names,
     settle,
     started,
 )
@@ -126,6 +129,37 @@ def test_an_exception_and_the_record_of_the_data_have_the_cause() -> None:
     assert reasons(system, jobid) == [Reason.TEARDOWN_AFTER]
     found = record(system, jobid)
     assert "not copied: " in found["errstr"] and found["reason"] == "teardown-after"
+
+
+def test_an_error_of_the_user_is_none_of_dws() -> None:
+    system = system_of()
+    jobid = system.instance.submit(jobspec(USE))
+    settle(system)
+    assert reasons(system, jobid) == [Reason.DWS_REFUSED]
+    assert "User error" in exceptions(system, jobid)[0]["note"]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_module_that_is_loaded_later_keeps_what_is_recorded_or_says_that_it_cannot(
+    recorded: bool,
+) -> None:
+    system = system_of(Fault("DataOut", "stall"), teardown_after="60s")
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    kvs = system.instance.job(jobid).kvs
+
+    def there() -> bool:
+        told = bool(exceptions(system, jobid))
+        return "rabbit_data_out" in kvs if recorded else told
+
+    assert system.loop.run(there, HOUR)
+    assert ("rabbit_data_out" in kvs) is recorded
+    assert names(system, jobid)[-1] != "epilog-finish"
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    found = record(system, jobid)
+    assert "not copied: " in found["errstr"]
+    assert found["reason"] == ("teardown-after" if recorded else "cause-unknown")
 
 
 @pytest.mark.parametrize("reload", [False, True])

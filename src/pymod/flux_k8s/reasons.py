@@ -51,7 +51,7 @@ class Reason(enum.Enum):
     # DWS
 
     DWS_REFUSED = "dws-refused"
-    """DWS has refused the job's directives, or another request for it."""
+    """DWS has refused the job's directives, or calls its Error one of the user."""
 
     DWS_FAILED = "dws-failed"
     """DWS reports an Error, but for Teardown."""

@@ -65,12 +65,12 @@ STORIES = (
             (
                 "an unknown profile",
                 f"{XFS} profile=nosuch",
-                "Proposal dws-failed! Teardown clean gone",
+                "Proposal dws-refused! Teardown clean gone",
             ),
             (
                 "the name of persistent storage that is not there",
                 "#DW persistentdw name=nosuch",
-                "Proposal dws-failed! Teardown clean gone",
+                "Proposal dws-refused! Teardown clean gone",
             ),
         )
     ),

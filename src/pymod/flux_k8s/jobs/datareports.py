@@ -60,12 +60,18 @@ class DataReports:
         was written to the job's KVS before is there then, too.
 
         Args:
-            loss: what is lost, and why; None if nothing is.
+            loss: what is lost, and why; None if nothing is. A module that was loaded
+                before may have recorded a reason that is not known any more.
 
         Raises:
             RpcError: it was not written.
         """
-        text = json.dumps(_record(_shown(loss)))
+        loss = _shown(loss)
+        if loss is not None and loss.reason is Reason.CAUSE_UNKNOWN:
+            recorded = await self._recorded(info.jobid)
+            known = None if recorded is None else _loss_in(recorded)
+            loss = known if known is not None and known.text == loss.text else loss
+        text = json.dumps(_record(loss))
         await call(self._flux.kvs_commit, info.jobid, KEY, text)
 
     async def note_release(self, info: WorkflowInfo) -> None:

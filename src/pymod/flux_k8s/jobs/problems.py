@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.config.table import Config
+from flux_k8s.dws.nextstep import USER_ERROR
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue
@@ -43,7 +44,8 @@ def dws_problem(
     state = view.state.name if view.state is not None else "Proposal"
     if view.in_error:
         text = f"DWS failed in {state}: {view.message or 'no message'}"
-        note = Note(text, Reason.DWS_FAILED)
+        theirs = USER_ERROR in view.message
+        note = Note(text, Reason.DWS_REFUSED if theirs else Reason.DWS_FAILED)
         again = copies_again_until(info, view)
         if again is not None and now < again:
             return None, again
