@@ -72,7 +72,7 @@ check: lint pytest
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- \
+	$(BIN)/vermin --quiet --no-tips --no-parse-comments --violations --target=3.9- \
 		--exclude tomllib src bench doc setup.py
 	PYTHONPATH=src/pymod $(BIN)/lint-imports --no-cache
 
