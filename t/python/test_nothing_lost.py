@@ -13,7 +13,6 @@ from typing import Any, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.cleanup import mounted_nodes
 from flux_k8s.dws.workflowmarks import CUT_OFF
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.work import Work
@@ -151,22 +150,6 @@ def test_persistent_storage_may_lack_what_a_stuck_node_wrote() -> None:
     lost = "compute-02 may not have written everything to keep"
     assert note.endswith(f"; {lost}{more(jobid)}")
     assert severities(system, jobid)[-1] == ("dws", True)
-
-
-@pytest.mark.parametrize(
-    ("state", "ready", "clean"),
-    [("unmounted", True, True), ("unmounted", False, False), ("mounted", True, False)],
-)
-def test_a_node_is_clean_once_its_mounts_are_unmounted_and_ready(
-    state: str, ready: bool, clean: bool
-) -> None:
-    """NNF writes that they are unmounted before it tries."""
-    clientmount = {
-        "metadata": {"name": "x", "namespace": "n1"},
-        "spec": {"desiredState": "unmounted"},
-        "status": {"mounts": [{"state": state, "ready": ready}]},
-    }
-    assert mounted_nodes([clientmount]) == (() if clean else ("n1",))
 
 
 # After an Error, and after a cancel

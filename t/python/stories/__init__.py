@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
-from stories import clocks, lives, nodes, outages
+from stories import clocks, lives, nodes, outages, unmount
 
 STORIES = (
     *SCENARIOS,
@@ -14,4 +14,5 @@ STORIES = (
     *lives.STORIES,
     *nodes.STORIES,
     *outages.STORIES,
+    *unmount.STORIES,
 )

@@ -67,11 +67,6 @@ def submit(
     return system.instance.submit(jobspec(list(dw), nodes, **more))
 
 
-def has_mounted(system: VirtualSystem, jobid: int) -> bool:
-    status = workflow(system, jobid)["status"]
-    return status["state"] == "PreRun" and status["ready"] is True
-
-
 def wait(system: VirtualSystem, seconds: float) -> None:
     system.loop.run(timeout=seconds)
 

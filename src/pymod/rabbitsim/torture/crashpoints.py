@@ -44,6 +44,10 @@ LOST = {
 when its storage is being made; a Workflow is deleted while its last records are
 written."""
 
+FORGETFUL = (Reason.UNMOUNT_FAILED.value, Reason.CAUSE_UNKNOWN.value)
+"""The reasons for a loss of data by a module that is loaded after the job was told of
+the cause."""
+
 TELLS = "CutOff"
 """The step that asks once: an exception tells what was refused there."""
 
@@ -149,9 +153,9 @@ def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
     may lack of what the first one left."""
     if sorted(life.events) != sorted(whole.events):
         return f"other events: {' '.join(life.events)}"
-    # A module that is loaded later may know no more than that the job has failed.
-    forgotten = Reason.CAUSE_UNKNOWN.value if whole.data not in ("", "out") else None
-    if life.data not in (whole.data, forgotten):
+    # A module that is loaded later may know less of it.
+    forgotten = life.data in FORGETFUL and whole.data not in ("", "out")
+    if life.data != whole.data and not forgotten:
         return f"other data: {life.data or 'not recorded'}"
     if not _tells_as_much(whole.exceptions, life.exceptions):
         return f"other exceptions: {[told.note for told in life.exceptions]}"

@@ -75,6 +75,11 @@ Deed = Callable[["StorySystem"], None]
 """What somebody does, or what happens to the machine."""
 
 
+def of(number: int, words: str) -> str:
+    """The words of another job than the first."""
+    return " ".join(f"{number}:{word}" for word in words.split())
+
+
 @dataclass(frozen=True)
 class Job:
     """A job that is submitted.
@@ -285,6 +290,16 @@ def switch_off(host: str = NODE) -> Deed:
     def deed(system: StorySystem) -> None:
         system.instance.set_up(host, False)
         system.controllers.rabbits.set_link(host, False)
+
+    return deed
+
+
+def switch_on(host: str = NODE) -> Deed:
+    """It has power again."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.set_up(host, True)
+        system.controllers.rabbits.set_link(host, True)
 
     return deed
 

@@ -1,0 +1,49 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a ClientMount says of a node."""
+
+from __future__ import annotations
+
+import pytest
+
+from flux_k8s.dws.cleanup import is_mounted, is_to_be_unmounted, mounted_nodes
+from flux_k8s.ports import Json
+
+
+@pytest.mark.parametrize(
+    ("state", "ready", "clean"),
+    [("unmounted", True, True), ("unmounted", False, False), ("mounted", True, False)],
+)
+def test_a_node_is_clean_once_its_mounts_are_unmounted_and_ready(
+    state: str, ready: bool, clean: bool
+) -> None:
+    """NNF writes that they are unmounted before it tries."""
+    clientmount = {
+        "metadata": {"name": "x", "namespace": "n1"},
+        "spec": {"desiredState": "unmounted"},
+        "status": {"mounts": [{"state": state, "ready": ready}]},
+    }
+    assert mounted_nodes([clientmount]) == (() if clean else ("n1",))
+
+
+@pytest.mark.parametrize(("desired", "told"), [("mounted", False), ("unmounted", True)])
+def test_dws_has_told_a_node_to_unmount_by_the_desired_state(
+    desired: str, told: bool
+) -> None:
+    assert is_to_be_unmounted({"spec": {"desiredState": desired}}) is told
+
+
+@pytest.mark.parametrize(
+    ("ready", "error", "mounted"),
+    [
+        (True, False, True),
+        (True, True, True),
+        (False, False, True),
+        (False, True, False),
+    ],
+)
+def test_a_mount_that_failed_is_none(ready: bool, error: bool, mounted: bool) -> None:
+    status: Json = {"mounts": [{"state": "mounted", "ready": ready}]}
+    if error:
+        status["error"] = {"userMessage": "mount/unmount failed"}
+    assert is_mounted({"status": status}) is mounted
