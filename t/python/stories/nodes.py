@@ -24,6 +24,7 @@ from rabbitsim.torture.story import (
     enable,
     fail_for,
     fail_next,
+    pause_dws,
     unlink,
     unload,
 )
@@ -221,6 +222,31 @@ STORIES = (
         troubles=(When("alloc", unlink(host=LAST)),),
         config=Config(prerun_timeout=60.0),
     ),
+    *(
+        Story(
+            "two nodes lose their Rabbit one after the other, and each time the others "
+            f"have a limit of their own; the job tolerates {tolerance}",
+            f"Proposal alloc Setup drain:{LAST} DataIn PreRun nodes-excluded "
+            f"drain:compute-03 {then}",
+            job=four(tolerance),
+            troubles=(
+                When("alloc", unlink(host=LAST)),
+                When("nodes-excluded", unlink(host="compute-03")),
+            ),
+            config=Config(prerun_timeout=60.0),
+            spans=(("nodes-excluded", next_word, 60.0),),
+        )
+        for tolerance, next_word, then in (
+            (1, "nodes-failed!", f"nodes-failed! {TORN_DOWN}"),
+            (2, "start", f"nodes-excluded start finish {END}"),
+        )
+    ),
+    Story(
+        "DWS takes a while to see that a state counts as reached",
+        LEFT_OUT,
+        job=four(),
+        troubles=(NO_MOUNT, When("nodes-excluded", pause_dws(30.0))),
+    ),
     Story(
         "a node cannot mount the first of two file systems",
         f"{WITHOUT} {RUNS}",
@@ -258,6 +284,12 @@ STORIES = (
         "a Rabbit makes no storage for more nodes than the job tolerates",
         NO_SETUP,
         job=four(1),
+        troubles=(NO_STORAGE,),
+    ),
+    Story(
+        "a Rabbit makes no storage, and the job tolerates no failure",
+        f"Proposal alloc Setup dws-failed! {TORN_DOWN}",
+        job=four(0),
         troubles=(NO_STORAGE,),
     ),
     Story(
