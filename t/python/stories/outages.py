@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from flux_k8s.config.table import Config
 from flux_k8s.ports import (
+    SECRET,
     SERVERS,
     STORAGE,
     SYSTEMSTATUS,
@@ -94,7 +95,7 @@ STORIES = (
             ),
             config=Config.parse({"daemons": {"copy-offload": {}}}),
         )
-        for kind in (SYSTEMSTATUS,)
+        for kind in (SYSTEMSTATUS, SECRET)
     ),
     Story(
         "a node that has mounted loses its Rabbit while watches are lost",

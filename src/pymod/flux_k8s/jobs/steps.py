@@ -477,7 +477,8 @@ class Steps:
         # The variables of DWS come last: a site cannot change them.
         variables.update(view.environment)
         await self._tokens.give(info)
-        if info.failure is None and info.view is not None:
+        seen = info.view is not None and not info.doubtful  # by the watch
+        if info.failure is None and seen:
             payload: Json = {"id": info.jobid, "variables": variables}
             if view.unsaved:
                 copies = ", ".join(view.unsaved)
