@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from flux_k8s.config.table import Config
 from flux_k8s.ports import (
+    CLIENTMOUNT,
     SECRET,
     SERVERS,
     STORAGE,
@@ -19,11 +20,14 @@ from rabbitsim.torture.story import (
     COPY_IN,
     END,
     LIFE,
+    NODE,
+    RUN,
     XFS,
     Job,
     Story,
     When,
     delete,
+    empty_next,
     fail_for,
     fail_next,
     hide,
@@ -98,13 +102,37 @@ STORIES = (
         for kind in (SYSTEMSTATUS, SECRET)
     ),
     Story(
-        "a node that has mounted loses its Rabbit while watches are lost",
+        "a node that has mounted loses its Rabbit while watches are lost, and one list "
+        "of mounts is empty",
         f"{TO_PRERUN} drain:compute-02 start finish {END} undrain:compute-02",
         latency={"PreRun": 5.0},
         troubles=(
             When("PreRun", lose_watches, after=1.0),
             When("PreRun", unlink(10.0), after=4.5),
+            When("PreRun", empty_next(CLIENTMOUNT), after=4.5),
         ),
+    ),
+    Story(
+        "a node loses its Rabbit, which its job tolerates, and one list of Rabbits is "
+        "empty",
+        "Proposal alloc Setup drain:compute-02 DataIn PreRun nodes-excluded start "
+        f"finish {END}",
+        job=Job(tolerance=1, seconds=2.0),
+        troubles=(When("alloc", unlink()), When("PreRun", empty_next(STORAGE))),
+        config=Config(prerun_timeout=60.0),
+    ),
+    Story(
+        "a node does not unmount in time, and one list of mounts is empty",
+        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
+        "disable:compute-02 clean gone",
+        troubles=(
+            DwsFault("PostRun", "mount", node=NODE),
+            When("PostRun", empty_next(CLIENTMOUNT)),
+        ),
+        config=Config(postrun_timeout=30.0),
+        spared="postrun-timeout",
+        harm=True,
+        freed=True,
     ),
     *(
         Story(

@@ -661,6 +661,23 @@ def mount(host: str = NODE) -> Deed:
     return deed
 
 
+def empty_next(kind: Kind) -> Deed:
+    """The next list of a kind that is asked for is empty by mistake."""
+
+    def deed(system: StorySystem) -> None:
+        left = iter(range(1))
+
+        def fault(request: Request) -> Optional[Fault]:
+            meant = (request.verb, request.kind) == ("list", kind)
+            if not meant or next(left, None) is None:
+                return None
+            return Fault(answer={"kind": f"{kind.name}List", "items": []})
+
+        system.api_fault = fault
+
+    return deed
+
+
 def hide(kind: Kind, times: int = 1, but_for: int = 0) -> Deed:
     """So many lists of a kind are answered as if there were nothing, but for the last
     ones, and all watches begin with a list again."""
