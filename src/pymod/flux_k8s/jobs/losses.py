@@ -51,6 +51,8 @@ def cause_of(info: WorkflowInfo) -> Reason:
         return Reason.BAD_OBJECT
     if view.failure.text:
         return view.failure.reason
+    if info.aborted:
+        return Reason.EPILOG_GIVEN_UP
     if not info.failed and (info.abandoned or view.given_up):
         return Reason.GIVEN_UP
     mounted = view.left_mounted or info.still_mounted
