@@ -245,6 +245,13 @@ def test_an_epilog_that_ends_before_the_data_is_out_is_marked(
     assert job.context("dws_released") == {}
 
 
+def test_a_job_ends_with_its_storage_or_when_its_nodes_have_unmounted(
+    manager: JobManager,
+) -> None:
+    refused = submit(manager, 1, system={"dw": "#DW a", "dw_release": "soon"})
+    assert refused is not None and 'expected "teardown" or "unmounted"' in refused
+
+
 def test_by_default_no_epilog_is_marked(manager: JobManager) -> None:
     assert not ended(manager).has("dws_released")
 

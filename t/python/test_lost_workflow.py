@@ -5,6 +5,7 @@ again."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Callable, Optional
 
 import pytest
@@ -14,6 +15,7 @@ from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Options
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import table
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from support.effort import SOAKING
@@ -25,6 +27,7 @@ from support.service import (
     USE,
     XFS,
     exceptions,
+    in_state,
     jobspec,
     lines,
     long,
@@ -230,3 +233,19 @@ def test_a_job_that_has_nodes_fails_when_its_workflow_is_lost() -> None:
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert "was deleted under the job" in exception["note"]
+
+
+def test_data_that_was_copied_while_no_module_was_there_is_out() -> None:
+    """A module that dies when it has let the Workflow go cannot know that."""
+    system = started(options=Options(latency=table({"DataOut": 600.0})))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
+    system.loop.run(timeout=10.0)
+    system.kill_module()
+    system.loop.run(timeout=600.0)
+    delete(system, workflow_name(jobid))
+    system.load_module()
+    settle(system)
+    kvs = system.instance.job(jobid).kvs
+    assert json.loads(kvs["rabbit_data_out"]) == {"success": True}
+    assert not exceptions(system, jobid)

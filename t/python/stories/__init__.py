@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
-from stories import clocks, lives, nodes, outages, unmount
+from stories import clocks, lives, nodes, outages, release, unmount
 
 STORIES = (
     *SCENARIOS,
@@ -14,5 +14,6 @@ STORIES = (
     *lives.STORIES,
     *nodes.STORIES,
     *outages.STORIES,
+    *release.STORIES,
     *unmount.STORIES,
 )

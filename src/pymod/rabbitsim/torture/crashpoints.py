@@ -51,13 +51,10 @@ the cause."""
 TELLS = "CutOff"
 """The step that asks once: an exception tells what was refused there."""
 
-UNDATED = ("KVS rabbit_postrun_timing",)
+UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
 """The same for a Workflow that has lost its annotations, and with them its times."""
 
-DELETED = (
-    "KVS rabbit_workflow",
-    *(f"KVS rabbit_{state.name.lower()}_timing" for state in State),
-)
+DELETED = ("KVS rabbit_workflow", *UNDATED)
 """The same for one that somebody else deletes."""
 
 

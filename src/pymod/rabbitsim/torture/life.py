@@ -16,6 +16,7 @@ from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.datareports import EVENT, NODES_RELEASED
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.jobs.progressmemos import MEMO as PROGRESS
 from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
@@ -163,6 +164,9 @@ class StorySystem(VirtualSystem):
         first: the first of them.
         data: the contents of the file systems.
         meddled: somebody has changed what only the service may change.
+        blind: Flux does not tell what became of jobs.
+        interrupted: there was the interruption.
+        died: is called when the module dies by that.
         api_fault: the failures of requests to Kubernetes.
     """
 
@@ -179,7 +183,8 @@ class StorySystem(VirtualSystem):
         )
         self.jobids: list[int] = []
         self.first: FluxJob
-        self.meddled = False
+        self.meddled = self.blind = self.interrupted = False
+        self.died: Callable[[], None] = lambda: None
         self.interrupter = interrupter
         self.interrupter.interrupt = self._interrupt
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
@@ -247,6 +252,7 @@ class StorySystem(VirtualSystem):
                 self.mapping,
                 self._scheduler,
                 self.instance.broker.owner,
+                identity=self.identity,
             )
             flux = interrupt_port(port, interrupter)
             rng = random.Random(0)
@@ -258,7 +264,7 @@ class StorySystem(VirtualSystem):
         self.instance.load_module(make)
 
     def _interrupt(self) -> None:
-        interruption = self.interrupter.interruption
+        interruption, self.interrupted = self.interrupter.interruption, True
         if interruption is Interruption.CANCEL:
             for job in self.instance.manager.active_jobs:
                 self.instance.cancel(job.id)
@@ -267,6 +273,7 @@ class StorySystem(VirtualSystem):
             self.load_plugin()
         elif interruption is Interruption.CRASH and self.instance.module_loaded:
             self.kill_module()
+            self.died()
             self.loop.call_later(DOWN, self.load_module)
 
     def free(self) -> None:
@@ -300,7 +307,9 @@ class _Allowances(Allowances):
             return True
         type, note = exception["type"], exception["note"]
         freed = self._story.freed and "epilog-timeout" in f"{type} {note}"
-        return self._cancel and (type == "cancel" or tells_loss(job, note) or freed)
+        return self._cancel and (
+            type in ("cancel", "dependency") or tells_loss(job, note) or freed
+        )
 
     def lost(self, job: FluxJob, record: Record) -> bool:
         expected = self._story.data not in ("", "out")
@@ -311,7 +320,7 @@ class _Allowances(Allowances):
         return self._system.meddled
 
     def absent(self) -> bool:
-        return not self._system.instance.module_loaded
+        return self._system.blind or not self._system.instance.module_loaded
 
     def early(self, jobid: int) -> float:
         return max(0.0, self._story.ahead)
@@ -373,6 +382,13 @@ def live(
     )
     course = Course(system)
     system.requested = monitor.requested
+
+    def died() -> None:
+        """Of what it has seen of a Workflow that is gone nobody knows now."""
+        if system.meddled and system.workflow is None:
+            monitor.record(system.first.id).unseen = True
+
+    system.died = died
     system.instance.manager.listeners.append(monitor.job_event)
     waiting = list(story.deeds)
     coming: list[When] = []
@@ -411,6 +427,15 @@ def live(
     return _life(system, course, monitor.breach)
 
 
+def _record_of(job: FluxJob) -> Json:
+    """The record of what became of a job's data; empty if it cannot be read."""
+    try:
+        record = json.loads(job.kvs.get(DATA_OUT, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 def _check_end(system: StorySystem, monitor: Monitor) -> None:
     """What became of the data of a job that ended before it was out is told to all, as
     it is recorded, unless nobody saw its Workflow go; and no ``ssd`` stays out of
@@ -421,13 +446,14 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
             for topic, data in system.instance.published
             if topic == EVENT and data["id"] == job.id
         }
-        recorded = json.loads(job.kvs.get(DATA_OUT, "{}")).get("success")
+        recorded = _record_of(job).get("success")
         owed = NODES_RELEASED in job.kvs and recorded is not None
-        untold = owed and not (told or monitor.record(job.id).unseen)
+        left = monitor.record(job.id).unseen or system.meddled and system.interrupted
+        untold = owed and not (told or left)
         if untold or told - {recorded}:
             monitor.fail("told", f"{job}: {told}, and {recorded} is recorded")
         waits_for = job.annotations.get("user", {}).get(WAITS_FOR)
-        if waits_for is not None:
+        if waits_for is not None and not monitor.record(job.id).unattended:
             monitor.fail("memo", f"{job} has ended, and waits for {waits_for}")
     pool, store = system.instance.scheduler.pool, system.store
     system.loop.run(lambda: not withheld(pool, store), PATIENCE)
@@ -439,12 +465,13 @@ def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life
     job = system.first
     events = _told_once(job.events)
     exceptions = [event for event in events if event.name == "exception"]
-    left = [f"memo {k}={v}" for k, v in job.annotations.get("user", {}).items()]
+    memos = job.annotations.get("user", {})
+    left = [f"memo {key}={memos[key]}" for key in memos if key != PROGRESS]
     # (While the module is away, the data may go out: the job ends after that.)
     left += [f"KVS {key}" for key in job.kvs if key != NODES_RELEASED]
     nodes = system.instance.scheduler.pool.nodes
     left += [f"drained {node.host}" for node in nodes if node.drained]
-    record = json.loads(job.kvs.get(DATA_OUT, "{}"))
+    record = _record_of(job)
     return Life(
         points=tuple(system.interrupter.points),
         course=tuple(course.words),

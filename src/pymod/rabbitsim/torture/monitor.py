@@ -297,6 +297,10 @@ class Monitor:
             (event.name, (event.context or {}).get("description")) == what
             for other in self._jobs().values()
             if other.events[-1].timestamp > job.events[-1].timestamp
+            and not any(
+                exception["type"] == "cancel"
+                for exception in self.record(other.id).fatal
+            )
             for event in other.events
         )
 

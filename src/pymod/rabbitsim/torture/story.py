@@ -503,7 +503,13 @@ def fail_flux(service: str, seconds: float = FOREVER, errnum: int = errno.EIO) -
             respond(errnum, "it broke", None)
 
         restore = system.instance.broker.stand_in(service, lambda before: fail)
-        system.loop.call_later(seconds, restore)
+        system.blind = system.blind or service == "job-info"
+
+        def over() -> None:
+            system.blind = system.blind and service != "job-info"
+            restore()
+
+        system.loop.call_later(seconds, over)
 
     return deed
 
