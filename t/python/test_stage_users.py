@@ -33,14 +33,12 @@ from support.service import (
 )
 from support.staging import (
     ALL,
-    COPY,
     config,
     occupy,
     reaches,
     set_urgency,
     slow,
     submit,
-    time_of,
     wait,
 )
 
@@ -68,16 +66,6 @@ def drain_one(system: VirtualSystem) -> None:
     wait(system, 1.0)
 
 
-def test_a_job_that_waits_for_a_full_rabbit_holds_up_no_other_user() -> None:
-    system = slow()
-    fill(system)
-    waits = submit(system, 1, 60, userid=GUEST, **ON_ONE)
-    jobs = [submit(system, 1, size, userid=OTHER) for size in (90, 10)]
-    running(system, *jobs)
-    assert "room" in memo(system, waits, "rabbit_waits_for")
-    assert desired(system, waits) == "Proposal"
-
-
 def test_a_job_that_waits_for_a_full_rabbit_holds_up_its_own_user() -> None:
     system = slow()
     fill(system)
@@ -89,17 +77,6 @@ def test_a_job_that_waits_for_a_full_rabbit_holds_up_its_own_user() -> None:
     assert memo(system, behind, "rabbit_waits_for") == text
     system.instance.cancel(waits)
     running(system, behind)
-
-
-def test_the_rabbit_that_a_job_waits_for_is_kept_for_it() -> None:
-    system = slow(rabbits=1)
-    fill(system, seconds=3 * int(HOUR))
-    large = submit(system, 1, 60, userid=GUEST)
-    small = [submit(system, 1, 20, userid=OTHER) for _ in range(3)]
-    settle(system, DAY)
-    assert time_of(system, large, "start") < time_of(system, small[0], "start")
-    for jobid in (large, *small):
-        assert not exceptions(system, jobid)
 
 
 def test_a_job_that_is_held_while_it_is_tried_has_no_rabbits_kept() -> None:
@@ -156,17 +133,6 @@ def test_a_job_has_no_more_rabbits_kept_than_it_needs() -> None:
     running(system, *jobs)
 
 
-def test_a_limit_of_all_users_still_holds_up_those_who_come_after() -> None:
-    system = slow(config=config(stage_limit=30))
-    occupy(system, 4, seconds=3000)
-    first = submit(system, 1, 40, userid=GUEST)
-    reaches(system, first, "DataIn")
-    second = submit(system, 1, 30, userid=OTHER)
-    third = submit(system, 1, 10)
-    wait(system, 2 * COPY)
-    assert desired(system, second) == desired(system, third) == "Proposal"
-
-
 def count_choices(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """A list that grows with each choice of Rabbits."""
     choices: list[None] = []
@@ -215,14 +181,14 @@ def test_jobs_whose_nodes_do_not_serve_have_few_rabbits_chosen(
 ) -> None:
     system = slow()
     drain_one(system)
-    jobs = [submit(system, 1, 10, userid=GUEST, **ON_ONE) for _ in range(60)]
+    jobs = [submit(system, 1, 10, userid=GUEST, **ON_ONE) for _ in range(40)]
     wait(system, 20.0)
     choices = count_choices(monkeypatch)
-    for _ in range(10):
+    for _ in range(5):
         other = submit(system, 1, 10, dw="", userid=OTHER, seconds=1)
         ahead = submit(system, 1, 10, userid=OTHER, seconds=1)
         wait(system, 1.0)
-    assert len(choices) < 10 * 35
+    assert len(choices) < 5 * 35
     running(system, ahead)
     assert "start" in names(system, other)
     assert desired(system, jobs[-1]) == "Proposal"
@@ -299,39 +265,3 @@ def test_storage_of_jobs_that_are_cancelled_counts_until_it_is_gone() -> None:
     wait(system, 2 * HOUR)
     jobid = submit(system, 1, 20, userid=GUEST)
     reaches(system, jobid, "DataIn")
-
-
-def assert_held_up_by_none(system: VirtualSystem, waits: int, reason: str) -> None:
-    """While a job waits for this reason, one that comes after it is staged."""
-    behind = submit(system, 1, 10, userid=OTHER)
-    wait(system, HOUR)
-    assert reason in str(memo(system, waits, "rabbit_waits_for"))
-    assert desired(system, waits) == "Proposal"
-    assert desired(system, behind) == "DataIn"
-
-
-def test_a_user_who_has_enough_holds_up_no_other_by_the_limit_of_all_users() -> None:
-    system = slow(config=config(stage_limit=35, stage_user_limit=20))
-    occupy(system, 4, seconds=int(DAY))
-    reaches(system, submit(system, 1, 20, userid=GUEST), "DataIn")
-    hold_most(system)
-    enough = submit(system, 1, 35, userid=GUEST)
-    assert_held_up_by_none(system, enough, "stage_user_limit")
-
-
-def test_a_job_whose_nodes_do_not_serve_holds_up_no_other_by_the_limit() -> None:
-    system = slow(config=config(stage_limit=30))
-    drain_one(system)
-    occupy(system, 2, seconds=int(DAY))
-    hold_most(system)
-    waits = submit(system, 1, 40, userid=GUEST, **ON_ONE)
-    assert_held_up_by_none(system, waits, "serve")
-
-
-def test_a_job_that_waits_for_a_full_rabbit_holds_up_no_other_by_the_limit() -> None:
-    system = slow(config=config(stage_limit=30))
-    fill(system)
-    occupy(system, 3, seconds=int(DAY))
-    hold_most(system)
-    waits = submit(system, 1, 50, userid=GUEST, **ON_ONE)
-    assert_held_up_by_none(system, waits, "room")

@@ -476,6 +476,7 @@ def test_a_job_that_can_be_staged_ahead_is_accepted() -> None:
         (XFS, "there is no copy_in, so the job gains nothing from it"),
         ("#DW persistentdw name=p1", "is not for storage that is made before"),
         (f"{XFS}\n{COPY_IN}\n#DW persistentdw name=p2", "is not for storage that is"),
+        (f"{XFS} requires=x\n{COPY_IN}", "needs nodes when its storage is made"),
     ],
 )
 def test_directives_that_cannot_be_staged_ahead_are_refused(

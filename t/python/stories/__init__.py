@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
-from stories import clocks, lives, nodes, outages, release, unmount
+from stories import clocks, lives, nodes, outages, release, stage, unmount
 
 STORIES = (
     *SCENARIOS,
@@ -15,5 +15,6 @@ STORIES = (
     *nodes.STORIES,
     *outages.STORIES,
     *release.STORIES,
+    *stage.STORIES,
     *unmount.STORIES,
 )
