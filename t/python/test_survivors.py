@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from known import carried, read
 from making import draw, mutants
 
 PYTHON = "src/pymod/flux_k8s/module.py"
@@ -84,3 +85,38 @@ def test_the_same_seed_draws_the_same_mutants_and_those_of_c_last(
     assert [m.in_c for m in drawn] == sorted(m.in_c for m in drawn)
     assert {m.in_c for m in drawn} == {True, False}
     assert len(set(drawn)) == 12
+
+
+def test_a_mutant_is_found_again_by_its_line_and_gone_with_it(tmp_path: Path) -> None:
+    before = b"x = 1 < 2\n"
+    faults(tmp_path, PYTHON, before.decode())
+    for mutant in mutants(tmp_path, PYTHON):
+        after = b"# more\n\n" + before + b"y = 1\n"
+        found = carried(mutant, before, after)
+        assert found is not None and found.line == 3
+        assert found.applied(after) == after.replace(before, mutant.applied(before))
+        assert carried(mutant, before, b"x = 2 < 2\n") is None
+
+
+@pytest.mark.parametrize(
+    ("hunk", "lines"),
+    [
+        ("-a = 1 < 2\n+a = 1 <= 2", [1]),
+        (" b = 0\n-a = 1 < 2\n+a = 1 <= 2", [3]),
+        ("-a = 1 < 2\n+a = 1 > 2", []),
+        ("-c = 1 < 2\n+c = 1 <= 2", []),
+    ],
+)
+def test_an_equivalent_mutant_is_known_by_its_lines(
+    hunk: str, lines: list[int], tmp_path: Path
+) -> None:
+    source = "a = 1 < 2\n    b = 0\n    a = 1 < 2\n"
+    faults(tmp_path, PYTHON, source)
+    (equivalent,) = read(f"What it is.\n\n{PYTHON}\n{hunk}\nNothing\ndiffers.\n")
+    assert equivalent.why == "Nothing differs."
+    found = [
+        mutant.line
+        for mutant in mutants(tmp_path, PYTHON)
+        if equivalent.is_(mutant, source.encode())
+    ]
+    assert found == lines

@@ -6,7 +6,11 @@
 reach each, the quickest of each file first, until one fails, and says which mutants
 survive. It goes on where it was ended: what is known is in ``build/survivors``. The
 tests that reach a line are found first, by a run of all of them (with ``--measure``,
-anew).
+anew). What only a real Flux reaches is tried with files ``t/*.t``, if there is one.
+
+The mutants are those of one commit, carried over to the tree as it is, so that trees
+can be compared. For those whose lines have changed, others are drawn. Those that
+``equivalents.txt`` lists are not tried.
 """
 
 from __future__ import annotations
@@ -25,13 +29,32 @@ from pathlib import Path
 from queue import Queue
 from typing import Optional
 
+import known
 from making import Mutant, draw
 from reach import Reach, measure
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / "build" / "survivors"
 
+DRAWN_OF = "df0a9685"
+"""The commit whose mutants are tried: the last one before this tool was made."""
+
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "not reached"
+EQUIVALENT = "equivalent"
+RESULTS = (KILLED, SURVIVED, UNREACHED, EQUIVALENT)
+
+# What shows a fault of what only a real Flux reaches, the quickest first.
+REAL_FLUX = {
+    "src/pymod/flux_k8s/broker/rabbit": ("t1045",),
+    "src/pymod/flux_k8s/broker/": (
+        *("t1000", "t1001", "t1004", "t1007", "t1018", "t1023", "t1031", "t1048"),
+        *("t1012", "t1020", "t1030", "t1033", "t1039", "t1008", "t1017"),
+    ),
+    "src/pymod/flux_k8s/dws/jgfextend": ("t2011",),
+    "src/pymod/dwscli/": ("t3000", "t3002"),
+}
+REAL_LIMIT = 300
+"""Seconds that one of these files may take."""
 
 FAILED = ("FAILED", "ERROR ")
 NOT_RUN = (2, 4, 5)
@@ -43,8 +66,9 @@ class Verdict:
     """What became of a mutant.
 
     Attributes:
-        result: KILLED, SURVIVED or UNREACHED.
-        by: the test that failed, or how the run ended; "" if none did.
+        result: one of RESULTS.
+        by: the test that failed, or how the run ended, or why the mutant is equivalent;
+            "" if nothing did.
         tests: how many tests were to be run.
         left: how many more reach it, for which there was no time.
     """
@@ -66,15 +90,7 @@ class Tree:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.exists():
-            _run(["git", "clone", "--quiet", "--shared", str(TOP), str(path)], TOP)
-        _run(["git", "fetch", "--quiet"], path)
-        commit = subprocess.check_output(
-            ["git", "rev-parse", "HEAD"], cwd=TOP, text=True
-        )
-        _run(
-            ["git", "checkout", "--quiet", "--force", "--detach", commit.strip()], path
-        )
+        clone(path, "HEAD")
         _run(["make", "--silent", ".venv/.installed"], path)
 
     @property
@@ -91,18 +107,43 @@ class Tree:
         chosen = list(tests)
         while len(chosen) > 1 and reach.seconds(chosen) > limit:
             chosen = chosen[: len(chosen) * 9 // 10]
-        if not chosen:
+        real = self._of_real_flux(mutant) if not chosen else []
+        if not chosen and not real:
             return Verdict(mutant, UNREACHED)
         source = self.path / mutant.path
         intact = source.read_bytes()
         source.write_bytes(mutant.applied(intact))
         try:
-            by = self._install(mutant) or self._fails(chosen, 60 + 2 * limit)
+            by = self._install(mutant)
+            if chosen:
+                by = by or self._fails(chosen, 60 + 2 * limit)
+            else:
+                by = by or next(filter(None, map(self._fails_in_flux, real)), "")
         finally:
             source.write_bytes(intact)
             self._install(mutant)
         left = len(tests) - len(chosen)
-        return Verdict(mutant, KILLED if by else SURVIVED, by, len(chosen), left)
+        number = len(chosen or real)
+        return Verdict(mutant, KILLED if by else SURVIVED, by, number, left)
+
+    def _of_real_flux(self, mutant: Mutant) -> list[Path]:
+        """The files t/*.t that show a fault there; none without a Flux."""
+        for prefix, names in REAL_FLUX.items():
+            if mutant.path.startswith(prefix) and shutil.which("flux"):
+                found = (self.path.glob(f"t/{name}-*.t") for name in names)
+                return [path for paths in found for path in paths]
+        return []
+
+    def _fails_in_flux(self, file: Path) -> str:
+        """The first test of such a file that fails, or ""."""
+        limit = ["timeout", "-k", "10", str(REAL_LIMIT)]
+        done = subprocess.run(
+            [*limit, str(file)], capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode == 0:
+            return ""
+        failed = [line for line in done.stdout.splitlines() if line[:6] == "not ok"]
+        return f"{file.name}: {failed[0] if failed else 'it ended early'}"
 
     def _install(self, mutant: Mutant) -> str:
         """Have the tests take what is in the tree; why that is not possible, or ""."""
@@ -151,6 +192,28 @@ def _run(command: Sequence[str], folder: Path) -> None:
     subprocess.run(command, cwd=folder, check=True)
 
 
+def clone(path: Path, commit: str) -> None:
+    """Have a clone at a commit."""
+    if not path.exists():
+        _run(["git", "clone", "--quiet", "--shared", str(TOP), str(path)], TOP)
+    _run(["git", "fetch", "--quiet"], path)
+    found = subprocess.check_output(["git", "rev-parse", commit], cwd=TOP, text=True)
+    _run(["git", "checkout", "--quiet", "--force", "--detach", found.strip()], path)
+
+
+def drawn(top: Path, commit: str, seed: int, number: int) -> list[Mutant]:
+    """The mutants of a commit, in a tree; others for those whose lines have changed."""
+    before = FOLDER / "drawn"
+    clone(before, commit)
+    found = []
+    for mutant in draw(before, seed, number):
+        old, new = before / mutant.path, top / mutant.path
+        if new.exists():
+            found.append(known.carried(mutant, old.read_bytes(), new.read_bytes()))
+    mutants = [mutant for mutant in found if mutant is not None]
+    return [*mutants, *draw(top, seed, number - len(mutants))]
+
+
 class Results:
     """Verdicts, in a file with a line of JSON for each."""
 
@@ -170,15 +233,16 @@ class Results:
 
     def table(self) -> str:
         """How many were killed, by folder, and each that was not."""
-        known = sorted(self.verdicts.values(), key=lambda verdict: verdict.mutant)
-        count = Counter((_folder(v.mutant), v.result) for v in known)
-        lines = [f"{'':<24} {KILLED:>11} {SURVIVED:>11} {UNREACHED:>11}"]
-        for folder in sorted({_folder(verdict.mutant) for verdict in known}):
-            numbers = (count[folder, r] for r in (KILLED, SURVIVED, UNREACHED))
-            lines.append(f"{folder:<24} " + " ".join(f"{n:>11}" for n in numbers))
-        killed = sum(verdict.result == KILLED for verdict in known)
-        lines.append(f"{killed} of {len(known)} are killed. The others:")
-        lines += [str(verdict) for verdict in known if verdict.result != KILLED]
+        found = sorted(self.verdicts.values(), key=lambda verdict: verdict.mutant)
+        count = Counter((_folder(v.mutant), v.result) for v in found)
+        lines = [f"{'':<36} " + " ".join(f"{result:>11}" for result in RESULTS)]
+        for folder in sorted({_folder(verdict.mutant) for verdict in found}):
+            numbers = (count[folder, result] for result in RESULTS)
+            lines.append(f"{folder:<36} " + " ".join(f"{n:>11}" for n in numbers))
+        killed = sum(verdict.result == KILLED for verdict in found)
+        others = len(found) - sum(verdict.result == EQUIVALENT for verdict in found)
+        lines.append(f"{killed} of {others} that can be are killed. The others:")
+        lines += [str(verdict) for verdict in found if verdict.result != KILLED]
         return "\n".join(lines)
 
 
@@ -186,15 +250,21 @@ def _folder(mutant: Mutant) -> str:
     return "/".join(Path(mutant.path).parent.parts[1:]).replace("pymod/", "")
 
 
-def run(mutants: Sequence[Mutant], parallel: int, limit: float, anew: bool) -> Results:
+def run(args: argparse.Namespace) -> Results:
     """Try those that are not known yet."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     results = Results(FOLDER / "results.jsonl")
     trees: Queue[Tree] = Queue()
-    for number in range(parallel):
+    for number in range(args.parallel):
         trees.put(Tree(FOLDER / f"tree-{number}"))
-    if anew or not (FOLDER / "times.xml").exists():
-        status = measure(trees.queue[0].path, FOLDER)
+    top = trees.queue[0].path
+    mutants = drawn(top, args.of, args.seed, args.number)
+    for found in known.read((Path(__file__).parent / "equivalents.txt").read_text()):
+        for mutant in mutants:
+            if found.is_(mutant, (top / mutant.path).read_bytes()):
+                results.add(Verdict(mutant, EQUIVALENT, found.why), keep=False)
+    if args.measure or not (FOLDER / "times.xml").exists():
+        status = measure(top, FOLDER)
         if status:
             sys.exit(f"the tests fail without any mutant (pytest ended with {status})")
     reach = Reach(FOLDER)
@@ -202,13 +272,13 @@ def run(mutants: Sequence[Mutant], parallel: int, limit: float, anew: bool) -> R
     def one(mutant: Mutant) -> None:
         tree = trees.get()
         try:
-            verdict = tree.try_mutant(mutant, reach, limit)
+            verdict = tree.try_mutant(mutant, reach, args.limit)
         finally:
             trees.put(tree)
         results.add(verdict)
         print(verdict, flush=True)
 
-    with ThreadPoolExecutor(parallel) as pool:
+    with ThreadPoolExecutor(args.parallel) as pool:
         for _ in pool.map(one, [m for m in mutants if m not in results.verdicts]):
             pass
     return results
@@ -219,12 +289,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     add = parser.add_argument
     add("--seed", type=int, default=52, metavar="N", help="(%(default)s)")
     add("--number", type=int, default=200, metavar="N", help="mutants (%(default)s)")
+    add("--of", default=DRAWN_OF, metavar="COMMIT", help="whose (%(default)s)")
     add("--limit", type=float, default=100.0, metavar="SECONDS", help="of a mutant")
     add("--parallel", type=int, default=os.cpu_count() or 1, metavar="N")
     add("--measure", action="store_true", help="find what the tests reach anew")
-    args = parser.parse_args(arguments)
-    mutants = draw(TOP, args.seed, args.number)
-    print(run(mutants, args.parallel, args.limit, args.measure).table())
+    print(run(parser.parse_args(arguments)).table())
     return 0
 
 
