@@ -6,6 +6,7 @@ still has a file system mounted. Whole systems under virtual time."""
 from __future__ import annotations
 
 import errno
+import json
 from dataclasses import replace
 from functools import partial
 from typing import Any, Optional
@@ -32,6 +33,7 @@ from support.service import (
     USE,
     XFS,
     exceptions,
+    in_state,
     jobspec,
     lines,
     more,
@@ -550,3 +552,34 @@ def test_a_person_who_raises_dws_epilog_timeout_gets_what_it_says() -> None:
     assert system.loop.run(system.instance.idle, timeout=20.0)
     assert exceptions(system, jobid)[-1]["note"] == NOTE
     assert set(drained(system)) == {"compute-02"}
+
+
+def test_a_job_whose_lost_plan_does_not_fit_any_more_is_told_so() -> None:
+    system = started(config=Config(presets={"scratch": [XFS]}))
+    system.instance.set_up("compute-04", False)
+    jobid = system.instance.submit(jobspec("scratch", nodes=4))
+    system.loop.run(timeout=10.0)
+    system.unload_module()
+    remove_workflow(system, system.workflows()[0]["metadata"]["name"])
+    system.config = Config(presets={"scratch": [XFS.replace("10GiB", "20GiB")]})
+    system.load_module()
+    settle_one(system, jobid)
+    (told,) = exceptions(system, jobid)
+    assert "needs other resources now than Flux was asked for" in told["note"]
+
+
+def test_data_that_was_copied_while_no_module_was_there_is_out() -> None:
+    """A module that dies when it has let the Workflow go cannot know that."""
+    system = started(options=Options(latency=table({"DataOut": 600.0})))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
+    system.loop.run(timeout=10.0)
+    system.kill_module()
+    system.loop.run(timeout=600.0)
+    name = system.workflows()[0]["metadata"]["name"]
+    system.store.delete(WORKFLOW, "default", name)
+    system.load_module()
+    settle(system)
+    kvs = system.instance.job(jobid).kvs
+    assert json.loads(kvs["rabbit_data_out"]) == {"success": True}
+    assert not exceptions(system, jobid)

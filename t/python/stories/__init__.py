@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
-from stories import clocks, lives, nodes, outages, release, stage, unmount
+from stories import clocks, lives, losses, nodes, outages, release, stage, unmount
 
 STORIES = (
     *SCENARIOS,
     *clocks.STORIES,
     *lives.STORIES,
+    *losses.STORIES,
     *nodes.STORIES,
     *outages.STORIES,
     *release.STORIES,

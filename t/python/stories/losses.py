@@ -1,0 +1,170 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Workflows that are lost. That of a job that waits for nodes is made again, which the
+job does not notice; a job that has nodes fails."""
+
+from __future__ import annotations
+
+from flux_k8s.config.table import Config
+from flux_k8s.ports import WORKFLOW
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.story import (
+    XFS,
+    Deed,
+    Job,
+    Story,
+    When,
+    ask_deletion,
+    configure,
+    delete,
+    down,
+    lose_watches,
+    patch_workflows,
+    silence_watches,
+    submit,
+    tear_down,
+    unload,
+    up,
+)
+
+AFTER = "alloc Setup DataIn PreRun start finish PostRun DataOut Teardown clean gone"
+UP = (
+    "up:compute-04 alloc Setup DataIn enable:compute-04 PreRun start finish PostRun "
+    "DataOut Teardown clean gone"
+)
+WAITS = (When("", down("compute-04")), When("", up("compute-04"), 400.0))
+"""One of the nodes that a job needs is there only later."""
+
+
+def delete_unseen(system: StorySystem) -> None:
+    """The Workflows are deleted in a moment without a watch."""
+    silence_watches(WORKFLOW)(system)
+    delete(system)
+    lose_watches(system)
+
+
+def delete_all(system: StorySystem) -> None:
+    """All Workflows are gone, as when the cluster is installed anew."""
+    system.meddled = True
+    patch_workflows(system, {"metadata": {"finalizers": None}})
+    for workflow in system.workflows():
+        system.store.delete(WORKFLOW, "default", workflow["metadata"]["name"])
+
+
+LOSSES: dict[str, tuple[Deed, str]] = {
+    "somebody deletes it": (ask_deletion, "gone"),
+    "somebody tears it down": (tear_down, "Teardown gone"),
+    "it is gone": (delete, "gone"),
+    "it is gone, and nobody saw it": (delete_unseen, "gone"),
+}
+
+
+def scratch(size: str) -> Config:
+    return Config(presets={"scratch": [XFS.replace("10GiB", size)]})
+
+
+STORIES = (
+    *(
+        Story(
+            f"a job that waits for nodes does not notice that {what}{how}",
+            f"down:compute-04 Proposal disable:compute-04 {gone} Proposal {UP}",
+            "out",
+            job=Job(nodes=4),
+            troubles=(*WAITS, *more, When("Proposal", lose, 30.0)),
+        )
+        for what, (lose, gone) in LOSSES.items()
+        for how, more in (
+            ("", ()),
+            (", without a module", (When("Proposal", unload(30.0), 20.0),)),
+        )
+    ),
+    *(
+        Story(
+            f"a job that is planned does not notice that {what}",
+            f"Proposal {gone} Proposal {AFTER}",
+            "out",
+            troubles=(
+                DwsFault("Proposal", "slow", duration=20.0),
+                When("Proposal", lose, 10.0),
+            ),
+        )
+        for what, (lose, gone) in LOSSES.items()
+    ),
+    Story(
+        "a Workflow is made again three times, and no more",
+        "down:compute-04 Proposal disable:compute-04 gone Proposal gone "
+        "Proposal gone Proposal gone workflow-deleted! clean up:compute-04 "
+        "enable:compute-04",
+        job=Job(nodes=4),
+        troubles=(
+            *WAITS,
+            *(When("Proposal", delete, after) for after in (5.0, 10.0, 40.0, 200.0)),
+        ),
+        log="workflow-remade workflow-remade workflow-remade",
+    ),
+    Story(
+        "a job that gets nodes while its Workflow is made again runs",
+        "down:compute-04 Proposal disable:compute-04 gone Proposal gone "
+        "Proposal gone up:compute-04 alloc enable:compute-04 Proposal Setup "
+        "DataIn PreRun start finish PostRun DataOut Teardown clean gone",
+        job=Job(nodes=4),
+        troubles=(
+            When("", down("compute-04")),
+            *(When("Proposal", delete, after) for after in (5.0, 10.0, 40.0)),
+            When("Proposal", up("compute-04"), 41.0),
+        ),
+        spans=(("Proposal", "Setup", 100.0),),
+        log="workflow-remade workflow-remade workflow-remade",
+    ),
+    Story(
+        "a job whose plan does not fit any more fails",
+        "down:compute-04 Proposal disable:compute-04 gone Proposal "
+        "workflow-deleted! Teardown clean gone up:compute-04 enable:compute-04",
+        job=Job(nodes=4, attributes={"dw": "scratch"}),
+        troubles=(
+            *WAITS,
+            When("Proposal", unload(30.0), 20.0),
+            When("Proposal", configure(scratch("20GiB")), 25.0),
+            When("Proposal", delete, 30.0),
+        ),
+        config=scratch("10GiB"),
+    ),
+    Story(
+        "a plan for less storage fits",
+        f"down:compute-04 Proposal disable:compute-04 gone Proposal {UP}",
+        job=Job(nodes=4, attributes={"dw": "scratch"}),
+        troubles=(
+            *WAITS,
+            When("Proposal", unload(30.0), 20.0),
+            When("Proposal", configure(scratch("9GiB")), 25.0),
+            When("Proposal", delete, 30.0),
+        ),
+        config=scratch("10GiB"),
+    ),
+    Story(
+        "a job near persistent storage gets the same nodes",
+        f"Proposal {AFTER} down:compute-02 2:Proposal disable:compute-02 2:gone "
+        "2:Proposal up:compute-02 2:alloc 2:Setup 2:DataIn enable:compute-02 "
+        "2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean "
+        "2:gone",
+        job=Job(
+            ("#DW create_persistent type=xfs capacity=1GiB name=keep",), seconds=1.0
+        ),
+        troubles=(
+            When("gone", down()),
+            When("gone", submit(Job(("#DW persistentdw name=keep",)))),
+            When("2:Proposal", delete_all, 30.0),
+            When("2:Proposal", up(), 100.0),
+        ),
+        may=("dws-failed",),
+    ),
+    Story(
+        "a job that has nodes fails when its Workflow is lost",
+        "Proposal alloc Setup gone workflow-deleted! clean",
+        troubles=(
+            DwsFault("Setup", "slow", duration=20.0),
+            When("Setup", delete, 5.0),
+        ),
+    ),
+)
