@@ -80,6 +80,21 @@ def test_an_answer_that_takes_long_is_awaited(clock: Clock, ticks: bool) -> None
     assert clock.seconds == 30.5
 
 
+def test_what_the_kvs_has_is_asked_for_as_it_is() -> None:
+    class Answer:
+        def get(self) -> Any:
+            return {"eventlog": "x"}
+
+    class Handle:
+        def rpc(self, topic: str, request: Any) -> Answer:
+            assert request == {"id": 1, "keys": ["eventlog"], "flags": 0}
+            return Answer()
+
+    found = FluxInstance.__new__(FluxInstance)
+    found._handle = Handle()
+    assert found.kvs([(1, "eventlog")]) == {(1, "eventlog"): "x"}
+
+
 def test_a_lost_connection_is_no_closed_pipe() -> None:
     """``flux dws list | head`` ends without a word when ``head`` does."""
 

@@ -234,6 +234,15 @@ def test_a_machine_of_which_little_is_known_has_a_page() -> None:
     assert dws(FixedInstance(), "report") == (1, "", NOT_LOADED)
 
 
+def test_no_bar_is_wider_than_what_it_is_a_part_of() -> None:
+    rabbits = {**FRESH, "rabbits": [rabbit(free=-TIB, withheld=0)]}
+    jobs = {**FRESH, "jobs": [], "next": None}
+    page, _ = page_of(FixedInstance({"dws.rabbit-list": rabbits, "dws.job-list": jobs}))
+    widths = [found["width"] for tag, found in page.found if tag == "rect"]
+    assert "100.0%" in widths
+    assert all(float(str(width).rstrip("%")) <= 100 for width in widths)
+
+
 def test_a_guest_has_the_own_jobs_on_the_page() -> None:
     instance = machine(userid=1, is_owner=False)
     page, _ = page_of(instance)

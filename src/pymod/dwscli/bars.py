@@ -18,7 +18,7 @@ def bar(fraction: float, width: int, has_unicode: bool = True) -> str:
     return (BLOCKS[-1] * (eighths // 8) + BLOCKS[eighths % 8]).rstrip()
 
 
-def gauge(fraction: float, width: int, has_unicode: bool = True) -> str:
+def gauge(fraction: float, width: int, has_unicode: bool) -> str:
     """A bar in a frame, which takes ``width`` columns in all; empty if there is no room
     for it."""
     if width < 4:
