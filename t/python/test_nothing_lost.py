@@ -105,27 +105,6 @@ def test_of_copies_that_are_not_done_those_that_failed_are_marked(
 # At a time limit
 
 
-@pytest.mark.parametrize("key", ["postrun_timeout", "teardown_after"])
-def test_a_node_that_does_not_unmount_in_time_is_drained_and_disabled(key: str) -> None:
-    system = system_of(STUCK, config=Config(**{key: 60.0}))
-    jobid = run(system)
-    reason = f"{f58(jobid)}: Rabbit storage could not be unmounted"
-    assert drained(system) == {"compute-02": reason}
-    assert shown(system) == {"compute-02": "Disabled"}
-    (told,) = exceptions(system, jobid)
-    assert told["severity"] > 0
-    assert told["note"].startswith(f"compute-02: PostRun took more than {key}=60s")
-
-
-def test_a_fatal_exception_names_the_data_that_a_stuck_job_did_not_copy() -> None:
-    system = system_of(STUCK, config=Config(postrun_timeout=60.0))
-    jobid = run(system, [XFS, COPY_OUT])
-    assert severities(system, jobid) == [("dws-node-failure", False), ("dws", True)]
-    note = exceptions(system, jobid)[-1]["note"]
-    problem = "PostRun took more than postrun_timeout=60s"
-    assert note == f"{problem}; {LOST}{more(jobid)}"
-
-
 def test_a_fatal_exception_names_a_copy_that_takes_too_long() -> None:
     fault = DwsFault("DataOut", "never")
     system = system_of(fault, config=Config(teardown_after=60.0))
@@ -134,13 +113,6 @@ def test_a_fatal_exception_names_a_copy_that_takes_too_long() -> None:
     assert (told["type"], told["severity"]) == ("dws", 0)
     problem = "PostRun and DataOut took more than teardown_after=60s"
     assert told["note"] == f"{problem}; {LOST}{more(jobid)}"
-    assert drained(system) == {}
-
-
-def test_a_limit_that_costs_nothing_is_no_failure() -> None:
-    fault = DwsFault("PostRun", "never")
-    system = system_of(fault, config=Config(postrun_timeout=60.0))
-    assert exceptions(system, run(system)) == []
     assert drained(system) == {}
 
 
@@ -155,35 +127,6 @@ def test_persistent_storage_may_lack_what_a_stuck_node_wrote() -> None:
 
 
 # After an Error, and after a cancel
-
-
-def test_after_an_error_in_postrun_a_node_that_is_mounted_is_drained() -> None:
-    system = system_of(STUCK, DwsFault("PostRun", "error", message="no such device"))
-    jobid = run(system, [XFS, COPY_OUT])
-    assert set(drained(system)) == {"compute-02"}
-    note = exceptions(system, jobid)[-1]["note"]
-    assert "no such device" in note and note.endswith(LOST + more(jobid))
-
-
-@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
-def test_a_cancel_in_the_epilog_says_that_the_data_is_not_out(state: str) -> None:
-    system = system_of(DwsFault(state, "never"))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    assert system.loop.run(state_is(system, state), timeout=HOUR)
-    system.instance.cancel(jobid)
-    settle(system)
-    assert severities(system, jobid) == [("cancel", True), ("dws", True)]
-    note = exceptions(system, jobid)[-1]["note"]
-    assert note == f"given up in {state}; {LOST}{more(jobid)}"
-
-
-def test_a_cancel_of_a_job_whose_data_is_out_says_nothing() -> None:
-    system = system_of(DwsFault("Teardown", "never", duration=50.0))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    assert system.loop.run(state_is(system, "Teardown"), timeout=HOUR)
-    system.instance.cancel(jobid)
-    settle(system)
-    assert severities(system, jobid) == [("cancel", True)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -204,22 +147,6 @@ def test_data_that_a_forced_dataout_did_not_copy_is_named(restart: bool) -> None
     settle(system)
     note = exceptions(system, jobid)[-1]["note"]
     assert note == f"the storage is gone; {LOST}{more(jobid)}"
-
-
-@pytest.mark.parametrize("seconds", [0.1, 30.0, 59.0, 60.2, 61.0, 63.0])
-def test_a_restart_in_postrun_loses_no_drain_and_no_exception(seconds: float) -> None:
-    system = system_of(STUCK, config=Config(postrun_timeout=60.0))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    assert system.loop.run(state_is(system, "PostRun"), timeout=HOUR)
-    system.loop.run(timeout=seconds)
-    system.kill_module()
-    system.loop.run(timeout=1.0)
-    system.load_module()
-    settle(system)
-    assert set(drained(system)) == {"compute-02"}
-    assert (
-        LOST in [e for e in exceptions(system, jobid) if not e["severity"]][0]["note"]
-    )
 
 
 # At epilog-timeout
@@ -277,19 +204,6 @@ def test_a_node_that_is_still_mounted_stays_drained_when_its_connection_is_back(
     system.loop.run(timeout=HOUR)
     reason = f"{f58(jobid)}: storage still in use at epilog-timeout"
     assert drained(system) == {"compute-02": reason}
-
-
-def test_nodes_are_drained_before_the_job_lets_them_go() -> None:
-    system, jobid = given_up()
-    states: list[set[str]] = []
-
-    def note(job: Any, event: Any, before: JobState) -> None:
-        if event.name == "epilog-finish":
-            states.append(set(drained(system)))
-
-    system.instance.manager.listeners.append(note)
-    assert system.loop.run(system.instance.idle, timeout=HOUR)
-    assert states == [{"compute-02"}]
 
 
 def test_a_drain_that_fails_is_sent_again_and_keeps_no_rabbit_in_service(

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Workflows that are lost. That of a job that waits for nodes is made again, which the
-job does not notice; a job that has nodes fails."""
+"""Data that is lost, and Workflows. That of a job that waits for nodes is made again,
+which the job does not notice; a job that has nodes fails."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from flux_k8s.ports import WORKFLOW
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.story import (
+    NODE,
+    RUN,
     XFS,
     Deed,
     Job,
     Story,
     When,
     ask_deletion,
+    cancel,
     configure,
     delete,
     down,
@@ -64,7 +67,51 @@ def scratch(size: str) -> Config:
     return Config(presets={"scratch": [XFS.replace("10GiB", size)]})
 
 
+DATA = (
+    *(
+        Story(
+            f"a cancel in {state} gives up the data",
+            f"{RUN} {course} cancel! given-up! Teardown clean gone",
+            "given-up",
+            troubles=(DwsFault(state, "never"), When(state, cancel, 5.0)),
+        )
+        for state, course in (("PostRun", "PostRun"), ("DataOut", "PostRun DataOut"))
+    ),
+    Story(
+        "a cancel costs nothing when the data is out",
+        f"{RUN} PostRun DataOut Teardown cancel! clean gone",
+        "out",
+        troubles=(
+            DwsFault("Teardown", "never", duration=50.0),
+            When("Teardown", cancel, 5.0),
+        ),
+    ),
+    Story(
+        "a limit that costs nothing is no failure",
+        f"{RUN} PostRun Teardown clean gone",
+        "out",
+        job=Job((XFS,)),
+        troubles=(DwsFault("PostRun", "never"),),
+        config=Config(postrun_timeout=60.0),
+    ),
+    *(
+        Story(
+            f"a node that does not unmount in time is drained and disabled ({key})",
+            f"{RUN} PostRun drain:compute-02 unmount-failed Teardown "
+            "disable:compute-02 clean gone",
+            job=Job((XFS,)),
+            troubles=(DwsFault("PostRun", "mount", node=NODE),),
+            config=Config.parse({key: 60}),
+            spans=(("PostRun", "unmount-failed", 60.0),),
+            harm=True,
+            freed=True,
+        )
+        for key in ("postrun_timeout", "teardown_after")
+    ),
+)
+
 STORIES = (
+    *DATA,
     *(
         Story(
             f"a job that waits for nodes does not notice that {what}{how}",
