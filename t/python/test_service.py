@@ -91,6 +91,24 @@ def test_the_event_of_the_environment_says_what_is_copied_after_the_tasks() -> N
     assert said == [None, "$DW_JOB_p1/out to /lustre/out"]
 
 
+@pytest.mark.parametrize(
+    "dw, message",
+    [
+        ("#DW jobdw type=xfs capacity=1GiB name=p1 profile=nosuch", "nosuch"),
+        ("#DW persistentdw name=nosuch", "nosuch"),
+    ],
+)
+def test_an_error_of_dws_is_the_note_of_the_jobs_exception(
+    dw: str, message: str
+) -> None:
+    system = started()
+    jobid = system.instance.submit(jobspec(dw))
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "DWS failed in Proposal" in exception["note"]
+    assert message in exception["note"]
+
+
 def test_a_workflow_whose_job_is_unknown_is_torn_down_and_deleted() -> None:
     system = started()
     jobid = system.instance.submit(jobspec())

@@ -62,16 +62,6 @@ STORIES = (
                 "#DW jobdw type=foo capacity=1GiB name=p1",
                 "dws-refused! clean",
             ),
-            (
-                "an unknown profile",
-                f"{XFS} profile=nosuch",
-                "Proposal dws-refused! Teardown clean gone",
-            ),
-            (
-                "the name of persistent storage that is not there",
-                "#DW persistentdw name=nosuch",
-                "Proposal dws-refused! Teardown clean gone",
-            ),
         )
     ),
     *(
@@ -81,7 +71,6 @@ STORIES = (
             troubles=(DwsFault(state, "error", message="it broke"),),
         )
         for state, course in (
-            ("Proposal", "Proposal dws-failed! Teardown clean gone"),
             ("DataIn", "Proposal alloc Setup DataIn dws-failed! Teardown clean gone"),
             (
                 "PreRun",
@@ -120,7 +109,6 @@ STORIES = (
             ("Proposal alloc Setup DataIn", "PreRun", LOST),
             (RUN, "PostRun", LOST),
             (f"{RUN} PostRun", "DataOut", LOST),
-            (f"{RUN} PostRun DataOut", "Teardown", ("gone clean",) * 2),
         )
         for what, deed, end in zip(
             ("deletes the Workflow", "wipes the Workflow out"),

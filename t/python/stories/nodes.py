@@ -127,6 +127,7 @@ STORIES = (
                     ),
                 ),
             ),
+            may=("nodes-failed",),
         )
         for row, kind in enumerate((CLIENTMOUNT, STORAGE, COMPUTES))
         for column, status in enumerate((403, 404, 500))

@@ -54,7 +54,12 @@ TELLS = "CutOff"
 UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
 """The same for a Workflow that has lost its annotations, and with them its times."""
 
-DELETED = ("KVS rabbit_workflow", *UNDATED)
+DELETED = (
+    "KVS rabbit_workflow",
+    "KVS rabbit_allocations",
+    "KVS rabbit_hostlist",
+    *UNDATED,
+)
 """The same for one that somebody else deletes."""
 
 
