@@ -44,42 +44,11 @@ test_expect_success 'the very simple example of the seed runs, for its user' '
     flux job attach $id >out &&
     test $(grep -c . out) -eq 16
 '
-test_expect_success 'a user may be named by number' '
-    sed "s/scottmo/$(id -u)/" "$EXAMPLES/very-simple.xml" >number.xml &&
-    submit_object --dry-run <number.xml >out
-'
 test_expect_success 'the number of another user is refused, and nothing is submitted' '
     before=$(count_jobs) &&
     command_fails dws "line 5: /Job/User: is \"scottmo\", but $(id -un) submits the job" \
         flux dws submit-object "$EXAMPLES/very-simple.xml" &&
     test $(count_jobs) -eq $before
-'
-test_expect_success 'all problems of an object are printed, each in a line' '
-    test_expect_code 1 flux dws submit-object "$EXAMPLES/moderate.xml" 2>err &&
-    test $(wc -l <err) -eq 6 &&
-    grep "ERROR: line [0-9]*: /Job/Requested/Memory: cannot be told to Flux" err &&
-    grep "ERROR: line [0-9]*: /Job/Machine: is \"Colony\", but nobody said what this system is" err
-'
-test_expect_success 'an object can let unsupported elements be left out' '
-    sed "s/<Job>/<Job awarenessPolicy=\"Warn\">/" "$EXAMPLES/moderate.xml" >warn.xml &&
-    flux dws submit-object --dry-run --machine=Colony warn.xml >out 2>err &&
-    test $(wc -l <err) -eq 5 &&
-    grep "WARNING: line [0-9]*: /Job/Requested/Memory: cannot be told to Flux: .*; left out" err &&
-    sed "s/Warn/Ignore/" warn.xml >ignore.xml &&
-    submit_object --dry-run <ignore.xml >out2 &&
-    cmp out out2
-'
-test_expect_success 'the submitter can let unsupported elements be left out' '
-    flux dws submit-object --dry-run --machine=Colony --awareness=warn \
-        "$EXAMPLES/moderate.xml" >out3 2>err &&
-    test $(wc -l <err) -eq 5 &&
-    cmp out out3 &&
-    submit_object --dry-run --awareness=ignore <"$EXAMPLES/moderate.xml" >out3 &&
-    cmp out out3 &&
-    submit_object --dry-run --awareness=Ignore <"$EXAMPLES/moderate.xml" >out3 &&
-    cmp out out3 &&
-    sed "s/Warn/Reject/" warn.xml >reject.xml &&
-    test_must_fail flux dws submit-object --dry-run --awareness=ignore reject.xml
 '
 test_expect_success 'a job runs on all nodes that it names, and no others' '
     id=$(submit_job "<Executable>true</Executable><Requested>
@@ -88,13 +57,6 @@ test_expect_success 'a job runs on all nodes that it names, and no others' '
     wait_event $id clean &&
     flux job status $id &&
     test "$(flux jobs -no "{nodelist}" $id)" = "compute-[02,04]"
-'
-test_expect_success 'a relation of a node to another element is a problem, not dropped' '
-    command_fails dws "line 2: /Job/Requested/NodeCount: conj and group" \
-        flux dws submit-object - <<-END
-	<Job><Id>1</Id><Executable>true</Executable><Requested>
-	<NodeCount>2</NodeCount><Node conj="Or">compute-02</Node></Requested></Job>
-	END
 '
 test_expect_success 'a missing file, and one that is no job object, are errors' '
     command_fails dws "none.xml: No such file or directory" \
@@ -177,12 +139,6 @@ test_expect_success 'no job of a group runs before all are submitted' '
     for id in $(cat ids); do
         comes_before $(second $last submit) $(second $id start) || return 1
     done
-'
-test_expect_success 'in a dry run each job of a group is a line, with its Id' '
-    submit_object --dry-run <group.xml >out &&
-    test $(wc -l <out) -eq 3 &&
-    sed -n 1p out | grep "{\"scheme\": \"afterok\", \"value\": \"mender\"}" &&
-    sed -n 3p out | grep "{\"scheme\": \"afternotok\", \"value\": \"broken\"}"
 '
 test_expect_success 'a job waits for one that was there before' '
     before=$(flux submit --urgency=hold true) &&

@@ -131,7 +131,7 @@ def test_consequences_of_an_error_are_no_errors() -> None:
     assert line.startswith("flux-dws: ERROR: line 2: /Job/Executable: may have no")
 
 
-@pytest.mark.parametrize("policy", ["warn", "ignore", "reject"])
+@pytest.mark.parametrize("policy", ["warn", "ignore", "Ignore", "reject"])
 def test_the_policy_of_an_object_that_has_none_can_be_given(policy: str) -> None:
     args = ["-", f"--awareness={policy}"]
     unknown = "<Memory>1</Memory><Colour/>"
