@@ -204,7 +204,7 @@ STORIES = (
             When("2:Proposal", delete_all, 30.0),
             When("2:Proposal", up(), 100.0),
         ),
-        may=("dws-failed",),
+        may=("dws-refused",),
     ),
     Story(
         "a job that has nodes fails when its Workflow is lost",

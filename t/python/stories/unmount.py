@@ -229,7 +229,7 @@ LET_GO = (
         When("gone", submit(Job((USE,)))),
         When("2:clean", switch_off(), LONG),
         job=Job((CREATE,), nodes=4, seconds=1.0),
-        may=("dws-failed",),
+        may=("dws-refused",),
     ),
     kept(
         "a job with a container keeps its nodes until its storage is gone",
@@ -456,7 +456,7 @@ SHARED = (
         When("2:clean", submit(Job((USE, SAVE), nodes=3))),
         When("2:clean", switch_off(), LONG),
         job=Job((CREATE,), nodes=4, seconds=1.0),
-        may=("dws-failed",),
+        may=("dws-refused",),
     ),
     kept(
         "a job that runs waits before its data goes out",
@@ -468,7 +468,7 @@ SHARED = (
         When("gone", submit(Job((USE, SAVE), seconds=300.0, attributes=ODD))),
         When("2:clean", switch_off(), LONG),
         job=Job((CREATE,), nodes=4, seconds=1.0),
-        may=("dws-failed",),
+        may=("dws-refused",),
     ),
     *(
         kept(
@@ -478,7 +478,7 @@ SHARED = (
             When("2:clean", submit(Job((USE,), nodes=3))),
             When("2:clean", switch_off(), LONG),
             job=Job((CREATE.replace("xfs", type),), nodes=4, seconds=1.0),
-            may=("dws-failed",),
+            may=("dws-refused",),
         )
         for type in ("gfs2", "lustre")
     ),
@@ -589,7 +589,7 @@ TORN_DOWN = (
             config=replace(FENCING, postrun_timeout=limit),
             latency={"PreRun": 5.0},
             epilog_timeout=timeout,
-            may=("dws-failed",),
+            may=("dws-refused",),
             freed=True,
         )
         for how, limit, timeout, fenced, how_it_ends, then in (
@@ -679,7 +679,7 @@ AWAY = (
             When("PostRun", fail_for(90.0, NO_ANSWER, *READS, kind=SERVERS)),
         ),
         config=replace(KEPT, release="unmounted"),
-        latency={"PostRun": 10.0},
+        latency={"PostRun": 10.0, "DataOut": 60.0},
         spans=(("PostRun", "DataOut", 97.5),),
     ),
     kept(
@@ -692,7 +692,7 @@ AWAY = (
         When("2:clean", submit(Job((USE, SAVE), nodes=3)), 70.0),
         When("2:clean", switch_off(), LONG),
         job=Job((CREATE,), nodes=4, seconds=1.0),
-        may=("dws-failed",),
+        may=("dws-refused",),
     ),
     kept(
         "a node that is fenced before it is drained is asked for again",
@@ -732,7 +732,7 @@ AWAY = (
         When("3:clean", switch_off(), 10.0),
         job=Job((CREATE,), nodes=4, seconds=1.0),
         config=replace(KEPT, prolog_timeout=1200.0),
-        may=("dws-failed",),
+        may=("dws-refused",),
     ),
 )
 
