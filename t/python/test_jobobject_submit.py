@@ -54,6 +54,8 @@ def test_who_submits_is_who_runs_the_command() -> None:
     assert printed("-", "--machine=here", stdin=job(said))
     (line,) = refused(submit("-", "--machine=there", stdin=job(said)))
     assert line == 'flux-dws: ERROR: line 1: /Job/Machine: is "here", but this is there'
+    (line,) = refused(submit("-", stdin=job("<Machine>here</Machine>")))
+    assert '/Job/Machine: is "here", but nobody said what this system is' in line
 
 
 def test_the_environment_and_the_home_are_those_of_the_command() -> None:
