@@ -14,6 +14,7 @@ from typing import Optional
 
 import pytest
 
+from flux_k8s.config.table import Config
 from flux_k8s.ports import (
     COMPUTES,
     DIRECTIVEBREAKDOWN,
@@ -21,6 +22,7 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
+from flux_k8s.reasons import Reason
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Request
@@ -28,7 +30,7 @@ from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.monitor import Breach
 from rabbitsim.torture.plan import make_plan
-from rabbitsim.torture.record import RESOLUTION, Record, Transient
+from rabbitsim.torture.record import RESOLUTION, Record, Told, Transient
 from rabbitsim.torture.run import run
 from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.storage import StorageMonitor
@@ -196,15 +198,27 @@ def test_nodes_that_do_not_unmount_are_fenced_in_some_runs() -> None:
 def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) -> None:
     """The request takes a while to arrive."""
     plan = make_plan(903, 40, None, ["controllers"])
-    plan = replace(plan, site=replace(plan.site, kube_latency=0.2))
+    plan = replace(
+        plan,
+        site=replace(plan.site, kube_latency=0.2, config=Config(setup_timeout=300.0)),
+    )
     world = World(plan, lambda line: None)
     world.system.loop.run(timeout=5.0)
     job = world.system.instance.manager.active_jobs[0]
     record = Record(asked={"DataIn": 1000.0})
     note = "DataIn took more than setup_timeout=300s; DWS has not begun with it"
-    exception = {"type": "dws", "severity": 0, "note": note}
+    told = Told("dws", note, Reason.SETUP_TIMEOUT, "DataIn")
     allowances = PlannedAllowances(world)
-    assert allowances.fatal(job, record, exception, 1300.0 - early) == true
+    assert allowances.fatal(job, record, told, 1300.0 - early) == true
+
+
+def test_a_reason_that_no_rule_knows_is_no_reason_to_fail() -> None:
+    plan = make_plan(903, 40, None, ["controllers"])
+    world = World(plan, lambda line: None)
+    world.system.loop.run(timeout=5.0)
+    job = world.system.instance.manager.active_jobs[0]
+    told = Told("dws", "Kubernetes is back", Reason.KUBERNETES_BACK)
+    assert not PlannedAllowances(world).fatal(job, Record(), told, 1300.0)
 
 
 def in_a_process_of_its_own(hashseed: str) -> bytes:
@@ -253,10 +267,10 @@ def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     real = PlannedAllowances.fatal
 
     def fatal(
-        self: PlannedAllowances, job: Job, record: Record, exception: Json, now: float
+        self: PlannedAllowances, job: Job, record: Record, told: Told, now: float
     ) -> bool:
-        true = real(self, job, record, exception, now)
-        return exception["type"] != "cancel" and true
+        true = real(self, job, record, told, now)
+        return told.type != "cancel" and true
 
     monkeypatch.setattr(PlannedAllowances, "fatal", fatal)
 

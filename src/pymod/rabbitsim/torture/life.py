@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Iterable, NamedTuple, Optional
+from typing import Callable, Iterable, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
@@ -20,6 +20,7 @@ from flux_k8s.jobs.progressmemos import MEMO as PROGRESS
 from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
@@ -41,7 +42,7 @@ from rabbitsim.torture.interruptions import (
 )
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
-from rabbitsim.torture.record import Record
+from rabbitsim.torture.record import ABORT, Record, Told
 from rabbitsim.torture.storage import withheld
 from rabbitsim.torture.story import Job, Story, When
 
@@ -99,7 +100,7 @@ class Course:
             self._of_job(job.id, event.name)
         elif event.name == "exception":
             fatal = (event.context or {})["severity"] == 0
-            self._of_job(job.id, cause_of(event) + "!" * fatal)
+            self._of_job(job.id, told_of(event).cause + "!" * fatal)
 
     def _workflow(self, change: Change) -> None:
         jobid = jobid_of_workflow(change.object["metadata"]["name"]) or 0
@@ -148,12 +149,10 @@ class Course:
             self.add(f"{how}:{name}")
 
 
-def cause_of(event: Event) -> str:
-    """The reason of an exception, or its type where another program has raised it."""
-    reason = getattr(event, "reason", None)
-    if reason is not None:
-        return str(reason.value)
-    return str((event.context or {})["type"])
+def told_of(event: Event) -> Told:
+    """What an exception tells."""
+    context = event.context or {}
+    return Told(context["type"], context["note"], event.reason)
 
 
 class StorySystem(VirtualSystem):
@@ -238,7 +237,7 @@ class StorySystem(VirtualSystem):
                 fault = self.api_fault(request)
                 reached = interrupter.reached(text_of(request))
                 if reached:
-                    fault = interrupter.fault(request) or fault
+                    fault = fault or interrupter.fault(request)
                 self.requested(request, fault)
                 if reached:
                     port.call_later(0.0, interrupter.interrupt)
@@ -302,13 +301,13 @@ class _Allowances(Allowances):
         self.config = story.config
         self.lateness += story.away + max(0.0, -story.ahead)
 
-    def fatal(self, job: FluxJob, record: Record, exception: Json, now: float) -> bool:
-        if cause_of(job.events[-1]) in self._story.fatal:
+    def fatal(self, job: FluxJob, record: Record, told: Told, now: float) -> bool:
+        if told.cause in self._story.fatal:
             return True
-        type, note = exception["type"], exception["note"]
-        freed = self._story.freed and "epilog-timeout" in f"{type} {note}"
+        aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP
+        freed = self._story.freed and aborted
         return self._cancel and (
-            type in ("cancel", "dependency") or tells_loss(job, note) or freed
+            told.type in ("cancel", "dependency") or tells_loss(job, told) or freed
         )
 
     def lost(self, job: FluxJob, record: Record) -> bool:
@@ -327,14 +326,6 @@ class _Allowances(Allowances):
 
     def node(self, job: FluxJob, host: str) -> bool:
         return self._story.job.tolerance > 0
-
-
-class Told(NamedTuple):
-    """An exception of a job. ``cause``: as in the course."""
-
-    type: str
-    note: str
-    cause: str
 
 
 @dataclass(frozen=True)
@@ -478,16 +469,15 @@ def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life
         data="out" if record.get("success") else str(record.get("reason", "")),
         log=tuple(REASON.findall("\n".join(line for _, _, line in system.log))),
         events=tuple(event.name for event in events),
-        exceptions=tuple(map(_told, exceptions)),
+        exceptions=tuple(map(_without_times, exceptions)),
         left=tuple(left),
         breach=breach,
     )
 
 
-def _told(event: Event) -> Told:
-    context = event.context or {}
-    note = _TIME.sub("", context["note"])
-    return Told(context["type"], note, cause_of(event))
+def _without_times(event: Event) -> Told:
+    told = told_of(event)
+    return replace(told, note=_TIME.sub("", told.note))
 
 
 def _told_once(eventlog: Iterable[Event]) -> list[Event]:

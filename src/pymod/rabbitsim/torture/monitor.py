@@ -21,6 +21,7 @@ from flux_k8s.jobs.jobexception import NODE_FAILURE
 from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import decode, f58, jobid_of_workflow, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
@@ -37,6 +38,7 @@ from rabbitsim.torture.record import (
     NEVER,
     RESOLUTION,
     Record,
+    Told,
     cancelled_in_epilog,
     limit_of,
 )
@@ -52,14 +54,16 @@ PAIRS = (
 _OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
 """The names of the objects of a job."""
 
-_COPY_FAILED = re.compile(
-    "DWS failed in DataOut: |no data moved in DataOut |(PostRun and )?DataOut took "
-)
+COPY_FAILED = (Reason.DWS_FAILED, Reason.STALL_TIMEOUT, Reason.TEARDOWN_AFTER)
+"""The reasons in DataOut for which data is kept, so that it can be rescued."""
 
 _AWAITED = re.compile(r"dws-out(?:=|: )(\w+)")
 
 AFTER_RUN = ("PostRun", "DataOut")
 """The states that save the data of a job."""
+
+MOMENT = 1.0
+"""Seconds that it takes to let a job go."""
 
 OBEDIENCE = 100.0
 """Seconds after which a job that was cancelled in its epilog makes no more moves
@@ -152,9 +156,9 @@ class Monitor:
         elif event.name == "clean":
             self._job_ends(job)
         elif event.name == "exception" and context["type"] == NODE_FAILURE:
-            self._nodes_fail(job, context)
+            self._nodes_fail(job, event)
         if event.name == "exception" and context["severity"] == 0:
-            self._job_fails(job, context)
+            self._job_fails(job, event)
         if event.name == "dependency-remove":
             self._check_awaited(job, context["description"], out=True)
 
@@ -176,19 +180,23 @@ class Monitor:
         elif not (record.fatal or self._allowances.twice(job.id)):
             self._storage.starts(job, record)
 
-    def _job_fails(self, job: Job, exception: Json) -> None:
-        record, type, note = self.record(job.id), exception["type"], exception["note"]
-        if not self._allowances.fatal(job, record, exception, self._now()):
-            self.fail("exception", f"{job} failed without a cause: {type}: {note}")
-        if type == "dws":
+    def _job_fails(self, job: Job, event: Event) -> None:
+        record, context = self.record(job.id), event.context or {}
+        told = Told(context["type"], context["note"], event.reason, record.desired)
+        if not self._allowances.fatal(job, record, told, self._now()):
+            text = f"{told.type}: {told.note} [{told.cause}]"
+            self.fail("exception", f"{job} failed without a cause: {text}")
+        if told.type == "dws":
             for other in record.fatal:
-                if other["type"] == "dws" and other["note"] == note:
-                    self.fail("exception twice", f"{job} was told twice: {note}")
-        if type == ABORT and not record.aborted:
+                if other.type == "dws" and other.note == told.note:
+                    self.fail("exception twice", f"{job} was told twice: {told.note}")
+        if told.type == "cancel" and not self._allowances.over:
+            record.withdrawn = True
+        if told.type == ABORT and not record.aborted:
             record.aborted_at = self._now()
-        record.fatal.append(exception)
-        if type == "dependency":
-            self._check_awaited(job, note, out=False)
+        record.fatal.append(told)
+        if told.type == "dependency":
+            self._check_awaited(job, told.note, out=False)
 
     def _check_awaited(self, job: Job, text: str, out: bool) -> None:
         """A job that waited for the data of another goes on if that is out, and fails
@@ -208,15 +216,16 @@ class Monitor:
         elif DATA_OUT not in awaited.kvs:
             self._unrecorded.append((job, awaited))
 
-    def _nodes_fail(self, job: Job, exception: Json) -> None:
+    def _nodes_fail(self, job: Job, event: Event) -> None:
         """A job goes on without some of its nodes, or has left some mounted."""
-        if "could not be unmounted" in exception["note"]:
-            for host in hostlist.decode(exception["note"].partition(": ")[0]):
+        exception = event.context or {}
+        hosts = hostlist.decode(exception["note"].partition(": ")[0])
+        if event.reason is not Reason.NODES_EXCLUDED:
+            for host in hosts:
                 if not self._drained(host):
                     self.fail("nodes", f"{host} was left mounted and is not drained")
             return
         record, system = self.record(job.id), job.jobspec["attributes"]["system"]
-        hosts = hostlist.decode(exception["note"].partition(": ")[0])
         record.failed_nodes.update(hosts)
         for host in hosts:
             if not self._allowances.node(job, host):
@@ -297,10 +306,7 @@ class Monitor:
             (event.name, (event.context or {}).get("description")) == what
             for other in self._jobs().values()
             if other.events[-1].timestamp > job.events[-1].timestamp
-            and not any(
-                exception["type"] == "cancel"
-                for exception in self.record(other.id).fatal
-            )
+            and not self.record(other.id).withdrawn
             for event in other.events
         )
 
@@ -388,11 +394,11 @@ class Monitor:
             return  # its data is not waited for
         # A container runs on, so its job cannot end before its storage is gone.
         keeps = "requires=" not in str(job.jobspec["attributes"]["system"]["dw"])
-        for exception in record.fatal:
-            note = exception["note"]
-            lost = _COPY_FAILED.match(note) and "; not copied: " in note
-            if keeps and lost and not record.failed:
-                self.fail("kept", f"{f58(jobid)} was not kept: {note}")
+        for told in record.fatal:
+            failed = told.state == "DataOut" and told.reason in COPY_FAILED
+            lost = any(place in told.note for place in record.outputs)
+            if keeps and failed and lost and not record.failed:
+                self.fail("kept", f"{f58(jobid)} was not kept: {told.note}")
 
     def _check_limit(self, jobid: int, record: Record, state: str) -> None:
         """A state that was not reached in time is not waited for any longer."""
@@ -512,7 +518,9 @@ class Monitor:
         keeps = self._allowances.config.keeps_mounted
         if job is not None and wanted in (("DataOut",) if keeps else AFTER_RUN):
             since = cancelled_in_epilog(job)
-            if since is not None and self._now() > since + OBEDIENCE:
+            # One in the moment in which the job is let go comes too late.
+            in_time = job.active or job.events[-1].timestamp > (since or 0.0) + MOMENT
+            if since is not None and in_time and self._now() > since + OBEDIENCE:
                 self.fail("obedience", f"{name} goes to {wanted}, {job} was cancelled")
 
     def _goes_on(self, record: Record, body: Json) -> bool:

@@ -22,6 +22,7 @@ from flux_k8s.dws.workflowmarks import (
 )
 from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job
 
@@ -30,6 +31,26 @@ ABORT = "dws-epilog-timeout"
 
 RESOLUTION = 1e-6
 """Seconds to which the time is exact that an annotation tells."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """An exception of a job.
+
+    Attributes:
+        reason: None where another program than the service raises it.
+        state: the one that was asked for then; "" before there was a Workflow.
+    """
+
+    type: str
+    note: str
+    reason: Optional[Reason] = None
+    state: str = ""
+
+    @property
+    def cause(self) -> str:
+        """The reason, or else the type."""
+        return self.type if self.reason is None else str(self.reason.value)
 
 
 @dataclass
@@ -60,6 +81,7 @@ class Record:
         overdue: a time limit of that state had passed.
         failed_nodes: the nodes that the job goes on without.
         fatal: the job's fatal exceptions.
+        withdrawn: its user has cancelled it.
         aborted_at: the time at which the epilog was given up.
         outputs: the places where the data that the job wrote must be in the end;
             ``unfailing`` those to which no copy fails.
@@ -90,7 +112,8 @@ class Record:
     lost: str = ""
     overdue: bool = False
     failed_nodes: set[str] = field(default_factory=set)
-    fatal: list[Json] = field(default_factory=list)
+    fatal: list[Told] = field(default_factory=list)
+    withdrawn: bool = False
     aborted_at: float = NEVER
     outputs: tuple[str, ...] = ()
     unfailing: tuple[str, ...] = ()
@@ -145,10 +168,6 @@ class Record:
         seconds, up to the last try."""
         times = self.refused
         return bool(times) and times[-1] - times[0] >= seconds - RESOLUTION
-
-    def failed_in(self, state: str) -> bool:
-        """DWS gave up on a state (one that refuses at once may not name it)."""
-        return state in self.errors
 
     def exceeded(self, state: str, seconds: float, now: float, first: str = "") -> bool:
         """A state had been under way for that long, and was not complete."""

@@ -11,6 +11,7 @@ from typing import Any, Optional
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
@@ -232,7 +233,8 @@ class _Run:
                     "unexplained", f"{rabbit} is disabled, nobody knows why"
                 )
         for line in lines:
-            if "internal error" in line and "a fault that was planned" not in line:
+            planned = "a fault that was planned" in line
+            if line.endswith(f"[{Reason.SERVICE_FAULT.value}]") and not planned:
                 self.monitor.fail("internal error", line)
             if "there is no node" in line:
                 self.monitor.fail("unexplained", line)

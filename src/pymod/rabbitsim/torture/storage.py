@@ -28,6 +28,7 @@ from flux_k8s.ports import (
     Json,
     Kind,
 )
+from flux_k8s.reasons import Reason, read_reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import Directive, parse
@@ -41,6 +42,18 @@ from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.data import INPUT, FileContents
 from rabbitsim.torture.record import Record
+
+NOBODY_KNOWS = (
+    Reason.BAD_OBJECT,
+    Reason.CAUSE_UNKNOWN,
+    Reason.EPILOG_GIVEN_UP,
+    Reason.NAME_TAKEN,
+    Reason.SERVICE_FAULT,
+    Reason.USE_UNKNOWN,
+    Reason.WORKFLOW_DELETED,
+    Reason.WORKFLOW_MOVED,
+)
+"""The reasons for which it may not be known which data a job loses."""
 
 Fail = Callable[[str, str], None]
 
@@ -245,16 +258,34 @@ class StorageMonitor:
 
 def _is_told_lost(record: Record, place: str) -> bool:
     """Whether an exception about a copy that failed names the data of another one."""
-    lost = re.compile(f"DWS failed in DataOut: .* to {re.escape(place)}(,|;|$)")
-    return any(lost.match(str(exception["note"])) for exception in record.fatal)
+    return any(
+        told.reason is Reason.DWS_FAILED
+        and told.state == "DataOut"
+        and _names(told.note, place)
+        for told in record.fatal
+    )
 
 
 def _tells(job: Job, record: Record, place: str) -> bool:
     """Whether an exception, or the record of a job that ended before, names the data
-    that was not copied, or that it is unknown."""
-    notes = [str(exception["note"]) for exception in record.fatal]
-    notes.append(str(job.kvs.get(DATA_OUT, "")))
-    return any(place in note or "may not be copied" in note for note in notes)
+    that was not copied, or none, where nobody can say what is lost."""
+    found = [(told.note, told.reason) for told in record.fatal]
+    recorded = json.loads(job.kvs.get(DATA_OUT, "{}"))
+    if "errstr" in recorded:
+        found.append((recorded["errstr"], read_reason(recorded.get("reason"))))
+    return any(
+        _names(note, place)
+        or (
+            reason in NOBODY_KNOWS
+            and not any(_names(note, each) for each in record.outputs)
+        )
+        for note, reason in found
+    )
+
+
+def _names(note: str, place: str) -> bool:
+    """Whether a note has a place, not as the beginning of another one."""
+    return re.search(rf"{re.escape(place)}(?![\w/-])", note) is not None
 
 
 def _held(servers: Json) -> Counter[str]:

@@ -138,7 +138,7 @@ class Story:
         spans: the seconds from one word to another, to a second.
         log: the reasons of lines of the log, of those that are here each that there is.
         harm: storage is deleted, or mounted again, while a node has it mounted.
-        may: the words of more fatal exceptions that the job may have where a machine
+        may: the words of more exceptions that the job may have where a machine
             interrupts it as well.
         spared: the word of one that it may be spared then: right after the start of a
             service no time limit is over.
