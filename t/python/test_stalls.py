@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any, Optional
 
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from dwscli.page import limit_line
 from flux_k8s.config.table import Config
-from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.datamovement import parse
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
@@ -23,28 +21,23 @@ from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.step import Fail, ListMovements, Lookup, Record, Step, Wait
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, Json
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
-from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.effort import pairs
-from support.outages import OUTAGES, RECONNECT, inject
 from support.queries import query
 from support.records import COPY_IN
 from support.service import (
     COPY_OUT,
     DAY,
-    HOUR,
     LIFE,
     XFS,
     exceptions,
     in_state,
     jobspec,
-    lines,
     more,
     names,
     settle,
@@ -53,7 +46,6 @@ from support.service import (
 )
 
 LIMIT = 60.0
-STATES = ("DataIn", "DataOut")
 STEPS = 32
 """A copy has so many steps, one each LIMIT / 2: it takes sixteen times the limit."""
 
@@ -115,57 +107,7 @@ def given_up_after(system: VirtualSystem, jobid: int, timeout: float = DAY) -> f
     return after
 
 
-def forbid(system: VirtualSystem, *verbs: str, status: int = 403) -> None:
-    """Have these requests about data movements fail from now on."""
-
-    def fault(request: Request) -> Optional[Fault]:
-        if request.kind == NNFDATAMOVEMENT and request.verb in verbs:
-            return Fault(error=KubeError(status, "Forbidden", "you may not"))
-        return None
-
-    assert system.service_kube is not None
-    system.service_kube.faults = fault
-
-
 # Whole systems
-
-
-def test_a_copy_that_moves_data_may_take_many_times_the_limit() -> None:
-    system = copying()
-    jobid = copying_job(system, "DataIn")
-    begin = system.loop.now()
-    assert system.loop.run(in_state(system, "PreRun"), DAY)
-    assert system.loop.now() - begin > 10 * LIMIT
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_a_copy_that_does_not_move_data_any_more_is_given_up(state: str) -> None:
-    """It stops half way, and its NnfDataMovement still has another time and rate."""
-    system = copying(DwsFault(state, "stall"))
-    jobid = copying_job(system, state)
-    assert given_up_after(system, jobid) == pytest.approx(HALF + LIMIT / 2, abs=1)
-    assert ("start" in names(system, jobid)) == (state == "DataOut")
-
-
-@pytest.mark.parametrize("limit", [None, 0])
-@pytest.mark.parametrize("state", STATES)
-def test_without_the_limit_a_copy_may_stall_for_long(
-    state: str, limit: Optional[float]
-) -> None:
-    config = Config() if limit is None else Config.parse({"stall_timeout": limit})
-    system = copying(DwsFault(state, "stall", duration=2 * HOUR), config=config)
-    jobid = copying_job(system, state)
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_a_copy_that_goes_on_in_time_is_not_given_up() -> None:
-    system = copying(DwsFault("DataOut", "stall", duration=HALF + LIMIT / 4))
-    jobid = copying_job(system, "DataOut")
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
 
 
 @pytest.mark.parametrize("page", [1, 100])
@@ -195,126 +137,7 @@ def test_the_progress_of_any_data_movement_counts(
     assert given_up_after(system, jobid) == pytest.approx(LIMIT, abs=1)
 
 
-def test_a_copy_of_which_nothing_is_reported_is_given_up() -> None:
-    """DWS has begun with DataIn, and waits without a word: there is no data mover."""
-    system = copying(DwsFault("DataIn", "slow", duration=HOUR))
-    jobid = copying_job(system, "DataIn")
-    assert given_up_after(system, jobid) == pytest.approx(LIMIT, abs=5)
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_a_state_that_dws_has_not_begun_with_is_no_stalled_copy(state: str) -> None:
-    """Then there is nothing to see of DWS at all."""
-    system = copying()
-    jobid = copying_job(system, STATES[0] if state == "DataIn" else "PostRun")
-    system.controllers.pause()
-    system.loop.run(timeout=10 * LIMIT)
-    system.controllers.resume()
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_a_state_without_a_copy_has_no_such_limit() -> None:
-    fault = DwsFault("DataIn", "never", duration=10 * LIMIT)
-    system = copying(fault)
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], 1))
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_a_reload_of_the_configuration_puts_the_limit_in_force() -> None:
-    system = copying(DwsFault("DataOut", "stall"), limit=None)
-    jobid = copying_job(system, "DataOut")
-    system.loop.run(timeout=2 * HOUR)
-    assert system.service is not None
-    system.service.reconfigure(Config(stall_timeout=LIMIT))
-    assert given_up_after(system, jobid) < 5.0
-
-
-def test_teardown_after_is_over_as_well_while_data_moves() -> None:
-    config = Config(stall_timeout=LIMIT, teardown_after=5 * LIMIT)
-    system = copying(config=config)
-    jobid = copying_job(system, "DataOut")
-    assert system.loop.run(lambda: bool(notes(system, jobid)), 6 * LIMIT)
-    (note,) = notes(system, jobid)
-    assert note.startswith(
-        "PostRun and DataOut took more than teardown_after=300s; not"
-    )
-
-
 # Trouble with Kubernetes, and restarts
-
-
-def test_the_limit_stands_still_while_kubernetes_is_out_of_reach() -> None:
-    """What was left of the time is left after, and then it is over."""
-    system = copying(DwsFault("DataOut", "stall"), limit=600.0)
-    jobid = copying_job(system, "DataOut")
-    system.loop.run(timeout=HALF + 100.0)
-    system.controllers.pause()
-    inject(system, OUTAGES["503"])
-    system.loop.run(timeout=HOUR + RECONNECT)
-    system.controllers.resume()
-    begin = system.loop.now()
-    system.loop.run(timeout=400.0)
-    assert notes(system, jobid) == []
-    assert system.loop.run(lambda: bool(notes(system, jobid)), DAY)
-    assert system.loop.now() - begin < 600.0
-    settle(system)
-
-
-@pytest.mark.parametrize("kind", ["503", "403", "hang"])
-def test_an_outage_gives_up_no_data(kind: str) -> None:
-    system = copying()
-    jobid = copying_job(system, "DataOut")
-    system.loop.run(timeout=45.0)
-    inject(system, OUTAGES[kind], HOUR / 4)
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_a_restart_starts_the_time_again_and_ends_nothing_early() -> None:
-    system = copying(DwsFault("DataOut", "stall"))
-    jobid = copying_job(system, "DataOut")
-    half = HALF
-    for _ in range(3):
-        system.loop.run(timeout=half + LIMIT / 4)
-        half = 0.0
-        system.kill_module()
-        system.load_module()
-    assert given_up_after(system, jobid) == pytest.approx(LIMIT, abs=10)
-
-
-def test_a_copy_that_gets_on_is_not_given_up_by_a_module_that_starts_late_in_it() -> (
-    None
-):
-    system = copying()
-    jobid = copying_job(system, "DataOut")
-    system.loop.run(timeout=4 * LIMIT)
-    system.kill_module()
-    system.loop.run(timeout=4 * LIMIT)
-    system.load_module()
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_data_that_moves_while_the_watch_is_silent_is_not_given_up() -> None:
-    system = copying()
-    jobid = copying_job(system, "DataOut")
-    system.loop.run(timeout=45.0)
-    assert system.service_kube is not None
-    system.service_kube.silence_watches(NNFDATAMOVEMENT)
-    settle_jobs(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_data_that_does_not_move_while_the_watch_is_silent_is_given_up() -> None:
-    system = copying(DwsFault("DataOut", "stall"))
-    jobid = copying_job(system, "DataOut")
-    system.loop.run(timeout=45.0)
-    assert system.service_kube is not None
-    system.service_kube.silence_watches(NNFDATAMOVEMENT)
-    half = HALF - 45.0
-    assert half <= given_up_after(system, jobid) <= half + 2 * LIMIT
 
 
 @pytest.mark.parametrize("stalls", [False, True])
@@ -330,35 +153,6 @@ def test_a_job_with_too_many_data_movements_to_watch_has_the_limit_as_well(
         return
     settle_jobs(system)
     assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize(
-    ("verbs", "status"), pairs([["list"], ["list", "watch"]], [403, 404], usual=2)
-)
-def test_a_module_that_may_not_list_data_movements_gives_none_up(
-    verbs: list[str], status: int
-) -> None:
-    system = copying(DwsFault("DataOut", "stall"))
-    forbid(system, *verbs, status=status)
-    jobid = copying_job(system, "DataOut")
-    system.loop.run(timeout=HALF + 5 * HOUR)
-    assert notes(system, jobid) == []
-    assert len(lines(system, "stall_timeout is not kept")) == 1
-    assert query(system, "job-show", {"id": jobid})["limits"] == []
-    assert system.service_kube is not None
-    system.service_kube.faults = None
-    assert given_up_after(system, jobid) <= 2 * REOPEN_DELAY
-
-
-def test_a_list_that_fails_holds_up_no_other_limit() -> None:
-    config = Config(stall_timeout=LIMIT, teardown_after=HOUR)
-    system = copying(DwsFault("DataOut", "stall"), config=config)
-    jobid = copying_job(system, "DataOut")
-    forbid(system, "list", status=500)
-    system.loop.run(timeout=HOUR - LIMIT)
-    assert notes(system, jobid) == []
-    assert system.loop.run(lambda: bool(notes(system, jobid)), 3 * LIMIT)
-    assert "teardown_after=3600s; not copied" in notes(system, jobid)[0]
 
 
 # What flux dws show says
@@ -537,14 +331,3 @@ COMMANDS = st.dictionaries(
 def test_what_a_movement_has_achieved_is_known_of_any_status(status: Any) -> None:
     assert achieved(status) == achieved(status)
     assert isinstance(hash(achieved(status)), int)
-
-
-def test_data_that_stalls_after_the_end_of_its_job_is_given_up_aloud() -> None:
-    system = copying(DwsFault("DataOut", "stall"))
-    spec = jobspec([XFS, COPY_OUT], dw_release="unmounted")
-    jobid = system.instance.submit(spec)
-    settle_jobs(system)
-    assert "dws_released" in names(system, jobid)
-    assert not exceptions(system, jobid)
-    loss = json.loads(system.instance.job(jobid).kvs["rabbit_data_out"])["errstr"]
-    assert f"stall_timeout={LIMIT:g}s" in loss and OUT in loss

@@ -6,7 +6,9 @@ is lost, and no job can tell; or the job is cancelled there, an answer is late, 
 plugin is loaded anew, and the job ends well.
 
 ``make soak`` does each of these at each point of each story. Here it is a sample, which
-the commit chooses, or ``SEED=`` (the header of pytest's output names it).
+the commit chooses, or ``SEED=`` (the header of pytest's output names it). Of stories
+that nobody has tried at all of their points, it is always the same without ``SEED=``: a
+change fails for what it does, and not for a point that was wrong before.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import pytest
 from rabbitsim.torture.crashpoints import problem_at, problems
 from rabbitsim.torture.interruptions import Interruption
 from rabbitsim.torture.life import live
+from rabbitsim.torture.scenarios import SCENARIOS
 from rabbitsim.torture.story import Story
 from stories import STORIES
 from support.effort import SOAKING
-from support.seed import SEED
+from support.seed import GIVEN, SEED
 
 TRIED = 2
 """How often each story is interrupted, each time otherwise."""
@@ -31,7 +34,7 @@ TRIED = 2
 def test_the_story(story: Story) -> None:
     whole = live(story)
     assert problems(story, whole) == []
-    draw = random.Random(f"{SEED} {story}")
+    draw = random.Random(f"{SEED if story in SCENARIOS else GIVEN} {story}")
     points = range(len(whole.points))
     tries = [(point, how) for point in points for how in Interruption]
     if not SOAKING:

@@ -6,11 +6,24 @@
 from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
-from stories import clocks, lives, losses, nodes, outages, release, stage, unmount
+from stories import (
+    clocks,
+    copies,
+    limits,
+    lives,
+    losses,
+    nodes,
+    outages,
+    release,
+    stage,
+    unmount,
+)
 
 STORIES = (
     *SCENARIOS,
     *clocks.STORIES,
+    *copies.STORIES,
+    *limits.STORIES,
     *lives.STORIES,
     *losses.STORIES,
     *nodes.STORIES,

@@ -232,6 +232,7 @@ STORIES = (
         troubles=(When("start", fail_flux(FLUXION)),),
         latency={"PostRun": 20.0, "DataOut": COPY},
         epilog_timeout=60.0,
+        may=("use-unknown",),
     ),
     Story(
         "an epilog is given up when the data is out",

@@ -20,5 +20,8 @@ def _commit() -> str:
     return found.stdout.strip()[:12]
 
 
-SEED = os.environ.get("SEED") or _commit()
-"""``SEED=`` of the environment, or else the hash of the commit."""
+GIVEN = os.environ.get("SEED", "")
+"""``SEED=`` of the environment, or ""."""
+
+SEED = GIVEN or _commit()
+"""The same, or else the hash of the commit."""

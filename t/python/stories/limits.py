@@ -1,0 +1,205 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Time limits: they count from when a state is asked for, and not in an outage."""
+
+from __future__ import annotations
+
+from flux_k8s.config.table import Config
+from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
+from rabbitsim.dws.directive import STATES
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.story import (
+    LIFE,
+    RUN,
+    Story,
+    When,
+    fail_for,
+    outage,
+    pause_dws,
+    unload,
+)
+from support.outages import OUTAGES
+
+KEYS = ("setup_timeout", "prerun_timeout", "postrun_timeout", "teardown_after")
+ALL = Config.parse(dict.fromkeys(KEYS, 60))
+SLOW = dict.fromkeys(STATES, 1.0)
+OUTAGE = 900.0
+
+REFUSED = KubeError(500, "InternalError", "failed calling webhook: refused")
+
+STEPS = (
+    ("", "Proposal", "setup-timeout!"),
+    ("Proposal alloc", "Setup", "setup-timeout!"),
+    ("Proposal alloc Setup", "DataIn", "setup-timeout!"),
+    ("Proposal alloc Setup DataIn", "PreRun", "prerun-timeout!"),
+)
+"""The course to a state that is asked for, the state, and what its limit is told by."""
+
+STORIES = (
+    *(
+        Story(
+            f"{state} counts from when it is asked for, whether DWS takes it up or not",
+            f"{before} {state} {over} Teardown teardown-late clean gone".lstrip(),
+            troubles=(When(state if before else "", pause_dws(160.0)),),
+            config=ALL,
+            latency=SLOW,
+        )
+        for before, state, over in STEPS
+    ),
+    Story(
+        "PostRun counts from when it is asked for, whether DWS takes it up or not",
+        f"{RUN} PostRun drain:compute-01 drain:compute-02 unmount-failed "
+        "postrun-timeout! Teardown disable:compute-01 disable:compute-02 "
+        "teardown-late clean gone",
+        troubles=(When("PostRun", pause_dws(160.0)),),
+        config=ALL,
+        latency=SLOW,
+        harm=True,
+    ),
+    Story(
+        "DataOut counts from when it is asked for, whether DWS takes it up or not",
+        f"{RUN} PostRun DataOut teardown-after! Teardown teardown-late clean gone",
+        troubles=(When("DataOut", pause_dws(160.0)),),
+        config=ALL,
+        latency=SLOW,
+    ),
+    Story(
+        "teardown_after is that of PostRun and DataOut together",
+        f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+        "teardown-after",
+        latency={"PostRun": 40.0, "DataOut": 40.0},
+        config=Config(teardown_after=60.0),
+        spans=(("PostRun", "teardown-after!", 60.0),),
+    ),
+    *(
+        Story(
+            f"a limit of 0 is off ({key})",
+            LIFE,
+            latency={**dict.fromkeys(STATES, 100.0), "Teardown": 1.0},
+            config=Config.parse({key: 0}),
+        )
+        for key in KEYS
+    ),
+    Story(
+        "a TransientCondition lasts longer than tc_timeout",
+        "Proposal alloc Setup transient-condition! Teardown clean gone",
+        troubles=(DwsFault("Setup", "transient", message="busy"),),
+        spans=(("Setup", "transient-condition!", 10.0),),
+    ),
+    Story(
+        "DWS does not take up Teardown for long",
+        f"{RUN} PostRun DataOut Teardown teardown-late clean gone",
+        "out",
+        troubles=(When("Teardown", pause_dws(400.0)),),
+        log="teardown-late",
+    ),
+    *(
+        Story(
+            f"Kubernetes refuses {state}: that counts from the first try ({status})",
+            f"{before} {over} Teardown clean gone" if before else f"{over} clean",
+            troubles=(
+                When(
+                    before.rpartition(" ")[2].replace("alloc", "Proposal"),
+                    fail_for(
+                        *(400.0, KubeError(status, "InternalError", "no webhook")),
+                        *("create", "patch"),
+                        kind=WORKFLOW,
+                    ),
+                ),
+            ),
+            config=ALL,
+            latency=SLOW,
+        )
+        for before, state, over in STEPS
+        for status in (403, 500, 503)
+    ),
+    *(
+        Story(
+            f"Kubernetes refuses PostRun for longer than {seconds} s",
+            f"{RUN} postrun-timeout! Teardown clean gone",
+            "postrun-timeout",
+            troubles=(
+                When(
+                    "start",
+                    fail_for(300.0 + 3 * seconds, REFUSED, "patch", kind=WORKFLOW),
+                ),
+            ),
+            config=Config.parse(dict.fromkeys(KEYS, seconds)),
+            latency=SLOW,
+        )
+        for seconds in (60, 600)
+    ),
+    *(
+        Story(
+            f"Kubernetes refuses DataOut for longer than {seconds} s",
+            f"{RUN} PostRun teardown-after! Teardown clean gone",
+            "teardown-after",
+            troubles=(
+                When(
+                    "PostRun",
+                    fail_for(300.0 + 3 * seconds, REFUSED, "patch", kind=WORKFLOW),
+                ),
+            ),
+            config=Config.parse(dict.fromkeys(KEYS, seconds)),
+            latency=SLOW,
+        )
+        for seconds in (60, 600)
+    ),
+    Story(
+        "Kubernetes refuses Servers: that counts as Setup",
+        "Proposal alloc setup-timeout! Teardown clean gone",
+        troubles=(When("Proposal", fail_for(400.0, REFUSED, "patch", kind=SERVERS)),),
+        config=ALL,
+        latency=SLOW,
+    ),
+    *(
+        Story(
+            f"an outage in {state} is counted by no limit ({kind})",
+            LIFE,
+            troubles=(
+                When(
+                    state,
+                    outage(OUTAGE, each.error, done=each.carried_out, hangs=each.hangs),
+                ),
+            ),
+            config=Config.parse(dict.fromkeys(KEYS, 300)),
+            latency=SLOW,
+            away=OUTAGE,
+        )
+        for row, (kind, each) in enumerate(OUTAGES.items())
+        for column, state in enumerate(STATES[:-1])
+        if (row + column) % 4 == 0
+    ),
+    Story(
+        "an outage in PostRun is not counted by a module that is loaded in it",
+        LIFE,
+        troubles=(
+            When("PostRun", outage(OUTAGE)),
+            When("PostRun", unload(OUTAGE / 2), after=OUTAGE / 2),
+        ),
+        config=Config(teardown_after=300.0),
+        latency=SLOW,
+        away=OUTAGE,
+    ),
+    *(
+        Story(
+            f"teardown_after stands still while Kubernetes and DWS are away{how}",
+            LIFE,
+            troubles=(
+                DwsFault("DataOut", "slow", duration=400.0),
+                When("DataOut", outage(OUTAGE), after=100.0),
+                When("DataOut", pause_dws(OUTAGE), after=100.0),
+                *then,
+            ),
+            config=Config(teardown_after=600.0),
+            away=OUTAGE,
+        )
+        for how, then in (
+            ("", ()),
+            (
+                ", for another module too",
+                (When("DataOut", unload(5.0), after=OUTAGE + 110.0),),
+            ),
+        )
+    ),
+)
