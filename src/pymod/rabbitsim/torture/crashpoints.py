@@ -152,7 +152,7 @@ def _ends_now(point: Point, life: Life) -> bool:
 
 def _without(whole: Life, life: Life, spared: str) -> Life:
     """The life that the other one is to be like: ``whole``, without the exception that
-    the job was spared."""
+    the job was spared, and with the data that it has then."""
 
     def kept(exception: Told) -> bool:
         return exception.cause != spared
@@ -162,7 +162,7 @@ def _without(whole: Life, life: Life, spared: str) -> Life:
         return whole
     events = list(whole.events)
     events.remove("exception")
-    return replace(whole, events=tuple(events), exceptions=exceptions)
+    return replace(whole, events=tuple(events), exceptions=exceptions, data=life.data)
 
 
 def _without_more(life: Life, whole: Life, may: Collection[str]) -> Life:
