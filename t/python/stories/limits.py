@@ -115,33 +115,21 @@ STORIES = (
     ),
     *(
         Story(
-            f"Kubernetes refuses PostRun for longer than {seconds} s",
-            f"{RUN} postrun-timeout! Teardown clean gone",
-            "postrun-timeout",
+            f"Kubernetes refuses {state} for longer than {seconds} s",
+            f"{course} {over}! Teardown clean gone",
+            over,
             troubles=(
                 When(
-                    "start",
+                    course.rpartition(" ")[2].replace("finish", "start"),
                     fail_for(300.0 + 3 * seconds, REFUSED, "patch", kind=WORKFLOW),
                 ),
             ),
             config=Config.parse(dict.fromkeys(KEYS, seconds)),
             latency=SLOW,
         )
-        for seconds in (60, 600)
-    ),
-    *(
-        Story(
-            f"Kubernetes refuses DataOut for longer than {seconds} s",
-            f"{RUN} PostRun teardown-after! Teardown clean gone",
-            "teardown-after",
-            troubles=(
-                When(
-                    "PostRun",
-                    fail_for(300.0 + 3 * seconds, REFUSED, "patch", kind=WORKFLOW),
-                ),
-            ),
-            config=Config.parse(dict.fromkeys(KEYS, seconds)),
-            latency=SLOW,
+        for state, course, over in (
+            ("PostRun", RUN, "postrun-timeout"),
+            ("DataOut", f"{RUN} PostRun", "teardown-after"),
         )
         for seconds in (60, 600)
     ),

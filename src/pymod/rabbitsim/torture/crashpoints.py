@@ -128,6 +128,9 @@ def problem_at(
     expected = _without(whole, life, story.spared)
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, events=life.events, exceptions=life.exceptions)
+    forgets = interruption is Interruption.CRASH
+    if forgets and life.data in FORGETFUL and whole.data not in ("", "out"):
+        expected = replace(expected, data=life.data)
     return _difference(expected, life, lost)
 
 
@@ -181,9 +184,7 @@ def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
     may lack of what the first one left."""
     if sorted(life.events) != sorted(whole.events):
         return f"other events: {' '.join(life.events)}"
-    # A module that is loaded later may know less of it.
-    forgotten = life.data in FORGETFUL and whole.data not in ("", "out")
-    if life.data != whole.data and not forgotten:
+    if life.data != whole.data:
         return f"other data: {life.data or 'not recorded'}"
     if not _tells_as_much(whole.exceptions, life.exceptions):
         return f"other exceptions: {[told.note for told in life.exceptions]}"

@@ -622,14 +622,24 @@ def fail_next(
 ) -> Deed:
     """So many requests of some verbs, about a kind if there is one, fail; or they are
     ``done``, and are answered by the error all the same."""
+    return _disturb_next(count, Fault(error=error, carried_out=done), verbs, kind)
 
+
+def empty_next(kind: Kind) -> Deed:
+    """The next list of a kind that is asked for is empty by mistake."""
+    nothing: Json = {"kind": f"{kind.name}List", "items": []}
+    return _disturb_next(1, Fault(answer=nothing), ("list",), kind)
+
+
+def _disturb_next(
+    count: int, how: Fault, verbs: Sequence[str], kind: Optional[Kind]
+) -> Deed:
     def deed(system: StorySystem) -> None:
         left = iter(range(count))
 
         def fault(request: Request) -> Optional[Fault]:
             meant = request.verb in verbs and kind in (None, request.kind)
-            fails = meant and next(left, None) is not None
-            return Fault(error=error, carried_out=done) if fails else None
+            return how if meant and next(left, None) is not None else None
 
         system.api_fault = fault
 
@@ -667,23 +677,6 @@ def mount(host: str = NODE) -> Deed:
     return deed
 
 
-def empty_next(kind: Kind) -> Deed:
-    """The next list of a kind that is asked for is empty by mistake."""
-
-    def deed(system: StorySystem) -> None:
-        left = iter(range(1))
-
-        def fault(request: Request) -> Optional[Fault]:
-            meant = (request.verb, request.kind) == ("list", kind)
-            if not meant or next(left, None) is None:
-                return None
-            return Fault(answer={"kind": f"{kind.name}List", "items": []})
-
-        system.api_fault = fault
-
-    return deed
-
-
 def hide(kind: Kind, times: int = 1, but_for: int = 0) -> Deed:
     """So many lists of a kind are answered as if there were nothing, but for the last
     ones, and all watches begin with a list again."""
@@ -699,6 +692,7 @@ def hide(kind: Kind, times: int = 1, but_for: int = 0) -> Deed:
             items = found["items"]
             return {**found, "items": items[len(items) - but_for :]}
 
+        # (A watch that is opened asks the store itself.)
         store.list = lie  # type: ignore[method-assign, assignment]
         lose_watches(system)
 
