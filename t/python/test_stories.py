@@ -21,7 +21,9 @@ from rabbitsim.torture.crashpoints import problem_at, problems
 from rabbitsim.torture.interruptions import Interruption
 from rabbitsim.torture.life import live
 from rabbitsim.torture.scenarios import SCENARIOS
-from rabbitsim.torture.story import Story
+from rabbitsim.torture.story import (
+    Story,
+)
 from stories import STORIES
 from support.effort import SOAKING
 from support.seed import GIVEN, SEED

@@ -10,17 +10,19 @@ from flux_k8s.jobs.jobtable import QUIET
 from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.rfc.timestamps import format_timestamp
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.deeds import (
+    fail_for,
+    patch_workflows,
+    report,
+    set_clock,
+    unload,
+)
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.story import (
     LIFE,
     RUN,
     Story,
     When,
-    fail_for,
-    patch_workflows,
-    report,
-    set_clock,
-    unload,
 )
 
 HOUR = 3600.0

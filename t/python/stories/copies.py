@@ -9,6 +9,14 @@ from typing import Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.ports import NNFDATAMOVEMENT, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.deeds import (
+    configure,
+    fail_for,
+    outage,
+    pause_dws,
+    silence_watches,
+    unload,
+)
 from rabbitsim.torture.story import (
     COPY_OUT,
     LIFE,
@@ -18,12 +26,6 @@ from rabbitsim.torture.story import (
     Job,
     Story,
     When,
-    configure,
-    fail_for,
-    outage,
-    pause_dws,
-    silence_watches,
-    unload,
 )
 from support.outages import OUTAGES
 

@@ -8,15 +8,17 @@ from flux_k8s.config.table import Config
 from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.deeds import (
+    fail_for,
+    outage,
+    pause_dws,
+    unload,
+)
 from rabbitsim.torture.story import (
     LIFE,
     RUN,
     Story,
     When,
-    fail_for,
-    outage,
-    pause_dws,
-    unload,
 )
 from support.outages import OUTAGES
 

@@ -6,6 +6,12 @@ from __future__ import annotations
 
 from flux_k8s.config.table import Config
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.deeds import (
+    ask_deletion,
+    delete,
+    unload,
+    unload_plugin,
+)
 from rabbitsim.torture.story import (
     LIFE,
     RUN,
@@ -13,10 +19,6 @@ from rabbitsim.torture.story import (
     Job,
     Story,
     When,
-    ask_deletion,
-    delete,
-    unload,
-    unload_plugin,
 )
 
 LOST = ("workflow-deleted! gone clean", "gone workflow-deleted! clean")

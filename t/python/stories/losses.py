@@ -8,15 +8,7 @@ from __future__ import annotations
 from flux_k8s.config.table import Config
 from flux_k8s.ports import WORKFLOW
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.story import (
-    NODE,
-    RUN,
-    XFS,
-    Deed,
-    Job,
-    Story,
-    When,
+from rabbitsim.torture.deeds import (
     ask_deletion,
     cancel,
     configure,
@@ -29,6 +21,16 @@ from rabbitsim.torture.story import (
     tear_down,
     unload,
     up,
+)
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.story import (
+    NODE,
+    RUN,
+    XFS,
+    Deed,
+    Job,
+    Story,
+    When,
 )
 
 AFTER = "alloc Setup DataIn PreRun start finish PostRun DataOut Teardown clean gone"

@@ -7,18 +7,8 @@ from __future__ import annotations
 from flux_k8s.config.table import Config
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, STORAGE, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.story import (
-    COPY_IN,
-    COPY_OUT,
-    END,
+from rabbitsim.torture.deeds import (
     FOREVER,
-    LIFE,
-    NODE,
-    RUN,
-    XFS,
-    Job,
-    Story,
-    When,
     break_rabbit,
     disable,
     enable,
@@ -27,6 +17,18 @@ from rabbitsim.torture.story import (
     pause_dws,
     unlink,
     unload,
+)
+from rabbitsim.torture.story import (
+    COPY_IN,
+    COPY_OUT,
+    END,
+    LIFE,
+    NODE,
+    RUN,
+    XFS,
+    Job,
+    Story,
+    When,
 )
 
 LAST = "compute-04"

@@ -16,16 +16,7 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.story import (
-    COPY_IN,
-    END,
-    LIFE,
-    NODE,
-    RUN,
-    XFS,
-    Job,
-    Story,
-    When,
+from rabbitsim.torture.deeds import (
     delete,
     empty_next,
     fail_for,
@@ -37,6 +28,17 @@ from rabbitsim.torture.story import (
     unlink,
     unload,
     unload_plugin,
+)
+from rabbitsim.torture.story import (
+    COPY_IN,
+    END,
+    LIFE,
+    NODE,
+    RUN,
+    XFS,
+    Job,
+    Story,
+    When,
 )
 
 HOUR = 3600.0

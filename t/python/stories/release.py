@@ -13,15 +13,8 @@ from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
 from flux_k8s.rabbits.fluxion import FLUXION, RABBIT_MODULE
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.story import (
-    COPY_OUT,
+from rabbitsim.torture.deeds import (
     FOREVER,
-    LIFE,
-    RUN,
-    XFS,
-    Job,
-    Story,
-    When,
     ask_deletion,
     ask_report,
     cancel,
@@ -41,6 +34,15 @@ from rabbitsim.torture.story import (
     unload,
     unload_plugin,
     write_record,
+)
+from rabbitsim.torture.story import (
+    COPY_OUT,
+    LIFE,
+    RUN,
+    XFS,
+    Job,
+    Story,
+    When,
 )
 
 COPY = 600.0

@@ -12,14 +12,8 @@ from flux_k8s.ports import Json
 from flux_k8s.rabbits.fluxion import FLUXION
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.story import (
-    COPY_IN,
-    COPY_OUT,
+from rabbitsim.torture.deeds import (
     FOREVER,
-    XFS,
-    Job,
-    Story,
-    When,
     break_rabbit,
     cancel_job,
     constrain,
@@ -34,6 +28,14 @@ from rabbitsim.torture.story import (
     undrain,
     unlink,
     unload,
+)
+from rabbitsim.torture.story import (
+    COPY_IN,
+    COPY_OUT,
+    XFS,
+    Job,
+    Story,
+    When,
 )
 
 COPY = 600.0

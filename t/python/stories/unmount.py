@@ -15,17 +15,7 @@ from flux_k8s.dws.workflowmarks import KEPT_FOR
 from flux_k8s.ports import SERVERS, SYSTEMSTATUS, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.plan import FENCE
-from rabbitsim.torture.story import (
-    COPY_IN,
-    COPY_OUT,
-    LIFE,
-    NODE,
-    RUN,
-    XFS,
-    Job,
-    Story,
-    When,
+from rabbitsim.torture.deeds import (
     annotate,
     begin,
     cancel,
@@ -38,7 +28,6 @@ from rabbitsim.torture.story import (
     fence,
     force,
     mount,
-    of,
     report,
     submit,
     switch_off,
@@ -48,6 +37,19 @@ from rabbitsim.torture.story import (
     unlink,
     unload,
     up,
+)
+from rabbitsim.torture.plan import FENCE
+from rabbitsim.torture.story import (
+    COPY_IN,
+    COPY_OUT,
+    LIFE,
+    NODE,
+    RUN,
+    XFS,
+    Job,
+    Story,
+    When,
+    of,
 )
 
 LONG = 600.0

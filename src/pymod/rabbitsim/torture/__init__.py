@@ -7,8 +7,8 @@ the troubles in a whole system, :mod:`.data` follows the contents of its file sy
 :mod:`.monitor` checks the invariants after every step, :mod:`.storage` those of the
 jobs' storage; :mod:`.record` keeps the events that happened, :mod:`.allowances` the
 troubles that excuse a job's failure. :mod:`.shrink` looks for the smallest plan that
-breaks an invariant. :mod:`.story` says what happens to a job in a row of a table,
-:mod:`.life` has it happen, and :mod:`.crashpoints` tries it to death.
+breaks an invariant. :mod:`.story` says what happens to a job in a row of a table, with
+:mod:`.deeds`, :mod:`.life` has it happen, and :mod:`.crashpoints` tries it to death.
 
 It imports the rest of :mod:`rabbitsim`. Read :mod:`.run` first.
 """

@@ -18,11 +18,19 @@ from typing import Collection, Sequence
 
 from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.reasons import Reason
+from rabbitsim.torture.deeds import (
+    ask_deletion,
+    delete,
+    postdate,
+    strip,
+)
 from rabbitsim.torture.interruptions import Interruption, Point
 from rabbitsim.torture.life import Life, live
 from rabbitsim.torture.record import Told
 from rabbitsim.torture.scenarios import SCENARIOS
-from rabbitsim.torture.story import Story, ask_deletion, delete, postdate, strip
+from rabbitsim.torture.story import (
+    Story,
+)
 
 REFUSED = ": DWS refuses: "
 """What stands between a directive and DWS's own words about it."""

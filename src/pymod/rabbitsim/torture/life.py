@@ -44,7 +44,11 @@ from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import ABORT, Record, Told
 from rabbitsim.torture.storage import withheld
-from rabbitsim.torture.story import Job, Story, When
+from rabbitsim.torture.story import (
+    Job,
+    Story,
+    When,
+)
 
 PATIENCE = 7200.0
 """Seconds that a life may take, before and after an administrator has helped."""

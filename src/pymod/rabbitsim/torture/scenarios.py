@@ -9,6 +9,16 @@ from __future__ import annotations
 
 from flux_k8s.config.table import KEEP, Config, Daemon
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.deeds import (
+    cancel,
+    fence,
+    lose_watches,
+    postdate,
+    rescue,
+    strip,
+    unlink,
+    unload,
+)
 from rabbitsim.torture.plan import FENCE
 from rabbitsim.torture.story import (
     COPY_IN,
@@ -21,14 +31,6 @@ from rabbitsim.torture.story import (
     Job,
     Story,
     When,
-    cancel,
-    fence,
-    lose_watches,
-    postdate,
-    rescue,
-    strip,
-    unlink,
-    unload,
 )
 
 MORE = "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/more"

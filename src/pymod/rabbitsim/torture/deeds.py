@@ -1,0 +1,555 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What people do in a story (:mod:`rabbitsim.torture.story`), and what happens to the
+machine."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Optional, Sequence
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.ports import CLIENTMOUNT, SYSTEMSTATUS, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.flux.broker import Offered, Respond
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.torture.plan import FENCE
+from rabbitsim.torture.story import NODE, Deed, Job
+
+if TYPE_CHECKING:
+    from rabbitsim.torture.life import StorySystem
+
+FOREVER = 1e9
+"""Seconds that no story lasts."""
+
+READ_TIMEOUT = 30.0
+"""Seconds after which no answer is an error."""
+
+AWAY = KubeError(0, "ConnectionRefused", "connection refused")
+
+
+# What the job's user does
+
+
+def cancel(system: StorySystem) -> None:
+    """The job is cancelled."""
+    system.instance.cancel(system.jobids[0])
+
+
+def cancel_job(number: int) -> Deed:
+    """Another job is cancelled, by its number from 1."""
+    return lambda system: system.instance.cancel(system.jobids[number - 1])
+
+
+def set_urgency(urgency: int, number: int = 1) -> Deed:
+    """A job gets another urgency; 0 holds it."""
+
+    def deed(system: StorySystem) -> None:
+        manager, jobid = system.instance.manager, system.jobids[number - 1]
+        manager.set_urgency(jobid, urgency, manager.owner)
+
+    return deed
+
+
+def constrain(constraints: Json, number: int = 1) -> Deed:
+    """A job may only have certain nodes from now on, as after ``flux update``."""
+
+    def deed(system: StorySystem) -> None:
+        job = system.instance.job(system.jobids[number - 1])
+        updates = {"attributes.system.constraints": constraints}
+        system.instance.manager.post(job, "jobspec-update", updates)
+
+    return deed
+
+
+def submit(job: Job) -> Deed:
+    """Another job is submitted."""
+    return lambda system: system.submit(job)
+
+
+def rescue(every: float) -> Deed:
+    """The job's data is copied again each time after so many seconds, until its storage
+    is gone."""
+
+    def deed(system: StorySystem) -> None:
+        if system.workflows():
+            _ask_rescue(system)
+            system.loop.call_later(every, partial(deed, system))
+
+    return deed
+
+
+def give_up(system: StorySystem) -> None:
+    """The job's user does without data that is kept."""
+    _ask_rescue(system, give_up=True)
+
+
+def _ask_rescue(system: StorySystem, **payload: bool) -> None:
+    asked = {"id": system.jobids[0], **payload}
+    system.instance.request("dws.rescue", asked, lambda *answer: None)
+
+
+def ask_report(system: StorySystem) -> None:
+    """The plugin asks what became of the job's data."""
+    payload = {"jobid": system.jobids[0]}
+    system.instance.request("dws.report_data", payload, lambda *answer: None)
+
+
+def write_record(text: str) -> Deed:
+    """Somebody writes where it is recorded what became of the job's data."""
+    return lambda system: system.first.kvs.update({DATA_OUT: text})
+
+
+# What happens to nodes and Rabbits
+
+
+def down(host: str = NODE) -> Deed:
+    """The broker of a node is gone."""
+    return lambda system: system.instance.set_up(host, False)
+
+
+def up(host: str = NODE) -> Deed:
+    """It is back."""
+    return lambda system: system.instance.set_up(host, True)
+
+
+def unlink(seconds: float = FOREVER, host: str = NODE) -> Deed:
+    """A node loses its Rabbit for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        set_link = system.controllers.rabbits.set_link
+        set_link(host, False)
+        system.loop.call_later(seconds, partial(set_link, host, True))
+
+    return deed
+
+
+def switch_off(host: str = NODE) -> Deed:
+    """A node has no power: it can write to nothing."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.set_up(host, False)
+        system.controllers.rabbits.set_link(host, False)
+
+    return deed
+
+
+def switch_on(host: str = NODE) -> Deed:
+    """It has power again."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.set_up(host, True)
+        system.controllers.rabbits.set_link(host, True)
+
+    return deed
+
+
+def break_rabbit(rabbit: str, seconds: float = FOREVER, status: str = "Failed") -> Deed:
+    """A Rabbit does not work for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        set_status = system.controllers.rabbits.set_status
+        set_status(rabbit, status)
+        system.loop.call_later(seconds, partial(set_status, rabbit, "Ready"))
+
+    return deed
+
+
+# What administrators do
+
+
+def drain(host: str = NODE) -> Deed:
+    """A node is drained."""
+    return lambda system: system.instance.drain(host, "bad")
+
+
+def disable_rabbit(rabbit: str, seconds: float = FOREVER) -> Deed:
+    """New jobs do not get a Rabbit for some seconds."""
+
+    def ask(system: StorySystem, method: str) -> None:
+        asked = {"rabbits": [rabbit], "reason": "slow"}
+        system.instance.request(f"dws.rabbit-{method}", asked, lambda *answer: None)
+
+    def deed(system: StorySystem) -> None:
+        ask(system, "disable")
+        system.loop.call_later(seconds, partial(ask, system, "enable"))
+
+    return deed
+
+
+def undrain(host: str = NODE) -> Deed:
+    """A node is put back."""
+    return lambda system: system.instance.undrain(host)
+
+
+def fence(*hosts: str) -> Deed:
+    """These nodes are fenced, as the site's program says."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.programs[FENCE] = lambda arguments: "\n".join(hosts)
+        for host in hosts:
+            system.controllers.rabbits.fence(host)
+
+    return deed
+
+
+def disable(host: str = NODE) -> Deed:
+    """A node is Disabled: DWS is to do without it."""
+    body: Json = {"data": {"nodes": {host: "Disabled"}}}
+    return lambda system: _patch(system, SYSTEMSTATUS, "default", body)
+
+
+def enable(host: str = NODE) -> Deed:
+    """It is Enabled again."""
+    body: Json = {"data": {"nodes": {host: "Enabled"}}}
+    return lambda system: _patch(system, SYSTEMSTATUS, "default", body)
+
+
+def abort(system: StorySystem) -> None:
+    """The epilogs of all jobs are given up."""
+    system.free()
+
+
+def purge(system: StorySystem) -> None:
+    """The job is purged, so that Flux does not know it any more."""
+    del system.instance.manager.jobs[system.jobids[0]]
+
+
+def unload(seconds: float) -> Deed:
+    """The module is unloaded for some seconds."""
+    return lambda system: system.unload_for(seconds)
+
+
+def unload_plugin(seconds: float) -> Deed:
+    """The plugin is unloaded for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        system.instance.unload_plugin()
+        system.loop.call_later(seconds, system.load_plugin)
+
+    return deed
+
+
+def set_clock(ahead: float) -> Deed:
+    """The clock of the service's machine is set, and the module is loaded again. It is
+    so many seconds ahead of that of Kubernetes then."""
+
+    def deed(system: StorySystem) -> None:
+        system.clock_ahead = ahead
+        system.unload_for(0.0)
+
+    return deed
+
+
+def reload_fluxion(system: StorySystem) -> None:
+    """Fluxion is loaded anew."""
+    system.instance.reload_fluxion()
+
+
+def reload_manager(system: StorySystem) -> None:
+    """The job manager is loaded anew, with the plugin."""
+    system.reload_manager()
+
+
+def configure(config: Config) -> Deed:
+    """The configuration is another one."""
+
+    def deed(system: StorySystem) -> None:
+        system.config = config
+        if system.service is not None:
+            system.service.reconfigure(config)
+
+    return deed
+
+
+def tear_down(system: StorySystem) -> None:
+    """Somebody moves the job's Workflow to Teardown."""
+    _meddle(system, {"spec": {"desiredState": "Teardown"}})
+
+
+def delete(system: StorySystem) -> None:
+    """Somebody deletes the job's Workflow, at once."""
+    _meddle(system, {"metadata": {"finalizers": None}})
+    ask_deletion(system)
+
+
+def ask_deletion(system: StorySystem) -> None:
+    """Somebody deletes the job's Workflow, which its finalizers keep."""
+    system.meddled = True
+    if system.workflow is not None:
+        system.store.delete(WORKFLOW, "default", workflow_name(system.first.id))
+
+
+def set_finalizers(*names: str) -> Deed:
+    """Another program has these finalizers on the Workflow, and no other is there."""
+    return lambda system: _meddle(system, {"metadata": {"finalizers": list(names)}})
+
+
+def take_over(system: StorySystem) -> None:
+    """Another Flux instance says that the job's Workflow is its own."""
+    _meddle(system, {"metadata": {"labels": {INSTANCE: "another"}}})
+
+
+def force(system: StorySystem) -> None:
+    """Somebody has the state be complete that the Workflows are in."""
+    patch_workflows(system, {"spec": {"forceReady": True}})
+
+
+def annotate(key: str, value: str) -> Deed:
+    """Another program writes an annotation of the Workflows."""
+    body: Json = {"metadata": {"annotations": {key: value}}}
+    return lambda system: patch_workflows(system, body)
+
+
+def strip(system: StorySystem) -> None:
+    """Another program removes the annotations of the Workflows."""
+    patch_workflows(system, {"metadata": {"annotations": None}})
+
+
+def postdate(system: StorySystem) -> None:
+    """The times on the Workflows come to be in the future, as after a clock was set
+    back."""
+    late = dict.fromkeys(State, system.loop.now() + 3600.0)
+    annotations = {REQUESTED: requested_note(late)}
+    patch_workflows(system, {"metadata": {"annotations": annotations}})
+
+
+def _meddle(system: StorySystem, body: Json) -> None:
+    """Somebody changes what only the service may change, of the first job."""
+    system.meddled = True
+    if system.workflow is not None:
+        name = workflow_name(system.first.id)
+        system.store.merge_patch(WORKFLOW, "default", name, body)
+
+
+def patch_workflows(system: StorySystem, body: Json) -> None:
+    """Somebody writes the Workflows."""
+    for workflow in system.workflows():
+        _patch(system, WORKFLOW, workflow["metadata"]["name"], body)
+
+
+def _patch(system: StorySystem, kind: Kind, name: str, body: Json) -> None:
+    system.store.merge_patch(kind, "default", name, body)
+
+
+# What happens to Flux, Kubernetes and DWS
+
+
+def fail_flux(service: str, seconds: float = FOREVER, errnum: int = errno.EIO) -> Deed:
+    """The requests to a service of Flux fail for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        def fail(method: str, payload: Json, user: int, respond: Respond) -> None:
+            respond(errnum, "it broke", None)
+
+        restore = system.instance.broker.stand_in(service, lambda before: fail)
+        system.blind = system.blind or service == "job-info"
+
+        def over() -> None:
+            system.blind = system.blind and service != "job-info"
+            restore()
+
+        system.loop.call_later(seconds, over)
+
+    return deed
+
+
+def slow_flux(service: str, seconds: float, delay: float) -> Deed:
+    """The requests to a service of Flux take longer, for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        def slow(before: Offered) -> Offered:
+            def wait(method: str, payload: Json, user: int, respond: Respond) -> None:
+                asked = partial(before, method, payload, user, respond)
+                system.loop.call_later(delay, asked)
+
+            return wait
+
+        restore = system.instance.broker.stand_in(service, slow)
+        system.loop.call_later(seconds, restore)
+
+    return deed
+
+
+def slow_kvs(delay: float) -> Deed:
+    """A commit to the KVS takes so many seconds from now on."""
+    return lambda system: setattr(system.instance, "commit_delay", delay)
+
+
+def lose_watches(system: StorySystem) -> None:
+    """Kubernetes is out of reach for a moment."""
+    if system.service_kube is not None:
+        system.service_kube.drop_watches()
+
+
+def silence_watches(kind: Kind) -> Deed:
+    """Nothing comes from the watch of a kind any more."""
+
+    def deed(system: StorySystem) -> None:
+        if system.service_kube is not None:
+            system.service_kube.silence_watches(kind)
+
+    return deed
+
+
+def outage(
+    seconds: float, error: KubeError = AWAY, *, done: bool = False, hangs: bool = False
+) -> Deed:
+    """Kubernetes answers each request by an error, for some seconds.
+
+    Args:
+        done: it carries out what it is asked for all the same.
+        hangs: it says nothing for a while before, and watches do not notice.
+    """
+
+    def deed(system: StorySystem) -> None:
+        until, kube = system.loop.now() + seconds, system.service_kube
+
+        def fault(request: Request) -> Optional[Fault]:
+            left = until - system.loop.now()
+            if left <= 0:
+                return None
+            writes = request.verb in ("create", "patch", "delete")
+            delay = min(left, READ_TIMEOUT) if hangs else 0.0
+            return Fault(delay, error, done and writes)
+
+        system.api_fault = fault
+        if kube is not None and hangs:
+            kube.silence_watches()
+            system.loop.call_later(seconds, kube.drop_watches)
+        elif kube is not None:
+            kube.drop_watches(error)
+
+    return deed
+
+
+def slow_kube(
+    seconds: float, delay: float, *verbs: str, kind: Optional[Kind] = None
+) -> Deed:
+    """Requests of some verbs, about a kind if there is one, take longer, for some
+    seconds."""
+    return _disturb(seconds, Fault(delay), verbs, kind)
+
+
+def fail_for(
+    seconds: float, error: KubeError, *verbs: str, kind: Optional[Kind] = None
+) -> Deed:
+    """Requests of some verbs, about a kind if there is one, fail for some seconds."""
+    return _disturb(seconds, Fault(error=error), verbs, kind)
+
+
+def _disturb(
+    seconds: float, how: Fault, verbs: Sequence[str], kind: Optional[Kind]
+) -> Deed:
+    def deed(system: StorySystem) -> None:
+        until = system.loop.now() + seconds
+
+        def fault(request: Request) -> Optional[Fault]:
+            meant = request.verb in verbs and kind in (None, request.kind)
+            return how if meant and system.loop.now() < until else None
+
+        system.api_fault = fault
+
+    return deed
+
+
+def fail_next(
+    count: int,
+    error: KubeError,
+    *verbs: str,
+    kind: Optional[Kind] = None,
+    done: bool = False,
+) -> Deed:
+    """So many requests of some verbs, about a kind if there is one, fail; or they are
+    ``done``, and are answered by the error all the same."""
+    return _disturb_next(count, Fault(error=error, carried_out=done), verbs, kind)
+
+
+def empty_next(kind: Kind) -> Deed:
+    """The next list of a kind that is asked for is empty by mistake."""
+    nothing: Json = {"kind": f"{kind.name}List", "items": []}
+    return _disturb_next(1, Fault(answer=nothing), ("list",), kind)
+
+
+def _disturb_next(
+    count: int, how: Fault, verbs: Sequence[str], kind: Optional[Kind]
+) -> Deed:
+    def deed(system: StorySystem) -> None:
+        left = iter(range(count))
+
+        def fault(request: Request) -> Optional[Fault]:
+            meant = request.verb in verbs and kind in (None, request.kind)
+            return how if meant and next(left, None) is not None else None
+
+        system.api_fault = fault
+
+    return deed
+
+
+def begin(fault: DwsFault) -> Deed:
+    """DWS begins to have a trouble."""
+
+    def deed(system: StorySystem) -> None:
+        world = system.controllers._world
+        faults = (*world.options.faults, fault)
+        world.options = replace(world.options, faults=faults)
+
+    return deed
+
+
+def report(status: str, message: str = "it broke") -> Deed:
+    """DWS says of the Workflows that something is wrong."""
+    body: Json = {"status": {"status": status, "message": message}}
+    return lambda system: patch_workflows(system, body)
+
+
+def mount(host: str = NODE) -> Deed:
+    """A node mounts the job's storage, whatever it was said to do."""
+    body: Json = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
+
+    def deed(system: StorySystem) -> None:
+        for each in system.store.list(CLIENTMOUNT, host)["items"]:
+            name = each["metadata"]["name"]
+            system.store.merge_patch(
+                CLIENTMOUNT, host, name, body, subresource="status"
+            )
+
+    return deed
+
+
+def hide(kind: Kind, times: int = 1, but_for: int = 0) -> Deed:
+    """So many lists of a kind are answered as if there were nothing, but for the last
+    ones, and all watches begin with a list again."""
+
+    def deed(system: StorySystem) -> None:
+        store = system.store
+        true, left = store.list, iter(range(times))
+
+        def lie(asked: Kind, *args: Any, **options: Any) -> Json:
+            found = true(asked, *args, **options)
+            if asked != kind or next(left, None) is None:
+                return found
+            items = found["items"]
+            return {**found, "items": items[len(items) - but_for :]}
+
+        # (A watch that is opened asks the store itself.)
+        store.list = lie  # type: ignore[method-assign, assignment]
+        lose_watches(system)
+
+    return deed
+
+
+def pause_dws(seconds: float) -> Deed:
+    """The controllers of DWS do nothing for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        system.controllers.pause()
+        system.loop.call_later(seconds, system.controllers.resume)
+
+    return deed
