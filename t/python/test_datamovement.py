@@ -153,3 +153,71 @@ def test_whatever_kubernetes_shows_is_read_without_an_error(
     assert together is not None
     json.dumps([vars(found), vars(together), found.total], allow_nan=False)
     assert all(v.isprintable() for v in vars(found).values() if isinstance(v, str))
+
+
+# What counts as progress
+
+COPIED = "Copied 10.000 MiB (10%) in 0.200 secs (50.000 MiB/s) 2 secs left ..."
+STATUS: Json = {
+    "state": "Running",
+    "commandStatus": {"progress": 10, "lastMessage": COPIED, "data": "10.000 MiB"},
+}
+
+
+def achieved(status: Any) -> tuple[Any, ...]:
+    return parse(
+        {"metadata": {"namespace": "a", "name": "b"}, "status": status}
+    ).achieved
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"state": "Finished", "status": "Success"},
+        {"state": "Finished", "status": "Failed"},
+        {"state": "Starting"},
+        {"commandStatus": {**STATUS["commandStatus"], "progress": 11}},
+        {"commandStatus": {"progress": 10, "data": "11.000 MiB"}},
+        {"commandStatus": {"lastMessage": COPIED.replace("10.000", "10.001")}},
+        {"commandStatus": {"lastMessage": "Walked 30001 items in 3.000 secs (1/s)"}},
+        {"commandStatus": {"lastMessage": "a program of the site: 4711 files"}},
+    ],
+)
+def test_a_movement_gets_on(changed: Json) -> None:
+    assert achieved({**STATUS, **changed}) != achieved(STATUS)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"elapsedTime": "17m3.2s", "lastMessageTime": "2026-01-01T00:00:01Z"},
+        {"rate": "1.000 MiB/s", "seconds": "1023.200"},
+        {"lastMessage": COPIED.replace("0.200 secs (50.000", "1023.2 secs (0.010")},
+        {"unknown": {"x": [1, 2, 3]}},
+    ],
+)
+def test_a_movement_does_not_get_on_by_the_time_that_it_takes(changed: Json) -> None:
+    command = {**STATUS["commandStatus"], **changed}
+    assert achieved({**STATUS, "commandStatus": command}) == achieved(STATUS)
+
+
+def test_the_time_at_which_a_message_was_written_is_no_progress() -> None:
+    texts = (f"[2026-01-01T00:00:0{second}] {COPIED}" for second in (1, 2))
+    first, second = (achieved({"commandStatus": {"lastMessage": t}}) for t in texts)
+    assert first == second
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+COMMANDS = st.dictionaries(
+    st.sampled_from(["progress", "data", "lastMessage", "elapsedTime"]), VALUES
+)
+
+
+@given(VALUES | st.builds(lambda command: {"commandStatus": command}, COMMANDS))
+def test_what_a_movement_has_achieved_is_known_of_any_status(status: Any) -> None:
+    assert achieved(status) == achieved(status)
+    assert isinstance(hash(achieved(status)), int)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from dwscli.page import limit_line
+from flux_k8s.config.table import Config
 from flux_k8s.jobs import progressmemos, progresswatch
 from flux_k8s.jobs.progressmemos import MEMO, duration
 from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
@@ -23,6 +25,7 @@ from support.queries import query
 from support.records import COPY_IN
 from support.service import (
     COPY_OUT,
+    DAY,
     HOUR,
     XFS,
     in_state,
@@ -336,3 +339,36 @@ def test_the_objects_of_others_are_dropped_unread(
 )
 def test_times_have_one_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+# Limits, and copies that are waited for
+
+
+def test_a_job_shows_the_limit_and_since_when_no_data_has_moved() -> None:
+    config = Config(stall_timeout=600.0, teardown_after=DAY)
+    system, jobid = copying(DwsFault("DataOut", "stall"), config=config)
+    assert system.loop.run(in_state(system, "DataOut"), HOUR)
+    system.loop.run(timeout=400.0)
+    found = query(system, "job-show", {"id": jobid})
+    stall, teardown = found["limits"]
+    assert teardown["name"] == "teardown_after" and set(teardown) == {"name", "at"}
+    assert stall["name"] == "stall_timeout"
+    assert found["now"] - stall["unmoved_since"] == pytest.approx(300, abs=10)
+    assert stall["at"] - stall["unmoved_since"] == pytest.approx(600, abs=1)
+    line = limit_line(stall, found["now"])
+    assert line.startswith("stall_timeout in ") and "; no data moved for " in line
+
+
+def test_a_job_shows_that_it_waits_for_copies_that_go_on() -> None:
+    faults = (
+        DwsFault("DataOut", "copy", directive=2),
+        DwsFault("DataOut", "stall", directive=3),
+    )
+    system = started(options=Options(faults=faults), files=NoFiles(size=GIB))
+    more = COPY_OUT.replace("/x", "/y")
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT, more], 1))
+    assert system.loop.run(in_state(system, "DataOut"), HOUR)
+    system.loop.run(timeout=10.0)
+    found = query(system, "job-show", {"id": jobid})
+    assert found["waits"] == "copies that go on: another one of the job has failed"
+    assert (found["state"], found["status"]) == ("DataOut", "Error")

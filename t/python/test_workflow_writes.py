@@ -5,17 +5,13 @@ than it costs the service."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flux_k8s.dws.workflowmarks import (
     INSTANCE,
-    LONGEST_NOTE,
     REQUESTED,
-    requested_note,
     requested_times,
 )
 from flux_k8s.dws.workflowstate import State
@@ -296,27 +292,3 @@ def test_a_workflow_of_others_in_place_of_that_of_the_job_is_left_alone(
     now = system.store.get(*key)
     assert now["spec"]["desiredState"] == "Proposal"
     assert now["metadata"].get("finalizers", []) == finalizers
-
-
-microseconds = st.integers(0, 4 * 10**15)
-
-
-@given(st.permutations(list(State)), st.lists(microseconds, min_size=7, max_size=7))
-def test_a_note_has_all_times_to_the_microsecond(
-    order: list[State], at: list[int]
-) -> None:
-    note = requested_note({state: at[state] / 1e6 for state in order})
-    assert len(note) <= LONGEST_NOTE
-    found = requested_times({REQUESTED: note})
-    assert [round((time or 0.0) * 1e6) for time in found] == at
-
-
-@given(st.text() | st.from_regex(r"(\w+=[-0-9TZ:.]* )*") | st.integers() | st.none())
-def test_a_note_that_others_wrote_has_times_or_none(note: Any) -> None:
-    assert len(requested_times({REQUESTED: note})) == len(State)
-
-
-def test_a_note_that_is_too_long_is_not_read() -> None:
-    note = requested_note({State.Setup: 1.0})
-    assert requested_times({REQUESTED: note})[State.Setup] == 1.0
-    assert requested_times({REQUESTED: note + " " * LONGEST_NOTE}) == NEVER

@@ -9,6 +9,7 @@ from rabbitsim.torture.scenarios import SCENARIOS
 from stories import (
     clocks,
     copies,
+    copyfailures,
     limits,
     lives,
     losses,
@@ -23,6 +24,7 @@ STORIES = (
     *SCENARIOS,
     *clocks.STORIES,
     *copies.STORIES,
+    *copyfailures.STORIES,
     *limits.STORIES,
     *lives.STORIES,
     *losses.STORIES,

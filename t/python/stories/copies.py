@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.ports import NNFDATAMOVEMENT, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
     configure,
@@ -17,6 +18,7 @@ from rabbitsim.torture.deeds import (
     silence_watches,
     unload,
 )
+from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.story import (
     COPY_OUT,
     LIFE,
@@ -70,6 +72,23 @@ def while_it_goes_out(deed: Deed, after: float) -> When:
     return When("DataOut", deed, after)
 
 
+def begin_another(system: StorySystem) -> None:
+    """Another data movement of the job begins, and gets on fifty times."""
+    found = system.store.list(NNFDATAMOVEMENT, None)["items"]
+    metadata = {"name": "other", "namespace": "rabbit-01"}
+    labels = found[-1]["metadata"]["labels"]
+    body: Json = {"metadata": {**metadata, "labels": labels}}
+    system.store.create(NNFDATAMOVEMENT, "rabbit-01", body)
+    for percent in range(50):
+        status = {"state": "Running", "commandStatus": {"progress": percent}}
+        get_on = partial(
+            system.store.merge_patch,
+            *(NNFDATAMOVEMENT, "rabbit-01", "other", {"status": status}),
+            subresource="status",
+        )
+        system.loop.call_later((percent + 1) * LIMIT / 2, get_on)
+
+
 STORIES = (
     copying(
         "a copy that moves data takes many times the limit",
@@ -89,6 +108,13 @@ STORIES = (
         STALL,
         data="stall-timeout",
         spans=(("DataOut", "stall-timeout!", HALF + LIMIT / 2),),
+    ),
+    copying(
+        "a copy stalls, and another data movement of the job gets on",
+        STALLED_IN,
+        STALL,
+        while_it_goes_out(begin_another, 10.0),
+        spans=(("DataOut", "stall-timeout!", 10.0 + 51 * LIMIT / 2 + LIMIT / 2),),
     ),
     *(
         copying(

@@ -60,6 +60,10 @@ the cause."""
 TELLS = "CutOff"
 """The step that asks once: an exception tells what was refused there."""
 
+UNTRUE = "untrue"
+"""The rule for a job that is told that data is not copied which is. One that is
+cancelled is told what DWS says: after an Error that is less than what there is."""
+
 UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
 """The same for a Workflow that has lost its annotations, and with them its times."""
 
@@ -125,7 +129,7 @@ def problem_at(
     life, point = live(story, number, interruption), whole.points[number]
     if life.breach is not None:
         cancelled = interruption is Interruption.CANCEL
-        return "" if cancelled and _ends_now(point, life) else str(life.breach)
+        return "" if cancelled and life.breach.rule == UNTRUE else str(life.breach)
     if interruption not in UNSEEN:
         return ""
     deeds = {when.deed for when in story.deeds}
@@ -152,13 +156,6 @@ def _unreached(life: Life) -> tuple[str, ...]:
     last = STATES[asked[-1]]
     states = (state for state, number in STATES.items() if number in (last, last + 1))
     return tuple(f"KVS rabbit_{state.lower()}_timing" for state in states)
-
-
-def _ends_now(point: Point, life: Life) -> bool:
-    """Whether a job that is cancelled is told that data is not copied out of which
-    the service is about to learn that it is. After an Error DWS does not say so."""
-    told = life.breach is not None and life.breach.rule == "untrue"
-    return told and point.step == "ListMovements"
 
 
 def _without(whole: Life, life: Life, spared: str) -> Life:

@@ -1,0 +1,48 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What jobs are told, in words. What happens to them is in :mod:`stories`, where
+reasons stand for these."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rabbitsim.torture.life import live
+from stories import STORIES
+
+LOST = r"; not copied: \$DW_JOB_p1/ to /lustre/out"
+MORE = r"; flux dws show f\w+ says more"
+NOTES = {
+    "PreRun counts from when it is asked for, whether DWS takes it up or not": (
+        "PreRun took more than prerun_timeout=60s; DWS has not begun with it" + MORE
+    ),
+    "Kubernetes refuses PreRun: that counts from the first try (500)": (
+        "PreRun took more than prerun_timeout=60s; Kubernetes: no webhook" + MORE
+    ),
+    "teardown_after is that of PostRun and DataOut together": (
+        "PostRun and DataOut took more than teardown_after=60s" + LOST + MORE
+    ),
+    "a copy into the storage moves no data any more": (
+        "no data moved in DataIn for stall_timeout=60s" + MORE
+    ),
+    "a copy out of the storage moves no data any more": (
+        "no data moved in DataOut for stall_timeout=60s" + LOST + MORE
+    ),
+    "a job waits for the copies that go on (y), and loses the others (xz)": (
+        r"DWS failed in DataOut: .*no space.*; not copied: \$DW_JOB_p1/ to /lustre/x, "
+        r"\$DW_JOB_p1/ to /lustre/z" + MORE
+    ),
+    "teardown_after is that of copies of which none has failed": (
+        r"DWS failed in DataOut: .*; not copied: \$DW_JOB_p1/ to /lustre/x \(failed\), "
+        r"\$DW_JOB_p1/ to /lustre/y" + MORE
+    ),
+}
+
+
+@pytest.mark.parametrize(("story", "note"), NOTES.items(), ids=NOTES)
+def test_the_first_exception_of_a_story_says(story: str, note: str) -> None:
+    (told,) = (each for each in STORIES if each.name == story)
+    found = live(told).exceptions[0].note
+    assert re.fullmatch(note, found), found

@@ -1,0 +1,58 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the service notes on Workflows, as annotations that others may write too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.dws.workflowmarks import (
+    COPIES,
+    LONGEST_NOTE,
+    REQUESTED,
+    copies_note,
+    read_copies,
+    requested_note,
+    requested_times,
+)
+from flux_k8s.dws.workflowstate import State
+
+NEVER = (None,) * len(State)
+microseconds = st.integers(0, 4 * 10**15)
+
+
+@given(st.permutations(list(State)), st.lists(microseconds, min_size=7, max_size=7))
+def test_a_note_has_all_times_to_the_microsecond(
+    order: list[State], at: list[int]
+) -> None:
+    note = requested_note({state: at[state] / 1e6 for state in order})
+    assert len(note) <= LONGEST_NOTE
+    found = requested_times({REQUESTED: note})
+    assert [round((time or 0.0) * 1e6) for time in found] == at
+
+
+@given(st.text() | st.from_regex(r"(\w+=[-0-9TZ:.]* )*") | st.integers() | st.none())
+def test_a_note_that_others_wrote_has_times_or_none(note: Any) -> None:
+    assert len(requested_times({REQUESTED: note})) == len(State)
+
+
+def test_a_note_that_is_too_long_is_not_read() -> None:
+    note = requested_note({State.Setup: 1.0})
+    assert requested_times({REQUESTED: note})[State.Setup] == 1.0
+    assert requested_times({REQUESTED: note + " " * LONGEST_NOTE}) == NEVER
+
+
+@given(st.dictionaries(st.integers(0, 999), st.booleans()))
+def test_the_annotation_says_what_became_of_each_copy(copied: dict[int, bool]) -> None:
+    assert read_copies({COPIES: copies_note(copied)}) == copied
+
+
+@given(st.text(max_size=40) | st.none() | st.integers())
+def test_an_annotation_that_others_have_written_does_no_harm(value: Any) -> None:
+    found = read_copies({COPIES: value})
+    assert found is not None
+    assert all(isinstance(done, bool) for done in found.values())
+    assert read_copies({"workflows": value}) is None
