@@ -111,6 +111,7 @@ static int new_cb (flux_plugin_t *p,
                    void *data)
 {
     struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
+    json_t *dependencies = NULL;
     json_t *dw = NULL;
     json_t *tolerance = NULL;
     json_t *release = NULL;
@@ -123,7 +124,8 @@ static int new_cb (flux_plugin_t *p,
 
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
-                                "{s:I s:I s:F s:i s:{s?{s?{s?o s?o s?o s?o}}}}",
+                                "{s:I s:I s:F s:i"
+                                " s:{s?{s?{s?o s?o s?o s?o s?o}}}}",
                                 "id", &id,
                                 "userid", &userid,
                                 "t_submit", &t_submit,
@@ -131,12 +133,14 @@ static int new_cb (flux_plugin_t *p,
                                 "jobspec",
                                   "attributes",
                                     "system",
+                                      "dependencies", &dependencies,
                                       "dw", &dw,
                                       "dw_failure_tolerance", &tolerance,
                                       "dw_release", &release,
-                                      "dw_stage", &stage) < 0
-        || !dw
-        || dws_jobspec_is_empty (dw))
+                                      "dw_stage", &stage) < 0)
+        return 0;
+    dws_out_take_up (dws, id, userid, dependencies);
+    if (!dw || dws_jobspec_is_empty (dw))
         return 0;
     if (!(job = dws_job_create (dws, id, userid))
         || flux_jobtap_job_subscribe (p, id) < 0) {

@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <syslog.h>
 
 #include "text.h"
+#include "action.h"
 #include "dataout.h"
 #include "plugin.h"
 
@@ -51,6 +53,13 @@ static int request_unpack (struct request *request, flux_plugin_arg_t *args)
                                      "value", &request->value);
 }
 
+static bool is_out (json_t *entry)
+{
+    const char *scheme = json_string_value (json_object_get (entry, "scheme"));
+
+    return scheme && strcmp (scheme, DWS_OUT) == 0;
+}
+
 static bool has_too_many (struct request *request)
 {
     size_t index;
@@ -58,26 +67,23 @@ static bool has_too_many (struct request *request)
     int count = 0;
 
     json_array_foreach (request->dependencies, index, entry) {
-        json_t *scheme = json_object_get (entry, "scheme");
-        if (json_is_string (scheme)
-            && strcmp (json_string_value (scheme), DWS_OUT) == 0
-            && ++count > OUT_MAX)
+        if (is_out (entry) && ++count > OUT_MAX)
             return true;
     }
     return false;
 }
 
-/* Return why the dependency is refused, or NULL. A job that was recovered is
- * not refused: it fails, unless the dependency is over.
- */
+static bool parse_target (json_t *value, flux_jobid_t *target)
+{
+    return flux_job_id_parse (json_string_value (value), target) == 0
+           && *target != FLUX_JOBTAP_CURRENT_JOB;
+}
+
+/* Return why the dependency is refused, or NULL. */
 static const char *check (struct dws *dws, struct request *request)
 {
-    if (flux_job_id_parse (json_string_value (request->value),
-                           &request->target) < 0
-        || request->target == FLUX_JOBTAP_CURRENT_JOB)
+    if (!parse_target (request->value, &request->target))
         return "not a job ID";
-    if (request->state != FLUX_JOB_STATE_NEW)
-        return NULL;
     if (request->target == (flux_jobid_t)request->id)
         return "a job cannot wait for its own data";
     return dws_fate_check (dws, request->target, request->userid);
@@ -103,7 +109,7 @@ static int reject (flux_plugin_t *p,
 }
 
 /* Also called, in DEPEND, for each job that has the dependency when the plugin
- * is loaded or the instance restarts.
+ * is loaded or the instance restarts: dws_out_take_up() does these.
  */
 int dws_out_cb (flux_plugin_t *p,
                 const char *topic,
@@ -116,7 +122,9 @@ int dws_out_cb (flux_plugin_t *p,
 
     if (request_unpack (&request, args) < 0)
         return reject (p, args, request.value, "it has no value");
-    if (request.state == FLUX_JOB_STATE_NEW && has_too_many (&request))
+    if (request.state != FLUX_JOB_STATE_NEW)
+        return 0;
+    if (has_too_many (&request))
         return flux_jobtap_reject_job (p,
                                        args,
                                        "%s: a job may wait for the data of at"
@@ -127,12 +135,33 @@ int dws_out_cb (flux_plugin_t *p,
         && dws_dataout_wait (dws,
                              request.id,
                              request.userid,
-                             request.state != FLUX_JOB_STATE_NEW,
+                             false,
                              request.target) < 0)
         problem = strerror (errno);
     if (!problem)
         return 0;
     return reject (p, args, request.value, problem);
+}
+
+void dws_out_take_up (struct dws *dws,
+                      flux_jobid_t id,
+                      uint32_t userid,
+                      json_t *dependencies)
+{
+    size_t index;
+    json_t *entry;
+    flux_jobid_t target;
+
+    json_array_foreach (dependencies, index, entry) {
+        if (is_out (entry)
+            && parse_target (json_object_get (entry, "value"), &target)
+            && dws_dataout_wait (dws, id, userid, true, target) < 0)
+            dws_log (dws,
+                     LOG_ERR,
+                     id,
+                     "error creating job: %s",
+                     strerror (errno));
+    }
 }
 
 // vi:ts=4 sw=4 expandtab

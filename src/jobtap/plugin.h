@@ -32,6 +32,15 @@ int dws_out_cb (flux_plugin_t *p,
                 flux_plugin_arg_t *args,
                 void *data);
 
+/* Let the current job wait for the data that its jobspec asks for, unless it
+ * does already, or that is over. This is done in job.new: when the plugin is
+ * loaded, job.dependency.* is not called for jobs that are not in DEPEND yet.
+ */
+void dws_out_take_up (struct dws *dws,
+                      flux_jobid_t id,
+                      uint32_t userid,
+                      json_t *dependencies);
+
 /* hello.c: the service job-manager.dws.hello.
  */
 

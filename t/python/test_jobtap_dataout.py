@@ -10,7 +10,16 @@ from typing import Any, Optional, Union
 
 import pytest
 
-from support.jobtap import CLEANUP, DEPEND, INACTIVE, SCHED, Hostile, Job, JobManager
+from support.jobtap import (
+    CLEANUP,
+    DEPEND,
+    INACTIVE,
+    NEW,
+    SCHED,
+    Hostile,
+    Job,
+    JobManager,
+)
 from support.jobtap_jobs import WITH_TIMEOUT, error_of, notes, up_to
 
 NO_SUCH_JOB = "this user has no such job, or it was purged"
@@ -728,6 +737,26 @@ def test_who_waits_for_an_active_job_still_does_after_a_reload(
     assert job.state == DEPEND
     tell(manager)
     assert job.state == SCHED and len(job.used) == 1
+
+
+@both_ways
+@pytest.mark.parametrize("purged", [False, True])
+def test_who_is_about_to_wait_still_does_after_a_reload(
+    manager: JobManager, restart: bool, purged: bool
+) -> None:
+    ended(manager, moving=True)
+    assert submit(manager, 2, 1, validated=False) is None
+    job = manager.jobs[2]
+    if purged:
+        manager.purge(1)
+    reload(manager, restart)
+    assert job.state == NEW
+    manager.post(job, "validate")
+    manager.settle()
+    assert notes(job) == (note(NO_SUCH_JOB) if purged else [])
+    tell(manager)
+    assert job.state == (INACTIVE if purged else SCHED)
+    assert sum(e["name"] == "dependency-add" for e in job.eventlog) == 1
 
 
 @both_ways

@@ -256,6 +256,15 @@ STORIES = (
         )
     ),
     # Jobs that wait for data
+    Story(
+        "a job that waits for data is submitted with the one whose data it waits for",
+        f"{ENDED} {RUNS} Teardown gone",
+        "out",
+        job=EARLY,
+        others=(WAITS,),
+        latency=SLOW,
+        spans=(("clean", "2:alloc", COPY),),
+    ),
     awaited(
         "a job that waits for data runs when it is out, after its job",
         "2:alloc 3:alloc 2:start 3:start 2:finish 2:clean 3:finish 3:clean Teardown "

@@ -220,10 +220,15 @@ class JobManager:
             done(0, "", {"jobs": payload["as it was"]})
 
     def submit(
-        self, jobid: int, system: Json, after: bool = False, userid: int = 100
+        self,
+        jobid: int,
+        system: Json,
+        after: bool = False,
+        userid: int = 100,
+        validated: bool = True,
     ) -> Optional[str]:
         """Returns the reason if the job is rejected. ``after`` gives the job
-        some other dependency."""
+        some other dependency. It is not ``validated`` while its batch is committed."""
         job = Job(jobid, system, userid)
         if self.plugin is not None:
             rc, out = self.plugin.call("job.validate", job.args())
@@ -240,7 +245,8 @@ class JobManager:
         self.call(job, "job.new")
         if after:
             self.post(job, "dependency-add", {"description": "after"})
-        self.post(job, "validate")
+        if validated:
+            self.post(job, "validate")
         return None
 
     def request(self, method: str, payload: Json, owner: bool = True) -> Any:
