@@ -2,11 +2,11 @@
 #
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
-#   make soak     what takes hours: the oldest and the newest Python, 1,000 seeds of
-#                 torture, every crash point, the mutants, 20,000 hostile jobs, 2,000
-#                 examples of a property, packages and the manual, long outages of a real
-#                 Flux, and jobs on it for an hour; at its end what was skipped, and which
-#                 tool was missing for it
+#   make soak     what takes hours, from a drawn seed (SEED=N repeats it): the oldest and
+#                 the newest Python, 1,000 seeds of torture, every crash point, the mutants,
+#                 20,000 hostile jobs, 2,000 examples of a property, packages and the
+#                 manual, long outages of a real Flux, and jobs on it for an hour; at its
+#                 end what was skipped, and which tool was missing for it
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make survivors  which of 200 small faults (SEED=N, NUMBER=N) the tests do not find,
 #                 in portions: it goes on where it was ended (an hour and a half)
@@ -85,6 +85,9 @@ pytest: $(INSTALLED)
 flux-check: $(INSTALLED)
 	./t/run.sh
 
+# What make soak draws; SEED=N repeats it.
+DRAWN := $(or $(SEED),$(shell date +%s))
+
 soak: soak-torture soak-properties soak-hostile soak-scheduler soak-phases \
 	torture-mutants soak-flux soak-pythons
 
@@ -93,12 +96,12 @@ soak-pythons:
 	./t/pythons.sh $(PYTHONS)
 
 soak-torture: $(INSTALLED)
-	$(BIN)/python -m rabbitsim torture --crash-points
-	seq 0 20 999 | xargs -P "$$(nproc)" -I SEED \
+	seq $(DRAWN) 20 $$(($(DRAWN) + 999)) | xargs -P "$$(nproc)" -I SEED \
 		$(BIN)/python -m rabbitsim torture --seed SEED --seeds 20 --jobs 40
 
 soak-properties: $(INSTALLED)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) --hypothesis-profile=soak
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) --hypothesis-profile=soak \
+		--hypothesis-seed=$(DRAWN)
 
 soak-hostile: $(INSTALLED)
 	LIMIT=7200 FLUX_DWS_HOSTILE=20000 ./t/run.sh t1020-dws-hostile.t

@@ -17,8 +17,7 @@ import random
 
 import pytest
 
-from rabbitsim.torture.crashpoints import problem_at, problems
-from rabbitsim.torture.interruptions import Interruption
+from rabbitsim.torture.crashpoints import problem_at, problems, tries
 from rabbitsim.torture.life import live
 from rabbitsim.torture.scenarios import SCENARIOS
 from rabbitsim.torture.story import (
@@ -29,22 +28,23 @@ from support.effort import SOAKING
 from support.seed import GIVEN, SEED
 
 TRIED = 2
-"""How often each story is interrupted, each time otherwise."""
+"""How often each story is interrupted."""
 
 
 @pytest.mark.parametrize("story", STORIES, ids=str)
 def test_the_story(story: Story) -> None:
     whole = live(story)
     assert problems(story, whole) == []
-    draw = random.Random(f"{SEED if story in SCENARIOS else GIVEN} {story}")
-    points = range(len(whole.points))
-    tries = [(point, how) for point in points for how in Interruption]
+    tried = tries(whole)
     if not SOAKING:
-        drawn = draw.sample(list(Interruption), TRIED)
-        tries = [(draw.choice(points), how) for how in drawn]
-    for number, how in tries:
-        found = problem_at(story, whole, number, how)
-        assert not found, f"{how.value}: {whole.points[number]}: {found}"
+        seed = SEED if story in SCENARIOS else GIVEN
+        tried = random.Random(f"{seed} {story}").sample(tried, TRIED)
+    found = {
+        f"{how.value}: {whole.points[number]}": problem
+        for number, how in tried
+        if (problem := problem_at(story, whole, number, how))
+    }
+    assert found == {}
 
 
 def test_each_story_has_a_name_of_its_own_and_a_course() -> None:

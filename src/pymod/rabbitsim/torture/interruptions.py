@@ -48,6 +48,10 @@ class Interruption(enum.Enum):
     PLUGIN = "the plugin is loaded anew"
     WRONG = "the answer is about nothing that was asked for"
 
+    def may_be_at(self, point: Point) -> bool:
+        """Whether it does anything there."""
+        return point.answered or not (self is Interruption.WRONG or self in _FAULTS)
+
 
 _LOST = KubeError(0, "ConnectionLost", "the connection was lost")
 _FAULTS = {
@@ -68,10 +72,12 @@ def _wrong(request: Request) -> Fault:
 @dataclass(frozen=True)
 class Point:
     """A moment at which the module may die: after a request within a step, or
-    (``request`` is "") after the step."""
+    (``request`` is "") after the step. ``answered``: it is one to Kubernetes, which may
+    be refused, and whose answer may be lost."""
 
     step: str
     request: str
+    answered: bool = False
 
     def __str__(self) -> str:
         return f"{self.step}, after {self.request or 'all of it'}"
@@ -96,9 +102,9 @@ class Interrupter:
     def begins(self, step: str) -> None:
         self._step = step
 
-    def reached(self, request: str) -> bool:
-        """Note a point; whether the module is to die there."""
-        self.points.append(Point(self._step, request))
+    def reached(self, request: str, *, answered: bool = False) -> bool:
+        """Note a point; whether the interruption is there."""
+        self.points.append(Point(self._step, request, answered))
         if not request:
             self._step = "between two steps"
         return len(self.points) - 1 == self._target

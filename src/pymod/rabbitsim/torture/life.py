@@ -239,7 +239,7 @@ class StorySystem(VirtualSystem):
         def make(port: FluxPort) -> Service:
             def arrives(request: Request) -> Optional[Fault]:
                 fault = self.api_fault(request)
-                reached = interrupter.reached(text_of(request))
+                reached = interrupter.reached(text_of(request), answered=True)
                 if reached:
                     fault = fault or interrupter.fault(request)
                 self.requested(request, fault)
