@@ -594,7 +594,7 @@ TORN_DOWN = (
             config=replace(FENCING, postrun_timeout=limit),
             latency={"PreRun": 5.0},
             epilog_timeout=timeout,
-            may=("dws-refused",),
+            may=("dws-refused", "epilog-given-up"),
             freed=True,
         )
         for how, limit, timeout, fenced, how_it_ends, then in (

@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Collection, Sequence
 
 from flux_k8s.dws.workflowstate import STATES, State
-from flux_k8s.reasons import Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,
     postdate,
     strip,
 )
-from rabbitsim.torture.interruptions import Interruption, Point
+from rabbitsim.torture.interruptions import Interruption
 from rabbitsim.torture.life import Life, live
 from rabbitsim.torture.record import Told
 from rabbitsim.torture.scenarios import SCENARIOS
@@ -52,7 +51,7 @@ LOST = {
 when its storage is being made; a Workflow is deleted while its last records are
 written."""
 
-FORGETFUL = (Reason.UNMOUNT_FAILED.value, Reason.CAUSE_UNKNOWN.value)
+FORGETFUL = ("unmount-failed", "cause-unknown", "given-up")
 """The reasons for a loss of data by a module that is loaded after the job was told of
 the cause."""
 
@@ -165,7 +164,11 @@ def _without(whole: Life, life: Life, spared: str) -> Life:
         return whole
     events = list(whole.events)
     events.remove("exception")
-    return replace(whole, events=tuple(events), exceptions=exceptions, data=life.data)
+    whole = replace(whole, events=tuple(events), exceptions=exceptions, data=life.data)
+    # What is told later, if at all, is told in other words.
+    causes = [[told.cause for told in each.exceptions] for each in (whole, life)]
+    as_in_life = causes[0] == causes[1]
+    return replace(whole, exceptions=life.exceptions) if as_in_life else whole
 
 
 def _without_more(life: Life, whole: Life, may: Collection[str]) -> Life:
@@ -184,7 +187,8 @@ def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
     may lack of what the first one left."""
     if sorted(life.events) != sorted(whole.events):
         return f"other events: {' '.join(life.events)}"
-    if life.data != whole.data:
+    # (Whether a record is true the rules say, also of one that there need not be.)
+    if whole.data not in ("", life.data):
         return f"other data: {life.data or 'not recorded'}"
     if not _tells_as_much(whole.exceptions, life.exceptions):
         return f"other exceptions: {[told.note for told in life.exceptions]}"

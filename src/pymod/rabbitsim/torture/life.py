@@ -461,7 +461,9 @@ def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life
     events = _told_once(job.events)
     exceptions = [event for event in events if event.name == "exception"]
     memos = job.annotations.get("user", {})
-    left = [f"memo {key}={memos[key]}" for key in memos if key != PROGRESS]
+    left = [
+        f"memo {key}={memos[key]}" for key in memos if key not in (PROGRESS, WAITS_FOR)
+    ]
     # (While the module is away, the data may go out: the job ends after that.)
     left += [f"KVS {key}" for key in job.kvs if key != NODES_RELEASED]
     nodes = system.instance.scheduler.pool.nodes
