@@ -247,7 +247,9 @@ STORIES = (
         LIFE,
         sized(10, 3),
         When("", unlink(FOREVER, "compute-01")),
-        config=limits(drain_compute_nodes=False),
+        config=limits(drain_compute_nodes=False, stage_timeout=1000.0),
+        # A watch of Storages that comes late shows too late that it has.
+        may=("stage-timeout",),
     ),
     *(
         ahead(

@@ -260,7 +260,7 @@ FENCED = (
         f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! "
         "Teardown disable:compute-02 clean gone undrain:compute-02 "
         f"enable:compute-02 {HELD_2} {LEFT_2}",
-        When("", fence(NODE)),
+        When("PostRun", fence(NODE)),
         When("gone", fence(), 10.0),
         When("gone", undrain(), 10.0),
         When("gone", submit(Job()), 100.0),
