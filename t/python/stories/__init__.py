@@ -16,6 +16,7 @@ from stories import (
     nodes,
     outages,
     release,
+    rescues,
     stage,
     unmount,
 )
@@ -31,6 +32,7 @@ STORIES = (
     *nodes.STORIES,
     *outages.STORIES,
     *release.STORIES,
+    *rescues.STORIES,
     *stage.STORIES,
     *unmount.STORIES,
 )

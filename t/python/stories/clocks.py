@@ -147,7 +147,7 @@ STORIES = (
     ),
     Story(
         "storage that is kept stays for a while after a clock was set forward",
-        f"{RUN} PostRun DataOut dws-failed! clean Teardown gone",
+        f"{RUN} PostRun DataOut kept dws-failed! clean Teardown gone",
         troubles=(
             DwsFault("DataOut", "copy"),
             When("clean", set_clock(2 * HOUR), after=20.0),

@@ -19,7 +19,7 @@ from rabbitsim.torture.deeds import (
     fail_for,
     give_up,
     lose_watches,
-    rescue,
+    rescue_each,
     silence_watches,
     tear_down,
 )
@@ -36,7 +36,7 @@ OUT = tuple(f"#DW copy_out source=$DW_JOB_p1/ destination=/lustre/{x}" for x in 
 JOB = Job((XFS, *OUT), nodes=1)
 BEFORE = "Proposal alloc Setup DataIn PreRun start finish PostRun DataOut"
 FAILS = f"{BEFORE} dws-failed! Teardown clean gone"
-KEPT = f"{BEFORE} dws-failed! clean Teardown gone"
+KEPT = f"{BEFORE} kept dws-failed! clean Teardown gone"
 NO = KubeError(403, "Forbidden", "no")
 UNSEEN = When("", fail_for(FOREVER, NO, "watch", kind=NNFDATAMOVEMENT))
 """No watch shows copies."""
@@ -277,8 +277,8 @@ STORIES = (
     copying(
         "copies are looked at anew after a rescue",
         *failing("xy", duration=HOUR, message="no"),
-        When("clean", rescue(HOUR / 2 + 60.0), 60.0),
-        course=KEPT,
+        When("clean", rescue_each(HOUR / 2 + 60.0), 60.0),
+        course=KEPT.replace("clean", "clean kept kept"),
         data="out",
         config=Config(keep_failed=DAY),
     ),

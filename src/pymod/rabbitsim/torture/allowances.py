@@ -85,6 +85,10 @@ class Allowances:
         """Whether the service may not know yet of the storage that fills a Rabbit."""
         return False
 
+    def unkept(self) -> bool:
+        """Whether storage may go that should be kept for a rescue."""
+        return False
+
     def early(self, jobid: int) -> float:
         """The seconds by which a limit may be over too early."""
         return 0.0

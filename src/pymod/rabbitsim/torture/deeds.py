@@ -73,7 +73,12 @@ def submit(job: Job) -> Deed:
     return lambda system: system.submit(job)
 
 
-def rescue(every: float) -> Deed:
+def rescue(system: StorySystem) -> None:
+    """The job's user has its data copied again, and asks until that is done."""
+    _ask_rescue(system)
+
+
+def rescue_each(every: float) -> Deed:
     """The job's data is copied again each time after so many seconds, until its storage
     is gone."""
 
@@ -91,8 +96,17 @@ def give_up(system: StorySystem) -> None:
 
 
 def _ask_rescue(system: StorySystem, **payload: bool) -> None:
-    asked = {"id": system.jobids[0], **payload}
-    system.instance.request("dws.rescue", asked, lambda *answer: None)
+    asked = {"id": system.first.id, **payload}
+    user = system.first.userid
+
+    def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
+        if errnum not in (0, errno.EALREADY, errno.EINVAL, errno.ENOENT):
+            system.loop.call_later(1.0, ask)
+
+    def ask() -> None:
+        system.instance.request("dws.rescue", asked, answered, userid=user)
+
+    ask()
 
 
 def ask_report(system: StorySystem) -> None:

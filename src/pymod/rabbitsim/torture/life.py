@@ -14,6 +14,7 @@ from typing import Callable, Iterable, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
+from flux_k8s.dws.workflowmarks import FAILED_UNTIL
 from flux_k8s.jobs.datareports import EVENT, NODES_RELEASED
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.jobs.progressmemos import MEMO as PROGRESS
@@ -77,6 +78,7 @@ class Course:
         self.heard: Callable[[str], None] = lambda word: None
         self._system = system
         self._desired: dict[int, tuple[str, bool]] = {}
+        self._kept: set[int] = set()
         self._drained: set[str] = set()
         self._down: set[str] = set()
         self._disabled: dict[Kind, set[str]] = {STORAGE: set(), SYSTEMSTATUS: set()}
@@ -110,6 +112,7 @@ class Course:
         jobid = jobid_of_workflow(change.object["metadata"]["name"]) or 0
         if change.type == "DELETED":
             self._desired.pop(jobid, None)
+            self._kept.discard(jobid)
             self._of_job(jobid, "gone")
             return
         spec, status = change.object["spec"], change.object.get("status", {})
@@ -121,6 +124,11 @@ class Course:
             self._of_job(jobid, after[0])
         if forced and after != before:
             self._of_job(jobid, "force")
+        annotations = change.object["metadata"].get("annotations") or {}
+        kept = {jobid} if FAILED_UNTIL in annotations else set()
+        if kept - self._kept:
+            self._of_job(jobid, "kept")
+        self._kept = self._kept - {jobid} | kept
 
     def _nodes_changed(self) -> None:
         nodes = self._system.instance.scheduler.pool.nodes
@@ -325,6 +333,12 @@ class _Allowances(Allowances):
     def absent(self) -> bool:
         return self._system.blind or not self._system.instance.module_loaded
 
+    def unkept(self) -> bool:
+        """The story has a job whose storage is not kept."""
+        words = self._story.course.split()
+        copied = (word for word in words if word.endswith("DataOut"))
+        return any(word.replace("DataOut", "kept") not in words for word in copied)
+
     def early(self, jobid: int) -> float:
         return max(0.0, self._story.ahead)
 
@@ -450,6 +464,9 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
         waits_for = job.annotations.get("user", {}).get(WAITS_FOR)
         if waits_for is not None and not monitor.record(job.id).unattended:
             monitor.fail("memo", f"{job} has ended, and waits for {waits_for}")
+    for _, _, line in system.log:
+        if line.endswith(f"[{Reason.SERVICE_FAULT.value}]"):
+            monitor.fail("internal error", line)
     pool, store = system.instance.scheduler.pool, system.store
     system.loop.run(lambda: not withheld(pool, store), PATIENCE)
     for rabbit in withheld(pool, store):

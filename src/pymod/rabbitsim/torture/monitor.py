@@ -388,7 +388,8 @@ class Monitor:
             text = f"{f58(jobid)} was torn down {until - now:.3f}s before its time"
             self.fail("kept", text)
         job = self._jobs().get(jobid)
-        if job is None or self._allowances.config.keep_failed is None:
+        unkept = self._allowances.config.keep_failed is None
+        if job is None or unkept or self._allowances.unkept():
             return
         if cancelled_in_epilog(job) is not None:
             return  # its data is not waited for

@@ -14,7 +14,7 @@ from rabbitsim.torture.deeds import (
     fence,
     lose_watches,
     postdate,
-    rescue,
+    rescue_each,
     strip,
     unlink,
     unload,
@@ -102,11 +102,11 @@ SCENARIOS = (
     ),
     Story(
         "a job whose data is rescued",
-        f"{RUN} PostRun DataOut dws-failed! clean Teardown gone",
+        f"{RUN} PostRun DataOut kept dws-failed! clean Teardown gone",
         data="out",
         troubles=(
             DwsFault("DataOut", "copy", duration=60.0, message="no space"),
-            When("", rescue(every=100.0), after=100.0),
+            When("", rescue_each(100.0), after=100.0),
         ),
         config=Config(keep_failed=600.0),
     ),
@@ -121,7 +121,7 @@ SCENARIOS = (
     ),
     Story(
         "a job whose data is kept and lost after its end",
-        f"{RUN} PostRun DataOut clean Teardown gone",
+        f"{RUN} PostRun DataOut clean kept Teardown gone",
         job=Job(release="unmounted"),
         troubles=(
             DwsFault("DataOut", "slow", duration=20.0),

@@ -10,6 +10,7 @@ word                  what happens
 ====================  ================================================================
 ``Proposal`` ...      this state of the job's Workflow is asked for
 ``force``             that state is to count as reached (``forceReady``)
+``kept``              its storage is kept for a rescue of the data
 ``gone``              the Workflow is deleted
 ``alloc``             the job gets its nodes
 ``start``, ``finish``  its tasks begin, and end
