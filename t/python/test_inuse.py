@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.dws.drainreason import UNKNOWN, drain_reason
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.dws.drainreason import IN_USE, UNKNOWN, drain_reason
+from flux_k8s.ports import STORAGE, WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options
 from rabbitsim.flux import services
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.outages import OUTAGES, inject, job_in, slow
 from support.rabbits import drained
@@ -22,6 +25,7 @@ from support.service import (
     HOUR,
     XFS,
     exceptions,
+    jobspec,
     lines,
     long,
     running,
@@ -160,3 +164,26 @@ def test_an_abort_before_the_tasks_have_ended_names_the_data_that_is_lost(
     assert (
         "not copied: $DW_JOB_p1/x to /lustre/x" in exceptions(system, jobid)[-1]["note"]
     )
+
+
+def test_a_refused_part_of_an_abort_delays_no_other_and_is_left_to_a_person() -> None:
+    def fault(request: Request) -> Optional[Fault]:
+        refused = request.verb == "patch" and request.name == "rabbit-01"
+        error = KubeError(403, "Forbidden", "may not patch it")
+        return Fault(error=error) if refused else None
+
+    stuck = DwsFault("PostRun", "mount", node="compute-02")
+    conf = {"epilog-timeout": EPILOG_TIMEOUT}
+    system = started(options=Options(faults=(stuck,)), plugin_conf=conf, faults=fault)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=4))
+    assert system.loop.run(system.instance.idle, timeout=200.0)
+    assert drained(system) == {"compute-02": drain_reason(jobid, IN_USE)}
+    storages = system.store.list(STORAGE, None)["items"]
+    states = [storage["spec"].get("state") for storage in storages]
+    assert states == ["Enabled", "Disabled"]
+    system.loop.run(timeout=300.0)
+    (line,) = lines(system, "see to it by hand")
+    assert "rabbit-01 still holds its storage: may not patch it" in line
+    _, found, let_go = (entry["note"] for entry in exceptions(system, jobid))
+    assert "rabbit-02: still allocated, disabled; rabbit-01 still holds its" in found
+    assert "the dws module has not finished in time" in let_go

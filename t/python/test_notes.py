@@ -38,11 +38,19 @@ NOTES = {
         r"DWS failed in DataOut: .*; not copied: \$DW_JOB_p1/ to /lustre/x \(failed\), "
         r"\$DW_JOB_p1/ to /lustre/y" + MORE
     ),
+    "a job whose plan does not fit any more fails": (
+        ".*needs other resources now than Flux was asked for.*"
+    ),
+    "somebody has DWS count DataOut as done": "the storage is gone" + LOST + MORE,
+    "at epilog-timeout nodes and Rabbits that are in use go out of service": (
+        "epilog-timeout in PostRun: compute-02: still mounted, drained; "
+        r"rabbit-\[01-02\]: still allocated, disabled" + LOST
+    ),
 }
 
 
 @pytest.mark.parametrize(("story", "note"), NOTES.items(), ids=NOTES)
-def test_the_first_exception_of_a_story_says(story: str, note: str) -> None:
+def test_an_exception_of_a_story_says(story: str, note: str) -> None:
     (told,) = (each for each in STORIES if each.name == story)
-    found = live(told).exceptions[0].note
-    assert re.fullmatch(note, found), found
+    found = [exception.note for exception in live(told).exceptions]
+    assert any(re.fullmatch(note, each) for each in found), found

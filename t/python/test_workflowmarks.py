@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from flux_k8s.dws.workflowmarks import (
     requested_times,
 )
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import WorkflowView
 
 NEVER = (None,) * len(State)
 microseconds = st.integers(0, 4 * 10**15)
@@ -56,3 +58,32 @@ def test_an_annotation_that_others_have_written_does_no_harm(value: Any) -> None
     assert found is not None
     assert all(isinstance(done, bool) for done in found.values())
     assert read_copies({"workflows": value}) is None
+
+
+@pytest.mark.parametrize(
+    ("statuses", "names"),
+    [
+        (("Error", "Running", "Completed"), ("x (failed)", "y")),
+        (("Error", "Completed", "Error"), ("x", "z")),
+        (("Pending", "Running", "Running"), ("x", "y", "z")),
+    ],
+)
+def test_of_copies_that_are_not_done_those_that_failed_are_marked(
+    statuses: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    copies = [
+        f"#DW copy_out source=$DW_JOB_p1/{x} destination=/lustre/{x}" for x in "xyz"
+    ]
+    drivers = [
+        {"dwdIndex": number, "watchState": "DataOut", "status": status}
+        | {"completed": status == "Completed"}
+        for number, status in enumerate(statuses, 1)
+    ]
+    spec = {"desiredState": "DataOut", "dwDirectives": ["#DW jobdw", *copies]}
+    metadata = {"uid": "u", "resourceVersion": "1"}
+    status = {"state": "DataOut", "drivers": drivers}
+    spec |= {"jobID": "f1", "wlmID": "flux"}
+    view = WorkflowView.parse({"metadata": metadata, "spec": spec, "status": status})
+    assert view.unsaved == tuple(
+        f"$DW_JOB_p1/{name[0]} to /lustre/{name}" for name in names
+    )

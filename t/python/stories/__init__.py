@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rabbitsim.torture.scenarios import SCENARIOS
 from stories import (
+    aborts,
     clocks,
     copies,
     copyfailures,
@@ -23,6 +24,7 @@ from stories import (
 
 STORIES = (
     *SCENARIOS,
+    *aborts.STORIES,
     *clocks.STORIES,
     *copies.STORIES,
     *copyfailures.STORIES,

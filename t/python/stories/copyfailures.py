@@ -234,6 +234,7 @@ STORIES = (
         When("DataOut", lose_watches, HOUR),
         course=f"{BEFORE} Teardown workflow-moved! clean gone",
         data="workflow-moved",
+        may=("dws-failed",),
         job=Job((XFS, *OUT), nodes=4),
     ),
     *(

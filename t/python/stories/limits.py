@@ -4,19 +4,30 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 from flux_k8s.config.table import Config
 from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.torture.deeds import (
+    delete,
     fail_for,
     outage,
+    patch_workflows,
     pause_dws,
+    report,
     unload,
 )
+from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.story import (
     LIFE,
     RUN,
+    XFS,
+    Deed,
+    Job,
     Story,
     When,
 )
@@ -27,6 +38,7 @@ ALL = Config.parse(dict.fromkeys(KEYS, 60))
 SLOW = dict.fromkeys(STATES, 1.0)
 OUTAGE = 900.0
 
+NO_LEADER = KubeError(500, "InternalError", "etcd has no leader")
 REFUSED = KubeError(500, "InternalError", "failed calling webhook: refused")
 
 STEPS = (
@@ -36,6 +48,34 @@ STEPS = (
     ("Proposal alloc Setup DataIn", "PreRun", "prerun-timeout!"),
 )
 """The course to a state that is asked for, the state, and what its limit is told by."""
+
+
+def break_workflow(system: StorySystem) -> None:
+    """DWS writes what is no reference."""
+    patch_workflows(system, {"status": {"computes": {"namespace": ""}}})
+
+
+def refuse(state: str) -> Deed:
+    """Kubernetes fails for so long that there are long pauses between the tries, when a
+    state is asked for. Then it answers, but does not take one request yet."""
+
+    def deed(system: StorySystem) -> None:
+        begin, refused = system.loop.now(), False
+
+        def fault(request: Request) -> Optional[Fault]:
+            nonlocal refused
+            body = as_merge_patch(request.body) if request.body else {}
+            refused = refused or (body.get("spec") or {}).get("desiredState") == state
+            since = system.loop.now() - begin
+            if refused and (request.verb == "get" and since > 300.0 or since > 600.0):
+                system.api_fault = lambda request: None
+                return None
+            return Fault(error=NO_LEADER) if refused else None
+
+        system.api_fault = fault
+
+    return deed
+
 
 STORIES = (
     *(
@@ -191,5 +231,83 @@ STORIES = (
                 (When("DataOut", unload(5.0), after=OUTAGE + 110.0),),
             ),
         )
+    ),
+    Story(
+        "a TransientCondition has one limit, whichever module sees it",
+        "Proposal alloc Setup transient-condition! Teardown clean gone",
+        troubles=(
+            DwsFault("Setup", "transient", message="busy"),
+            When("Setup", unload(0.0), after=8.0),
+        ),
+        spans=(("Setup", "transient-condition!", 18.0),),
+    ),
+    Story(
+        "two short TransientConditions are not one long one",
+        LIFE,
+        troubles=(
+            DwsFault("Setup", "slow", duration=16.0),
+            *(
+                When("Setup", report(status), after=after)
+                for status, after in (
+                    ("TransientCondition", 1.0),
+                    ("DriverWait", 7.0),
+                    ("TransientCondition", 8.0),
+                    ("DriverWait", 14.0),
+                )
+            ),
+        ),
+    ),
+    Story(
+        "DWS fails in Teardown",
+        f"{RUN} PostRun DataOut Teardown teardown-failed! gone clean",
+        "out",
+        troubles=(
+            DwsFault("Teardown", "error", message="the pool is gone"),
+            When("Teardown", delete, after=200.0),
+            *(When("Teardown", unload(0.0), after=8.0 * number) for number in (1, 2)),
+        ),
+        log="teardown-failed",
+    ),
+    Story(
+        "DWS writes what is no Workflow in Teardown, and does not go on",
+        f"{RUN} PostRun DataOut Teardown teardown-late clean gone",
+        job=Job((XFS,)),
+        troubles=(
+            DwsFault("Teardown", "never", duration=400.0),
+            When("Teardown", break_workflow),
+            *(When("Teardown", unload(0.0), after=8.0 * number) for number in (1, 2)),
+        ),
+        log="teardown-late",
+    ),
+    *(
+        Story(
+            f"{state} is asked for again before that costs a job its life",
+            LIFE,
+            troubles=(When(before, refuse(state)),),
+            config=Config.parse(dict.fromkeys(KEYS, 5)),
+            latency={"DataIn": 1.0},
+            away=600.0,
+        )
+        for before, state in (
+            ("", "Proposal"),
+            ("alloc", "Setup"),
+            ("Setup", "DataIn"),
+            ("DataIn", "PreRun"),
+        )
+    ),
+    *(
+        Story(
+            f"the times without Kubernetes, and without a module, add up ({first} s, "
+            f"{second} s)",
+            LIFE,
+            latency=SLOW,
+            troubles=(
+                DwsFault("PostRun", "slow", duration=200.0),
+                When("PostRun", unload(0.0), after=10.0),
+                When("PostRun", outage(first, hangs=True), after=10.0),
+                When("PostRun", unload(second), after=160.0),
+            ),
+        )
+        for first, second in ((0.1, 100.1), (7.7, 101.7), (33.3, 103.3))
     ),
 )

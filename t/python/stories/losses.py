@@ -14,6 +14,7 @@ from rabbitsim.torture.deeds import (
     configure,
     delete,
     down,
+    force,
     lose_watches,
     patch_workflows,
     silence_watches,
@@ -31,6 +32,7 @@ from rabbitsim.torture.story import (
     Job,
     Story,
     When,
+    of,
 )
 
 AFTER = "alloc Setup DataIn PreRun start finish PostRun DataOut Teardown clean gone"
@@ -70,6 +72,46 @@ def scratch(size: str) -> Config:
 
 
 DATA = (
+    *(
+        Story(
+            f"somebody has DWS count DataOut as done{how}",
+            f"{RUN} PostRun DataOut force Teardown cause-unknown! clean gone",
+            "cause-unknown",
+            troubles=(
+                DwsFault("DataOut", "never"),
+                When("DataOut", force, 5.0),
+                *away,
+            ),
+        )
+        for how, away in (
+            ("", ()),
+            (", without a module", (When("DataOut", unload(6.0), 4.0),)),
+        )
+    ),
+    Story(
+        "a Workflow is being deleted whose data was copied without a module",
+        f"{RUN} PostRun DataOut gone clean",
+        "out",
+        latency={"DataOut": 600.0},
+        troubles=(
+            When("DataOut", unload(610.0), 10.0),
+            When("DataOut", ask_deletion, 615.0),
+        ),
+    ),
+    Story(
+        "a node that does not unmount may not have written all to persistent storage",
+        f"Proposal {AFTER} {of(2, RUN)} 2:PostRun drain:compute-02 2:unmount-failed "
+        "2:postrun-timeout! 2:Teardown disable:compute-02 2:clean 2:gone",
+        job=Job(("#DW create_persistent type=xfs capacity=1GiB name=keep",)),
+        troubles=(
+            DwsFault("PostRun", "mount", node=NODE),
+            When("gone", submit(Job(("#DW persistentdw name=keep",)))),
+        ),
+        config=Config(postrun_timeout=60.0),
+        may=("dws-refused",),
+        harm=True,
+        freed=True,
+    ),
     *(
         Story(
             f"a cancel in {state} gives up the data",

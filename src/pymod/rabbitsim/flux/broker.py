@@ -158,6 +158,7 @@ class PortHost(Protocol):
     broker: Broker
     manager: JobManager
     commit_delay: float
+    drain_error: Optional[RpcError]
 
     def log(self, level: int, message: str) -> None: ...
 
@@ -316,9 +317,10 @@ class FluxPort:
     def drain(
         self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
     ) -> None:
-        for host in hostlist.decode(hosts):
+        error = self._host.drain_error
+        for host in () if error else hostlist.decode(hosts):
             self._host.drain(host, reason, overwrite)
-        self.call_later(DRAIN_DELAY, partial(done, None))
+        self.call_later(DRAIN_DELAY, partial(done, error))
 
     def undrain(self, hosts: str) -> None:
         for host in hostlist.decode(hosts):

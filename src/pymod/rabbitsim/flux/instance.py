@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.work import OWNER_QUERIES, QUERIES
-from flux_k8s.ports import Clock, Json
+from flux_k8s.ports import Clock, Json, RpcError
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux import services
 from rabbitsim.flux.broker import (
@@ -55,6 +55,7 @@ class Instance:
         programs: what the administrator's programs print, by path. They get the
             arguments.
         commit_delay: the seconds until what is committed is in the KVS.
+        drain_error: the answer to requests to drain nodes, which stay as they are.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Instance:
         self.programs: dict[str, Callable[[Sequence[str]], str]] = {}
         self.published: list[tuple[str, Json]] = []
         self.commit_delay = COMMIT_DELAY
+        self.drain_error: Optional[RpcError] = None
         self.broker.register("job-manager.dws", self._plugin_service)
         services.register(
             self.broker,

@@ -12,10 +12,13 @@ an answer is late, or the plugin is loaded anew, and the job must end well.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Collection, Sequence
 
 from flux_k8s.dws.workflowstate import STATES, State
+from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.reasons import Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,
@@ -56,7 +59,8 @@ FORGETFUL = ("unmount-failed", "cause-unknown", "given-up")
 the cause."""
 
 TELLS = "CutOff"
-"""The step that asks once: an exception tells what was refused there."""
+"""The step that asks once: an exception tells what was refused there, and other nodes
+may be drained."""
 
 UNTRUE = "untrue"
 """The rule for a job that is told that data is not copied which is. One that is
@@ -134,10 +138,19 @@ def problem_at(
     expected = _without(whole, life, story.spared)
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, events=life.events, exceptions=life.exceptions)
-    forgets = interruption is Interruption.CRASH
-    if forgets and life.data in FORGETFUL and whole.data not in ("", "out"):
+        expected = replace(expected, left=())
+    if interruption is Interruption.CRASH and _forgets(whole, life):
         expected = replace(expected, data=life.data)
+        lost = (*lost, f"KVS {DATA_OUT}")
     return _difference(expected, life, lost)
+
+
+def _forgets(whole: Life, life: Life) -> bool:
+    """Whether a module that was loaded later does not know why data was lost, or that
+    it was by a job that had ended, whose epilog was given up."""
+    if life.data == "":
+        return whole.data == Reason.EPILOG_GIVEN_UP.value
+    return life.data in FORGETFUL and whole.data not in ("", "out")
 
 
 def _unreached(life: Life) -> tuple[str, ...]:
@@ -173,8 +186,12 @@ def _without(whole: Life, life: Life, spared: str) -> Life:
 
 def _without_more(life: Life, whole: Life, may: Collection[str]) -> Life:
     """A life without the exceptions that the job may have on top."""
-    told = {exception.cause for exception in whole.exceptions}
-    more = [e for e in life.exceptions if e.cause in may and e.cause not in told]
+    left = Counter(exception.cause for exception in whole.exceptions)
+    more = []
+    for exception in life.exceptions:
+        left[exception.cause] -= 1
+        if exception.cause in may and left[exception.cause] < 0:
+            more.append(exception)
     events = list(life.events)
     for _ in more:
         events.remove("exception")

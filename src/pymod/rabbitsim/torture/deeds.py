@@ -14,7 +14,15 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
-from flux_k8s.ports import CLIENTMOUNT, SYSTEMSTATUS, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    SYSTEMSTATUS,
+    WORKFLOW,
+    Json,
+    Kind,
+    KubeError,
+    RpcError,
+)
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
@@ -394,6 +402,17 @@ def slow_flux(service: str, seconds: float, delay: float) -> Deed:
 def slow_kvs(delay: float) -> Deed:
     """A commit to the KVS takes so many seconds from now on."""
     return lambda system: setattr(system.instance, "commit_delay", delay)
+
+
+def refuse_drains(seconds: float) -> Deed:
+    """Flux drains no node for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        instance = system.instance
+        instance.drain_error = RpcError(errno.EHOSTUNREACH, "no resource module")
+        system.loop.call_later(seconds, partial(setattr, instance, "drain_error", None))
+
+    return deed
 
 
 def lose_watches(system: StorySystem) -> None:

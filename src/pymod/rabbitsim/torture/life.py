@@ -462,7 +462,8 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
         if untold or told - {recorded}:
             monitor.fail("told", f"{job}: {told}, and {recorded} is recorded")
         waits_for = job.annotations.get("user", {}).get(WAITS_FOR)
-        if waits_for is not None and not monitor.record(job.id).unattended:
+        record = monitor.record(job.id)
+        if waits_for is not None and not (record.unattended or record.aborted):
             monitor.fail("memo", f"{job} has ended, and waits for {waits_for}")
     for _, _, line in system.log:
         if line.endswith(f"[{Reason.SERVICE_FAULT.value}]"):

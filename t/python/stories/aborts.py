@@ -1,0 +1,223 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Epilogs that are given up, at ``epilog-timeout`` or by a person: what a job still
+uses goes out of service before others get it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flux_k8s.jobs.work import Work
+from flux_k8s.ports import CLIENTMOUNT, SERVERS, KubeError
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.torture.deeds import (
+    abort,
+    cancel,
+    delete,
+    disable,
+    fail_flux,
+    outage,
+    refuse_drains,
+    submit,
+    undrain,
+    unlink,
+    unload,
+    unload_plugin,
+)
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.story import COPY_OUT, NODE, RUN, XFS, Job, Story, When
+
+HOUR = 3600.0
+FOUR = Job((XFS, COPY_OUT), nodes=4)
+STUCK = DwsFault("PostRun", "mount", node=NODE)
+LONG = DwsFault("Teardown", "never", duration=HOUR)
+DARK = KubeError(503, "Outage", "dark")
+GIVEN_UP = f"{RUN} PostRun dws-epilog-timeout!"
+DISABLED = "disable:rabbit-01 disable:rabbit-02"
+OUT = f"{DISABLED} epilog-given-up! clean"
+"""Rabbits go out of service, then the job ends."""
+
+BACK = "enable:rabbit-01 enable:rabbit-02 gone"
+"""An administrator puts the Rabbits back."""
+
+END = f"Teardown disable:compute-02 {BACK}"
+DRAINED = "drain:compute-01 drain:compute-02 drain:compute-03 drain:compute-04"
+UNKNOWN = f"{GIVEN_UP} {DRAINED} use-unknown! dws clean"
+"""The job ends while nobody knows what is mounted."""
+
+OTHERS = "undrain:compute-01 undrain:compute-03 undrain:compute-04"
+MOUNTED = f"{BACK} undrain:compute-02 enable:compute-02"
+SEEN = f"{UNKNOWN} {OTHERS} {DISABLED} Teardown disable:compute-02 {MOUNTED}"
+SEEN_LATER = f"{UNKNOWN} {DISABLED} Teardown {OTHERS} disable:compute-02"
+
+
+def aborted(
+    name: str, course: str, *troubles: Any, stuck: DwsFault = STUCK, **more: Any
+) -> Story:
+    """The story of a job on four nodes and two Rabbits, one of which does not
+    unmount."""
+    given = {"job": FOUR, "epilog_timeout": 60.0, **more}
+    may = ("epilog-given-up", "use-unknown")
+    return Story(name, course, troubles=(stuck, *troubles), harm=True, may=may, **given)
+
+
+def bar(system: StorySystem) -> None:
+    """Services have died of giving the job storage."""
+    system.barred.add(Work(system.first.id, False))
+
+
+def end_outage_at(kind: str) -> Any:
+    """Kubernetes answers nothing until something of a kind is asked for after ten
+    minutes."""
+
+    def deed(system: StorySystem) -> None:
+        since = system.loop.now()
+
+        def fault(request: Request) -> Fault:
+            if system.loop.now() > since + 600.0 and request.kind.plural == kind:
+                system.api_fault = lambda request: None
+            return Fault(error=KubeError(0, "Timeout", "no answer in time"))
+
+        system.api_fault = fault
+
+    return deed
+
+
+STORIES = (
+    aborted(
+        "at epilog-timeout nodes and Rabbits that are in use go out of service",
+        f"{GIVEN_UP} drain:compute-02 {OUT} {END}",
+        LONG,
+        data="epilog-given-up",
+        spans=(("PostRun", "clean", 60.0),),
+    ),
+    aborted(
+        "a person gives up an epilog",
+        f"{GIVEN_UP} drain:compute-02 {OUT} {END}",
+        LONG,
+        When("PostRun", abort, 5.0),
+        data="epilog-given-up",
+        spans=(("PostRun", "clean", 5.0),),
+        epilog_timeout=None,
+    ),
+    aborted(
+        "a node that is still mounted stays drained when its connection is back",
+        f"{RUN} PostRun drain:compute-02 dws-epilog-timeout! {OUT} {END}",
+        LONG,
+        When("PostRun", unlink(200.0), 1.0),
+    ),
+    aborted(
+        "a drain that fails is sent again, and keeps no Rabbit in service",
+        f"{GIVEN_UP} {DISABLED} disable:compute-02 {DRAINED} use-unknown! {OTHERS} "
+        f"clean Teardown {MOUNTED}",
+        LONG,
+        When("PostRun", refuse_drains(62.5)),
+        data="epilog-given-up",
+    ),
+    aborted(
+        "Rabbits that an administrator puts back are not taken out again",
+        f"{GIVEN_UP} drain:compute-02 {OUT} {END}",
+        LONG,
+        When("clean", StorySystem.enable_rabbits, 5.0),
+        When("clean", unload(1.0), 10.0),
+    ),
+    # Outages
+    *(
+        aborted(
+            f"an abort is carried out after an outage{what}",
+            course,
+            LONG,
+            When("PostRun", outage(1000.0), 40.0),
+            *lost,
+            away=1000.0,
+        )
+        for what, lost, course in (
+            ("", (), SEEN),
+            (
+                ", without the module",
+                (When("clean", unload(5.0), 10.0),),
+                f"{SEEN_LATER} {MOUNTED}",
+            ),
+            (
+                ", without the plugin",
+                (When("clean", unload_plugin(5.0), 10.0),),
+                SEEN,
+            ),
+            (
+                ", though services have died of the job",
+                (
+                    When("clean", bar, 9.0),
+                    When("clean", unload(5.0), 10.0),
+                    When("clean", unload_plugin(4.0), 10.0),
+                ),
+                f"{SEEN_LATER} {MOUNTED}",
+            ),
+        )
+    ),
+    *(
+        aborted(
+            f"an outage ends when an abort asks for {kind.plural}",
+            course,
+            LONG,
+            When("PostRun", end_outage_at(kind.plural), 40.0),
+            data="epilog-given-up",
+            away=1000.0,
+        )
+        for kind, course in (
+            (
+                CLIENTMOUNT,
+                f"{UNKNOWN} {DISABLED} {OTHERS} disable:compute-02 Teardown {MOUNTED}",
+            ),
+            (
+                SERVERS,
+                f"{UNKNOWN} {OTHERS} disable:compute-02 {DISABLED} Teardown {MOUNTED}",
+            ),
+        )
+    ),
+    aborted(
+        "an abort that the module knows nothing of drains all nodes",
+        f"{SEEN_LATER} {MOUNTED}",
+        LONG,
+        When("PostRun", unload(1.0), 1.0),
+        When("PostRun", outage(100.0), 1.0),
+        When("PostRun", fail_flux("job-info", 50.0), 9.0),
+        When("PostRun", abort, 10.0),
+        epilog_timeout=None,
+        away=100.0,
+    ),
+    # Nodes
+    aborted(
+        "a node that unmounts long after an outage is given back",
+        f"{SEEN_LATER} undrain:compute-02 enable:compute-02 {BACK}",
+        LONG,
+        When("PostRun", outage(150.0), 40.0),
+        data="epilog-given-up",
+        stuck=replace(STUCK, duration=HOUR),
+        spans=(("PostRun", "undrain:compute-02", HOUR + 190.6),),
+        away=150.0,
+    ),
+    aborted(
+        "a node that unmounts while no module is there is given back",
+        f"{UNKNOWN} gone undrain:compute-01 undrain:compute-02 undrain:compute-03 "
+        "undrain:compute-04 2:alloc 2:start 2:finish 2:clean",
+        When("PostRun", outage(150.0), 40.0),
+        When("clean", unload(30.0)),
+        When("clean", delete, 1.0),
+        When("clean", submit(Job((), nodes=3)), 2.0),
+        away=150.0,
+    ),
+    aborted(
+        "a node that may be mounted goes to no other job",
+        f"{RUN} PostRun cancel! given-up! Teardown disable:compute-02 drain:compute-02 "
+        "unmount-failed clean gone undrain:compute-02 2:alloc 2:start 2:finish 2:clean",
+        replace(STUCK, state="Teardown"),
+        When("PostRun", cancel, 1.0),
+        When("Teardown", disable()),
+        When("clean", submit(Job((), nodes=4)), 2.0),
+        When("gone", undrain(), 60.0),
+        data="given-up",
+        epilog_timeout=None,
+    ),
+)
