@@ -97,11 +97,17 @@ def members(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
             yield from (prefix + t.id for t in targets if isinstance(t, ast.Name))
 
 
+@lru_cache(maxsize=None)
+def defined_in(path: Path) -> frozenset[str]:
+    """What a module of Python defines."""
+    return frozenset(members(ast.parse(path.read_text()).body))
+
+
 def defines(path: Path, name: str) -> bool:
     """Whether a function, a class or a constant is defined in a file."""
-    text = path.read_text()
     if path.suffix == ".py":
-        return name in set(members(ast.parse(text).body))
+        return name in defined_in(path)
+    text = path.read_text()
     if path.suffix in (".c", ".h"):
         word = re.escape(name)
         function = rf"^\w[\w \t*]*\b{word} \([^;]*?\)\s*\{{"

@@ -26,6 +26,7 @@ for name in sys.argv[2:]:
 """
 
 
+@night
 def test_each_file_of_the_benchmark_can_be_imported() -> None:
     names = [f"measure.{path.stem}" for path in (BENCH / "measure").glob("*.py")]
     assert names

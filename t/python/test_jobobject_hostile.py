@@ -114,7 +114,7 @@ HOSTILE = {
         "more than 200000 attributes in all",
     ),
     "many attributes": (
-        '"<Job " + " ".join(f"a{n}=\'\'" for n in range(10**5)) + "/>"',
+        f'"<Job " + " ".join(f"a{{n}}=\'\'" for n in range({MANY})) + "/>"',
         "may have no attribute a0, which is not understood",
     ),
     # Size

@@ -82,6 +82,7 @@ def test_a_patch_without_a_line_of_its_header_is_an_error(
     assert f"07-no-reason.patch: has no line '{field}: ...'" in capsys.readouterr().err
 
 
+@night
 def test_arguments_that_torture_refuses_are_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -231,16 +231,16 @@ def test_the_reader_process_ends_when_there_is_nothing_to_read(
     assert isinstance(reading.read(payload(some_R())), Summary)
 
 
-@pytest.mark.parametrize("size", [0, readerprocess.MAX_REUSE_SIZE])
+@pytest.mark.parametrize("is_last", [False, True])
 def test_a_reader_process_that_does_not_end_keeps_no_R_waiting(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch, size: int
+    reading: Reading, monkeypatch: pytest.MonkeyPatch, is_last: bool
 ) -> None:
     """It has stopped, either with nothing to read or after its last answer."""
     monkeypatch.setattr(readerprocess, "COMMAND", ANSWERS_AND_STAYS)
     monkeypatch.setattr(readerprocess, "FIRST_LIMIT", 1.0)
-    if not size:
-        monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
-    assert isinstance(reading.read(payload(large_R(size))), Summary)
+    limit = ("MAX_REUSE_SIZE", 0) if is_last else ("IDLE_LIMIT", 0.1)
+    monkeypatch.setattr(readerprocess, *limit)
+    assert isinstance(reading.read(payload(some_R())), Summary)
     reading.await_end()
     assert isinstance(reading.read(payload(some_R())), Summary)
 

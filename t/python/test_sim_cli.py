@@ -25,6 +25,7 @@ from rabbitsim.cli.report import Report, WorkflowProgress
 from rabbitsim.cli.timeline import DELAY, Timeline
 from rabbitsim.dws import constant
 from rabbitsim.loop import VirtualLoop
+from support.effort import night
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 
@@ -271,6 +272,7 @@ def why_not_real() -> str:
     return installation.missing() or ""
 
 
+@night
 @pytest.mark.skipif(why_not_real() != "", reason=why_not_real())
 def test_a_real_flux_gives_the_same_eventlog(
     tmp_path: pathlib.Path, capfd: Captured

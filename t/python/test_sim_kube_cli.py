@@ -18,9 +18,8 @@ import pytest
 
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.table import age
-from support.kubernetes import (
-    workflow,
-)
+from support.effort import night
+from support.kubernetes import workflow
 
 
 @pytest.mark.parametrize(
@@ -83,6 +82,7 @@ def test_serve_names_the_reason_why_it_cannot_start(
 KUBECTL: Optional[str] = shutil.which("kubectl")
 
 
+@night
 @pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on PATH")
 def test_kubectl_works_unchanged(tmp_path: Path) -> None:
     process, kubeconfig = serve(tmp_path)

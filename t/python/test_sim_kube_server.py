@@ -17,7 +17,6 @@ from rabbitsim.kube.routes import is_set
 from rabbitsim.kube.server import KubeServer
 from support.kubernetes import (
     ALL,
-    CLIENT,
     PATH,
     VERSION,
     WATCH,
@@ -84,30 +83,25 @@ def test_the_official_client_watches(server: KubeServer, tmp_path: Path) -> None
     assert [event["type"] for event in seen] == ["MODIFIED", "DELETED"]
 
 
-def test_namespaces_secrets_and_logs_are_there(
-    server: KubeServer, tmp_path: Path
-) -> None:
-    api = CLIENT.CoreV1Api(python_client(server, tmp_path).api_client)
-    api.create_namespace({"metadata": {"name": "compute-01"}})
-    names = [space.metadata.name for space in api.list_namespace().items]
+def test_namespaces_secrets_and_logs_are_there(server: KubeServer) -> None:
+    http, spaces = Http(server), "/api/v1/namespaces"
+    http.ask("POST", spaces, {"metadata": {"name": "compute-01"}})
+    names = [s["metadata"]["name"] for s in http.ask("GET", spaces)[1]["items"]]
     assert names == ["compute-01", "default", "kube-system"]
     secret = {"metadata": {"name": "s"}, "data": {"token": "c2VzYW1l"}}
-    api.create_namespaced_secret("compute-01", secret)
-    found = api.read_namespaced_secret("s", "compute-01")
-    assert found.data == {"token": "c2VzYW1l"}
-    api.create_namespaced_pod(
-        "default",
-        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}},
-    )
+    http.ask("POST", f"{spaces}/compute-01/secrets", secret)
+    _, found = http.ask("GET", f"{spaces}/compute-01/secrets/s")
+    assert found["data"] == {"token": "c2VzYW1l"}
+    pods = f"{spaces}/default/pods"
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    http.ask("POST", pods, pod)
     log = {("default", "p", "c"): "hello\nworld\n"}
     server.call(lambda: server.store.pod_logs.update(log))
-    assert api.read_namespaced_pod_log("p", "default") == "hello\nworld\n"
-    tail = api.read_namespaced_pod_log("p", "default", container="c", tail_lines=1)
-    assert tail == "world\n"
-    for pod, container, status in (("q", "c", 404), ("p", "d", 400)):
-        with pytest.raises(ApiException) as caught:
-            api.read_namespaced_pod_log(pod, "default", container=container)
-        assert caught.value.status == status
+    assert http.open("GET", f"{pods}/p/log").read() == b"hello\nworld\n"
+    tail = http.open("GET", f"{pods}/p/log?container=c&tailLines=1").read()
+    assert tail == b"world\n"
+    for query, status in (("q/log?container=c", 404), ("p/log?container=d", 400)):
+        assert http.ask("GET", f"{pods}/{query}")[0] == status
 
 
 def test_discovery_names_groups_versions_and_resources(server: KubeServer) -> None:

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Optional
 
 import pytest
 
@@ -32,7 +30,6 @@ from rabbitsim.torture.monitor import Breach
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import RESOLUTION, Record, Told, Transient
 from rabbitsim.torture.run import run
-from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.storage import StorageMonitor
 from rabbitsim.torture.troubles import KINDS, Trouble
 from rabbitsim.torture.world import World
@@ -44,14 +41,15 @@ CAUSES = {
     "abort": {"outage", "user", "module", "plugin"},
     "unmount": {"unmount", "node", "rabbit"},
 }
-ARGUMENTS = ["torture", "--seed", "3", "--jobs", "4", "--trace"]
+ARGUMENTS = ["torture", "--seed", "3", "--jobs", "2", "--trace"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_gets_stuck_and_nothing_is_lost(seed: int) -> None:
-    outcome = run(make_plan(seed, 40, None))
+    jobs = 40 if SOAKING else 20
+    outcome = run(make_plan(seed, jobs, None))
     assert outcome.breach is None, (
-        f"python -m rabbitsim torture --seed {seed} --jobs 40"
+        f"python -m rabbitsim torture --seed {seed} --jobs {jobs}"
     )
 
 
@@ -98,17 +96,16 @@ def test_persistent_storage_that_was_not_set_up_yet_needs_no_rabbit(
 
 
 def test_without_trouble_all_good_jobs_complete() -> None:
-    outcome = run(make_plan(5, 30, None, ()))
+    outcome = run(make_plan(5, 30 if SOAKING else 10, None, ()))
     assert outcome.breach is None
     good = [job for job in outcome.plan.jobs if not (job.bad or job.limited)]
     sure = [job for job in good if not job.uncertain]
-    ended = outcome.ends["completed"] + outcome.ends["failed"]
+    ended = outcome.ends["completed"] + outcome.ends.get("failed", 0)
     assert len(sure) <= ended <= len(good)
 
 
 def test_many_jobs_at_once_are_no_trouble() -> None:
-    jobs = 200 if SOAKING else 20
-    assert run(make_plan(1, jobs, 0.5)).breach is None
+    assert run(make_plan(1, 200 if SOAKING else 12, 0.5)).breach is None
 
 
 def test_a_node_is_kept_out_until_another_than_the_administrator_puts_it_back() -> None:
@@ -188,7 +185,7 @@ def test_a_server_that_shows_a_rabbit_as_it_was_catches_up() -> None:
 
 
 def test_nodes_that_do_not_unmount_are_fenced_in_some_runs() -> None:
-    plan = make_plan(2, 24, None, ["unmount"])
+    plan = make_plan(2, 24 if SOAKING else 4, None, ["unmount"])
     assert plan.site.config.fence_command
     assert "fenced" in {trouble.what for trouble in plan.troubles}
     assert run(plan).breach is None
@@ -242,7 +239,7 @@ def test_the_same_seed_gives_the_same_output_byte_for_byte(
 
 
 def test_another_seed_gives_another_run() -> None:
-    assert run(make_plan(1, 5, None)).trace != run(make_plan(2, 5, None)).trace
+    assert run(make_plan(1, 1, None)).trace != run(make_plan(2, 1, None)).trace
 
 
 @pytest.mark.parametrize("early, true", [(RESOLUTION / 2, True), (0.001, False)])
@@ -275,14 +272,6 @@ def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlannedAllowances, "fatal", fatal)
 
 
-@functools.cache
-def breaching_seed() -> Optional[int]:
-    for seed in range(20):
-        if run(make_plan(seed, 8, None, ["user"])).breach is not None:
-            return seed
-    return None
-
-
 @pytest.mark.parametrize(
     ("text", "same"),
     [
@@ -297,24 +286,16 @@ def test_a_breach_is_the_same_of_other_jobs_and_nodes(text: str, same: bool) -> 
 
 
 @pytest.mark.usefixtures("cancels_are_forbidden")
-def test_a_breach_is_shrunk_to_the_troubles_that_lead_to_it() -> None:
-    seed = breaching_seed()
-    assert seed is not None
-    outcome = shrink(run(make_plan(seed, 8, None, ["user"])))
-    assert outcome.breach is not None and outcome.breach.rule == "exception"
-    assert len(outcome.plan.jobs) == len(outcome.plan.troubles) == 1
-
-
-@pytest.mark.usefixtures("cancels_are_forbidden")
-def test_a_breach_is_printed_with_its_seed_its_step_and_a_short_trace(
+def test_a_breach_is_printed_with_its_seed_and_the_least_that_leads_to_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed = str(breaching_seed())
-    arguments = ["torture", "--seed", seed, "--jobs", "8", "--faults", "user"]
+    arguments = ["torture", "--seeds", "20", "--jobs", "4", "--faults", "user"]
     assert main(arguments) == 1
     told = capsys.readouterr().out
-    assert f"of seed {seed}: exception: " in told and "breach at step " in told
-    assert "user cancel job" in told
+    assert re.search(r"breach at step \d+ of seed \d+: exception: ", told)
+    _, least = told.split("The least that leads to it:\n")
+    site, job, trouble = least.split("\n\n")[0].splitlines()
+    assert "user cancel job" in trouble
     assert len(told.splitlines()) < 120
 
 
