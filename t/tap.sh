@@ -717,6 +717,27 @@ as_guest () {
     FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=$(($(id -u) + 1)) "$@"
 }
 
+# A user whom the user database knows. An instance that has access.allow-guest-user takes
+# the jobs of guests, and with exec.testexec.allow-guests it runs them.
+GUEST=1
+
+# usage: guest COMMAND...: as that user
+guest () {
+    FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=$GUEST "$@"
+}
+
+# usage: guest_submit [OPTION...]: a job of the guest, signed by nobody; its ID
+guest_submit () {
+    flux submit --dry-run --setattr=system.exec.test.run_duration=0.1s "$@" true |
+        FLUX_HANDLE_USERID=$GUEST flux python -c '
+import base64, sys
+import flux
+header = f"version\0i1\0userid\0i{sys.argv[1]}\0mechanism\0snone\0".encode()
+parts = [base64.b64encode(part).decode() for part in (header, sys.stdin.buffer.read())]
+payload = {"J": ".".join([*parts, "none"]), "urgency": 16, "flags": 0}
+print(flux.Flux().rpc("job-ingest.submit", payload).get()["id"])' $GUEST
+}
+
 # usage: rpc TOPIC [JSON [SECONDS]]: the answer, or an error as NAME: text
 rpc () {
     ask rpc "$@"
