@@ -1,36 +1,24 @@
 #!/bin/sh
-test_description='Loading, configuring and asking the dws module'
+test_description='Loading, configuring and asking the dws module, and what it writes'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
-instance_conf job-manager.toml <<END
-[[job-manager.plugins]]
-load = "$JOBTAP"
-conf = { epilog-timeout = 60.0 }
-END
-instance_start 1
+instance_start 1 -Sbroker.module-nopanic=0
 
-# usage: rabbit_table LINE...: a [rabbit] table that has these lines too
+# Every kind of conversion that printf knows.
+CONVERSIONS='%s%n%p%d%*s%.*s%hhn%1$n%99999d%c%f%ls%m%%'
+
+cp "$TRASH/conf/rabbit.toml" "$TRASH/good.toml"
+
+# usage: rabbit_table [LINE...]: a [rabbit] table that has these lines too
 rabbit_table () {
-    {
-        echo "[rabbit]"
-        printf '%s\n' "kubeconfig = \"$TRASH/kubeconfig\"" \
-            "mapping = \"$TRASH/mapping.json\"" "$@"
-    } >"$TRASH/conf/rabbit.toml" &&
+    { cat good.toml && printf '%s\n' "$@"; } >conf/rabbit.toml &&
     flux config reload
 }
 
-# usage: kubeconfig_is FILE
-kubeconfig_is () {
-    rabbit_table &&
-    sed -i "s,^kubeconfig = .*,kubeconfig = \"$1\"," "$TRASH/conf/rabbit.toml" &&
-    flux config reload
-}
-
-# usage: mapping_is FILE
-mapping_is () {
-    rabbit_table &&
-    sed -i "s,^mapping = .*,mapping = \"$1\"," "$TRASH/conf/rabbit.toml" &&
+# usage: file_is KEY FILE: a [rabbit] table with this file for the key
+file_is () {
+    sed "s,^$1 = .*,$1 = \"$2\"," good.toml >conf/rabbit.toml &&
     flux config reload
 }
 
@@ -51,89 +39,50 @@ refuses () {
     ! grep Traceback "$TRASH/stderr"
 }
 
-# usage: warns TEXT
-warns () {
-    flux dmesg | grep "dws.warning.*$1"
-}
-
-# usage: keeps LINE TEXT: a [rabbit] table with the line is refused with the text,
+# usage: keeps TEXT COMMAND...: a reload of the configuration is refused with the text,
 # also in the log, and the module goes on
 keeps () {
+    keeps_text=$1
+    shift
     flux dmesg -C &&
-    test_must_fail rabbit_table "$1" 2>err &&
-    grep -F -e "$2" err &&
-    flux dmesg | grep -F -e "$2" | grep "dws.err.*configuration kept" &&
+    test_must_fail "$@" 2>err &&
+    grep -F -e "$keeps_text" err &&
+    flux dmesg | grep -F -e "dws.err[0]: configuration kept as it was: $keeps_text" &&
     flux module stats dws
 }
 
+# The processes are those that they were, and serve.
+nothing_happened () {
+    test "$(module_pid)" = "$module" &&
+    test "$(service_pid)" = "$service" &&
+    flux module stats dws
+}
+
+# ---- a module that is not loaded --------------------------------------------
+
 test_expect_success 'an unknown argument is refused' '
-    refuses "foo=1: unknown module argument, known: scheduler=none, queues=NAME,..., watchdog=SECONDS" foo=1
-'
-test_expect_success 'a value that scheduler= cannot have is refused' '
-    refuses "scheduler=sometimes: expected scheduler=none" scheduler=sometimes
+    refuses "dws.err[0]: $CONVERSIONS=1: unknown module argument, known: scheduler=none, queues=NAME,..., watchdog=SECONDS" "$CONVERSIONS=1"
 '
 test_expect_success 'a misspelt key is refused, with the one that is meant' '
     rabbit_table "setup_timout = 5" &&
     refuses "rabbit.setup_timout: unknown key, did you mean '\''setup_timeout'\''?"
 '
-test_expect_success 'a negative time is refused' '
-    rabbit_table "setup_timeout = -5" &&
-    refuses "rabbit.setup_timeout: is -5, expected a duration like \"30m\", or a number of seconds, 0 or more"
-'
-test_expect_success 'a value of the wrong type is refused' '
-    rabbit_table "soft_drain = \"maybe\"" &&
-    refuses "rabbit.soft_drain: is \"maybe\", expected true or false"
-'
-test_expect_success 'a preset that is no directive is refused' '
-    rabbit_table "presets.scratch = \"#DW\"" &&
-    refuses "rabbit.presets.scratch: #DW: missing command"
-'
-test_expect_success 'a [rabbit] that is no table is refused' '
-    echo "rabbit = 1" >conf/rabbit.toml &&
-    flux config reload &&
-    refuses "rabbit: is 1, expected a table"
-'
-test_expect_success 'without a [rabbit] table the log says what it needs' '
-    rm conf/rabbit.toml &&
-    flux config reload &&
-    refuses "rabbit: there is no such table in the configuration, expected one with" &&
-    grep "mapping .*kubeconfig" lines
-'
 test_expect_success 'a [rabit] that is to be [rabbit] is named, with the rest in its place or not' '
     rabbit_table && sed -i "s/rabbit\]/rabit]/" conf/rabbit.toml &&
     flux config reload &&
-    refuses "there is one named \"rabit\": did you mean that?" &&
+    refuses "rabbit: there is no such table in the configuration, expected one with mapping" &&
+    grep "there is one named \"rabit\": did you mean that?" lines &&
     printf "[rabbit.policy]\n" >>conf/rabbit.toml &&
     flux config reload &&
     refuses "is not set in this table; there is one named \"rabit\": did you mean that?"
 '
-test_expect_success 'a table without a kubeconfig is refused where no other is' '
-    printf "[rabbit]\nmapping = \"$TRASH/mapping.json\"\n" >conf/rabbit.toml &&
-    flux config reload &&
-    refuses "rabbit.kubeconfig: none is given, none is at "
-'
-test_expect_success 'a table without a mapping is refused' '
-    printf "[rabbit]\nkubeconfig = \"$TRASH/kubeconfig\"\n" >conf/rabbit.toml &&
-    flux config reload &&
-    refuses "rabbit.mapping: is not set"
-'
-test_expect_success 'a kubeconfig that is missing is refused' '
-    kubeconfig_is /nonexistent &&
-    refuses "rabbit.kubeconfig: /nonexistent: No such file or directory"
-'
-test_expect_success 'a kubeconfig that is not YAML is refused' '
-    printf "a: [\n" >bad &&
-    kubeconfig_is $TRASH/bad &&
-    refuses "rabbit.kubeconfig: $TRASH/bad: is not YAML"
-'
-test_expect_success 'a kubeconfig that is something else is refused' '
-    echo "a: b" >bad &&
-    kubeconfig_is $TRASH/bad &&
-    refuses "rabbit.kubeconfig: $TRASH/bad: is not a kubeconfig"
+test_expect_success 'a file that cannot be used is refused, and the log says what to do' '
+    file_is mapping "/$CONVERSIONS" &&
+    refuses "rabbit.mapping: /$CONVERSIONS: No such file or directory; not loaded: mend that, then flux module load dws"
 '
 test_expect_success 'the contents of a kubeconfig are never shown' '
     sed "s/current-context: .*/current-context: nowhere/" kubeconfig >bad &&
-    kubeconfig_is $TRASH/bad &&
+    file_is kubeconfig $TRASH/bad &&
     refuses "rabbit.kubeconfig: $TRASH/bad" &&
     token=$(sed -n "s/^ *token: //p" kubeconfig) &&
     test -n "$token" &&
@@ -163,156 +112,150 @@ else:
     sys.exit(\"it was not refused\")
 " $TRASH/mapping.json $TRASH/bad
 '
-test_expect_success 'a mapping that is missing is refused' '
-    mapping_is /nonexistent &&
-    refuses "rabbit.mapping: /nonexistent: No such file or directory"
-'
-test_expect_success 'a mapping that is not JSON is refused' '
-    echo "computes:" >bad &&
-    mapping_is $TRASH/bad &&
-    refuses "rabbit.mapping: $TRASH/bad: is not JSON"
-'
-test_expect_success 'an empty mapping leaves no module, and the log says what to do' '
-    : >bad &&
-    mapping_is $TRASH/bad &&
-    refuses "$TRASH/bad: is empty, expected what flux rabbitmapping writes; not loaded" &&
-    log_says "not loaded: mend that, then flux module load dws"
-'
-test_expect_success 'a mapping that is something else is refused' '
-    echo "{\"computes\": 3}" >bad &&
-    mapping_is $TRASH/bad &&
-    refuses "$TRASH/bad: computes is 3, expected an object"
-'
-test_expect_success 'a module with right arguments and a right table is loaded' '
-    rabbit_table &&
-    module_load
-'
-test_expect_success 'a loaded module is not loaded a second time' '
-    test_must_fail module_load 2>err &&
+
+# ---- its configuration ------------------------------------------------------
+
+test_expect_success 'a module with right arguments and a right table is loaded, once' '
+    rabbit_table "module_nopanic = true" &&
+    module_load &&
+    module=$(module_pid) &&
+    service=$(service_pid) &&
+    test "$(flux getattr broker.module-nopanic)" = 0 &&
+    test_must_fail flux module load dws 2>err &&
     grep -i exists err
-'
-test_expect_success 'flux config reload with a misspelt key keeps the configuration' '
-    keeps "tc_timout = 5" "rabbit.tc_timout: unknown key"
-'
-test_expect_success 'flux config reload with a negative time keeps the configuration' '
-    keeps "prerun_timeout = -1" "rabbit.prerun_timeout: is -1, expected"
-'
-test_expect_success 'flux config reload with a wrong preset keeps the configuration' '
-    keeps "presets.scratch = \"jobdw\"" "rabbit.presets.scratch"
-'
-test_expect_success 'flux config reload with missing or wrong files keeps the configuration' '
-    test_must_fail mapping_is /nonexistent 2>err &&
-    grep -F "rabbit.mapping: /nonexistent: No such file or directory" err &&
-    echo "[]" >bad &&
-    test_must_fail mapping_is $TRASH/bad 2>err &&
-    grep -F "$TRASH/bad" err &&
-    test_must_fail kubeconfig_is /nonexistent 2>err &&
-    grep -F "rabbit.kubeconfig: /nonexistent: No such file or directory" err &&
-    printf "[rabbit]\n" >conf/rabbit.toml &&
-    test_must_fail flux config reload 2>err &&
-    grep -F "rabbit.mapping: is not set" err &&
-    flux module stats dws
 '
 test_expect_success 'flux config reload with a good table puts it in force' '
     flux dmesg -C &&
     rabbit_table "presets.scratch = \"$DW\"" &&
-    ! flux dmesg | grep "dws.err" &&
+    ! flux dmesg | grep -E "dws.(err|warning)"
+'
+test_expect_success 'one with a wrong table, or a missing file, keeps that' '
+    keeps "rabbit.$CONVERSIONS: unknown key" rabbit_table "\"$CONVERSIONS\" = 1" &&
+    keeps "rabbit.kubeconfig: /nonexistent: No such" file_is kubeconfig /nonexistent &&
+    nothing_happened &&
     id=$(flux submit --setattr=system.dw=scratch true) &&
     job_succeeds $id
 '
-test_expect_success 'a bad table after a good one keeps the good one in force' '
-    keeps "presets.other = 7" "rabbit.presets.other" &&
-    id=$(flux submit --setattr=system.dw=scratch true) &&
-    job_succeeds $id
-'
-test_expect_success 'flux config reload names the keys that wait for a reload of the module' '
+test_expect_success 'one names the keys that wait for a reload of the module' '
     flux dmesg -C &&
     cp mapping.json other.json &&
-    mapping_is $TRASH/other.json &&
-    eventually warns "rabbit.mapping: as before until" &&
+    file_is mapping $TRASH/other.json &&
+    eventually log_says "dws.warning[0]: rabbit.mapping: as before until" &&
     flux dmesg -C &&
     rabbit_table &&
     ! flux dmesg | grep "dws.warning"
 '
-test_expect_success 'flux module stats dws counts jobs by the state of their Workflow' '
-    rabbit_table &&
-    id=$(job_in running) &&
-    flux module stats dws >stats &&
-    grep "\"jobs\": 1" stats &&
-    grep "\"PreRun\": 1" stats &&
-    job_end $id &&
-    job_succeeds $id &&
-    eventually stats_say "\"jobs\": 0"
-'
-test_expect_success 'flux module stats dws answers while Kubernetes hangs' '
-    kill -STOP $KUBE_PID &&
-    id=$(job_submit true) &&
-    wait_event $id dependency-add &&
-    eventually stats_say "\"jobs\": 1"
-'
-test_expect_success 'a job goes on when Kubernetes answers again' '
-    kill -CONT $KUBE_PID &&
-    job_succeeds $id
-'
-for method in create setup post_run teardown abort hello stats-get config-reload; do
-    test_expect_success "a guest who calls dws.$method gets EPERM" '
-        test_must_fail as_guest rpc dws.$method 2>err &&
-        grep EPERM err
-    '
-done
-for method in create setup post_run teardown abort; do
-    test_expect_success "dws.$method with a malformed payload gets EPROTO" '
-        test_must_fail rpc dws.$method 2>err &&
-        grep "EPROTO: dws.$method: jobid" err &&
-        test_must_fail rpc dws.$method "{\"jobid\": \"x\"}" 2>err &&
-        grep "EPROTO: dws.$method: jobid is \"x\"" err &&
-        test_must_fail rpc dws.$method "[1]" 2>err &&
-        grep EPROTO err &&
-        flux module stats dws
-    '
-done
-test_expect_success 'a configuration that is no object gets EPROTO, and the module goes on' '
-    for payload in "[1]" 7 null; do
-        test_must_fail rpc dws.config-reload "$payload" 2>err &&
-        grep "EPROTO: dws.config-reload: expected an object" err || return 1
+
+# ---- what others send and write ---------------------------------------------
+
+test_expect_success 'a request with a malformed payload gets EPROTO, and is logged' '
+    for method in create setup post_run teardown abort; do
+        test_must_fail rpc dws.$method "{\"jobid\": \"$CONVERSIONS\"}" 2>err &&
+        grep -F "EPROTO: dws.$method: jobid is \"$CONVERSIONS\"" err || return 1
     done &&
-    test_must_fail rpc dws.config-reload "{\"rabbit\": 7}" 2>err &&
-    grep "EINVAL: rabbit: is 7, expected a table" err &&
-    flux module stats dws
-'
-test_expect_success 'the log names the job of a malformed request' '
-    job_is_named () {
-        flux dmesg | grep "dws.err.*$(flux job id --to=f58plain 1234)"
-    } &&
+    eventually log_says "jobid is \"$CONVERSIONS\"" &&
     test_must_fail rpc dws.setup "{\"jobid\": 1234, \"R\": 1}" &&
-    eventually job_is_named
+    eventually log_says "$(flux job id --to=f58plain 1234)"
 '
-test_expect_success 'jobs run after malformed requests' '
-    id=$(job_submit true) &&
-    job_succeeds $id
+test_expect_success 'a configuration that is no object gets EPROTO' '
+    test_must_fail rpc dws.config-reload null 2>err &&
+    grep "EPROTO: dws.config-reload: expected an object" err &&
+    test_must_fail rpc dws.config-reload "{\"rabbit\": 7}" 2>err &&
+    grep "EINVAL: rabbit: is 7, expected a table" err
 '
-for signal in TERM INT; do
-    test_expect_success "the module ends cleanly at SIG$signal" '
-        flux dmesg -C &&
-        kill -$signal $(module_pid) &&
-        eventually module_is_gone &&
-        ! flux dmesg | grep -iE "panic|failure|killed" &&
-        module_load
-    '
-done
-test_expect_success 'flux module remove dws removes it' '
-    flux module remove dws &&
-    module_is_gone
+test_expect_success 'a directive with conversions or control characters harms nobody' '
+    for dw in "#DW jobdw type=xfs capacity=10GiB name=$CONVERSIONS" \
+        "#DW persistentdw name=$CONVERSIONS" "#DW $CONVERSIONS" \
+        "$(printf "#DW jobdw type=\033[2Jx\177 capacity=10GiB name=p1")"; do
+        flux submit --setattr=system.dw="$dw" true || return 1
+    done >ids &&
+    for id in $(cat ids); do
+        wait_event $id clean || return 1
+    done &&
+    nothing_happened
 '
-for value in true false; do
-    test_expect_success "module_nopanic = $value is accepted, and has no effect" '
-        flux setattr broker.module-nopanic 0 &&
-        rabbit_table "module_nopanic = $value" &&
-        module_load &&
-        test "$(flux getattr broker.module-nopanic)" = 0 &&
-        flux module remove dws
-    '
-done
+test_expect_success 'a line of the log is its text, printable, and not too long' '
+    flux python -c "
+import sys, flux
+from flux_k8s.broker.log import log
+for text in sys.argv[1:]:
+    log(flux.Flux(), 3, text)" "a $CONVERSIONS z" \
+        "$(printf "%0900d" 0)$(printf "\303\244%.0s" $(seq 900))" \
+        "$(printf "a\033[2J\r\nb\302\205c\342\200\256d")" &&
+    eventually log_says "a $CONVERSIONS z" &&
+    eventually log_says "ää..." &&
+    eventually log_says "a\\x1b[2J\\r\\nb\\x85c\\u202ed"
+'
+# A conversion that was carried out shows words of the stack, or stands for nothing.
+test_expect_success 'the log has no word of the stack, and no control character' '
+    ! flux dmesg | grep -E "0x[0-9a-f]{6,}|\(nil\)" &&
+    flux dmesg | LC_ALL=C tr -d "\n[:print:]\200-\377" >control &&
+    test_must_be_empty control
+'
+
+# ---- what it writes to the KVS ----------------------------------------------
+
+test_expect_success 'a value that the KVS cannot have spares what is written with it' '
+    flux python -c "
+from flux_k8s.broker.writer import Writer
+writer = Writer(\"dws\")
+ends = []
+for key, value in (\"one\", \"1\"), (\"bad\", \"\\udcff\"), (\"two\", \"2\"):
+    writer.commit([(\"t1001.\" + key, value)], ends.append)
+writer.commit([(\"t1001.worse\", \"\\udcff\"), (\"t1001.three\", \"3\")])
+writer.close(10)
+print(*(error is None for error in ends))" >ends &&
+    test "$(cat ends)" = "True False True" &&
+    test "$(flux kvs get t1001.one t1001.two t1001.three | tr -d "\n")" = 123 &&
+    eventually log_says "cannot write t1001.worse: "
+'
+test_expect_success 'a commit that fails is logged with what it was to write, if anything' '
+    flux python -c "
+import errno
+import flux.kvs
+from flux_k8s.broker.adapter import BrokerFlux
+def commit(self):
+    raise OSError(errno.ENOSYS, \"t1001\")
+flux.kvs.KVSTxn.commit = commit
+port = BrokerFlux(flux.Flux(), None, \"dws\")
+port._callbacks = type(\"Queue\", (), {\"put\": print})
+port.kvs_commit(1, \"awaited\", \"1\", print)
+port.kvs_put(1, \"lost\", \"1\")
+port.close(10)" &&
+    eventually log_says "lost: [Errno 38] t1001" &&
+    ! log_says "cannot write :"
+'
+test_expect_success 'what many jobs wait for at a time shares commits, and what nobody does goes along' '
+    flux python -c "
+import threading
+import flux.kvs
+from flux_k8s.broker import writer as module
+module.INTERVAL = 1.0
+commit, commits = flux.kvs.KVSTxn.commit, []
+def counted(self):
+    commits.append(self)
+    commit(self)
+flux.kvs.KVSTxn.commit = counted
+writer, written = module.Writer(\"dws\"), threading.Semaphore(0)
+def put(key):
+    writer.commit([(\"t1001.\" + key, key)], lambda error: written.release())
+put(\"alone\")
+written.acquire()
+writer.put([(\"t1001.nobody\", \"nobody\")])
+for key in \"five\", \"six\":
+    put(key)
+for _ in range(2):
+    written.acquire()
+module.INTERVAL = 60.0
+writer.commit([(\"t1001.last\", \"last\")])
+writer.close(10)
+print(len(commits))" >count &&
+    test "$(cat count)" = 3 &&
+    test "$(flux kvs get t1001.nobody t1001.five t1001.six t1001.last | tr -d "\n")" = nobodyfivesixlast
+'
+
+# ---- its port to Flux -------------------------------------------------------
+
 test_expect_success 'a timer of the service fires before one that was set earlier' '
     timeout 30 flux python -c "
 import flux
@@ -352,5 +295,11 @@ handle.reactor_run()
 print(answers)
 assert not any(one() for one in waiting)
 "
+'
+test_expect_success 'the module ends cleanly at SIGINT' '
+    flux dmesg -C &&
+    kill -INT $module &&
+    eventually module_is_gone &&
+    ! flux dmesg | grep -iE "panic|failure|killed"
 '
 test_done

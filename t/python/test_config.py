@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from hypothesis import example, given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.broker.files import check_files, check_program
 from flux_k8s.config.table import Config, misspelt, parse_fsd
-from flux_k8s.errors import ConfigError
+from flux_k8s.errors import ConfigError, DWSError
 
 PRESET = "#DW jobdw type=xfs capacity=10GiB name=p1"
 
@@ -221,15 +222,34 @@ def test_other_tables_are_not_mistaken_for_that_of_rabbits() -> None:
     assert misspelt([*known.split(), *others.split()]) == ""
 
 
-def test_an_empty_mapping_is_refused_with_what_is_to_be_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "No such file or directory"),
+        ("", "is empty, expected what flux rabbitmapping writes"),
+        (" \n", "is empty, expected what flux rabbitmapping writes"),
+        ("computes:", "is not JSON: "),
+        ('{"computes": 3}', "computes is 3, expected an object"),
+    ],
+)
+def test_a_mapping_that_cannot_be_read_is_named_with_what_is_to_be_done(
+    tmp_path: Path, text: Optional[str], problem: str
+) -> None:
     path = tmp_path / "rabbitmapping.json"
-    for text in ("", " \n"):
+    if text is not None:
         path.write_text(text)
-        with pytest.raises(ConfigError) as caught:
-            check_files(Config.parse({"mapping": str(path)}))
-        assert str(caught.value) == (
-            f"rabbit.mapping: {path}: is empty, expected what flux rabbitmapping writes"
-        )
+    with pytest.raises(DWSError, match=re.escape(f"{path}: {problem}")):
+        check_files(Config.parse({"mapping": str(path)}))
+
+
+def test_a_mapping_and_a_kubeconfig_that_is_named_are_required(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="rabbit.mapping: is not set"):
+        check_files(Config.parse({}))
+    path = tmp_path / "rabbitmapping.json"
+    path.write_text('{"computes": {}, "rabbits": {}}')
+    named = {"mapping": str(path), "kubeconfig": "/nonexistent"}
+    with pytest.raises(ConfigError, match="rabbit.kubeconfig: /nonexistent: No such"):
+        check_files(Config.parse(named))
 
 
 VALUES = st.recursive(

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Text of others on its way to Flux's log (on a real Flux: t1030-dws-log.t)."""
+"""Text of others on its way to Flux's log (on a real Flux: t1001-dws-module.t)."""
 
 from __future__ import annotations
 
