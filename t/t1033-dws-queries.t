@@ -1,5 +1,5 @@
 #!/bin/sh
-test_description='What users may ask the dws module, and what they may not'
+test_description='What users may ask the dws module, also by commands, and what they may not'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
@@ -11,26 +11,6 @@ allow-guests = true
 END
 instance_start 2
 
-GUEST=1
-
-# usage: guest_submit: a #DW job of the guest, signed by nobody; its ID
-guest_submit () {
-    flux submit --dry-run --setattr=system.dw="$DW" \
-        --setattr=system.exec.test.run_duration=0.1s true >spec.json &&
-    FLUX_HANDLE_USERID=$GUEST flux python -c '
-import base64, sys
-import flux
-header = f"version\0i1\0userid\0i{sys.argv[1]}\0mechanism\0snone\0".encode()
-spec = open("spec.json", "rb").read()
-parts = [base64.b64encode(part).decode() for part in (header, spec)]
-payload = {"J": ".".join([*parts, "none"]), "urgency": 16, "flags": 0}
-print(flux.Flux().rpc("job-ingest.submit", payload).get()["id"])' $GUEST
-}
-
-guest () {
-    FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=$GUEST "$@"
-}
-
 # usage: field PATH...: of the JSON on stdin
 field () {
     python -c '
@@ -41,92 +21,64 @@ for word in sys.argv[1:]:
 print(value)' "$@"
 }
 
-# usage: show JOBID [SEEN]: the details of a job
+# usage: show JOBID: the details of a job
 show () {
-    rpc dws.job-show "{\"id\": $(flux job id --to=dec "$1")${2:+, \"seen\": $2}}"
+    rpc dws.job-show "{\"id\": $(flux job id --to=dec "$1")}"
 }
 
-# usage: ask_held JOBID FILE [AS]: ask for a change of the job, in the background
+# usage: ask_held JOBID FILE [SERIAL]: ask for a change of the job since then, or for its
+# end, in the background
 ask_held () {
     ask_held_payload="{\"id\": $(flux job id --to=dec "$1"), \"seen\": ${3:-9000000000000000}}"
-    ${4:-} rpc dws.job-show "$ask_held_payload" >"$2" 2>&1 &
+    rpc dws.job-show "$ask_held_payload" >"$2" 2>&1 &
     asker=$!
-}
-
-held_or_answered () {
-    held 1 || ! kill -0 $asker
-}
-
-# usage: ask_held_from_now JOBID FILE [AS]: ask for a change of the job from now on. If it
-# changes before that is asked, the answer comes at once: then ask again.
-ask_held_from_now () {
-    for _ in 1 2 3 4 5; do
-        ask_held_serial=$(show "$1" | field serial) &&
-        ask_held "$1" "$2" "$ask_held_serial" "${3:-}" &&
-        eventually held_or_answered &&
-        held 1 &&
-        return 0
-    done
-    return 1
-}
-
-# usage: kill_held: the process of ask_held, and the one that it waits for
-kill_held () {
-    pkill -KILL -P "$1"
-    kill -KILL "$1" 2>/dev/null || true
-}
-
-# The query of ask_held_from_now is answered, or the job was over first.
-hears_of_a_change () {
-    if wait $asker; then
-        test "$(field serial <changed)" -gt "$ask_held_serial"
-    else
-        grep ENOENT changed
-    fi
-}
-
-# The query of ask_held hears that its job is over.
-hears_of_the_end () {
-    wait $asker || grep ENOENT "$1"
 }
 
 held () {
     test "$(rpc dws.metrics | field queries held)" -eq "$1"
 }
 
-test_expect_success 'without the module nobody answers' '
-    test_must_fail guest rpc dws.job-list 2>err &&
-    grep ENOSYS err
+# usage: command_fails_with TEXT COMMAND...: in one line, whatever is before the text
+command_fails_with () {
+    command_fails_with_text=$1
+    shift
+    test_expect_code 1 "$@" >out 2>err &&
+    grep "^flux-dws: ERROR: .*$command_fails_with_text" err &&
+    test $(wc -l <err) -eq 1 &&
+    test_must_be_empty out
+}
+
+# ---- who may ask what -------------------------------------------------------
+
+test_expect_success 'without the module a command is one line' '
+    command_fails_with "the dws module is not loaded" flux dws list
 '
 test_expect_success 'the owner sees all jobs, a guest the own ones' '
     module_load &&
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     gate_shut PreRun &&
-    mine=$(guest_submit) &&
+    mine=$(guest_submit --setattr=system.dw="$DW") &&
     others=$(job_submit true) &&
-    kube wait $(workflow $mine) PreRun &&
-    kube wait $(workflow $others) PreRun &&
+    kube wait-each $(workflow $mine)=PreRun $(workflow $others)=PreRun &&
     rpc dws.job-list >all &&
-    test "$(field totals jobs <all)" -eq 2 &&
-    test "$(field jobs 0 id <all)" = "$(flux job id --to=dec $mine)" &&
     test "$(field jobs 0 userid <all)" = $GUEST &&
     test "$(field jobs 1 userid <all)" = "$(id -u)" &&
     guest rpc dws.job-list >own &&
     test "$(field jobs 0 id <own)" = "$(flux job id --to=dec $mine)" &&
     test_must_fail field jobs 1 <own &&
-    test "$(field totals jobs <own)" -eq 2
+    test "$(field totals jobs <own)" -eq 2 &&
+    guest flux dws list -A -n 2>err >out &&
+    test $(wc -l <out) -eq 1 &&
+    grep "all: 2 jobs, 2 PreRun" err
 '
 test_expect_success 'a job of somebody else is not shown to a guest' '
-    guest show $mine >details &&
-    test "$(field state <details)" = PreRun &&
-    test "$(field directives 0 <details)" = "$DW" &&
+    guest show $mine | field directives 0 | grep -x "$DW" &&
     test_must_fail guest show $others 2>err &&
     grep "EPERM: job .* is not yours" err &&
-    test_must_fail guest rpc dws.job-list "{\"userid\": $(id -u)}" 2>err &&
-    grep EPERM err
+    command_fails_with "job .* is not yours" guest flux dws show $others
 '
 test_expect_success 'a guest who sends a request of the instance owner gets EPERM' '
-    for method in create setup post_run teardown abort hello stats-get \
+    for method in create setup post_run teardown abort hello stats-get config-reload \
         metrics rabbit-disable rabbit-enable; do
         test_must_fail guest rpc dws.$method \
             "{\"jobid\": 1, \"rabbits\": [\"rabbit-01\"]}" 2>err &&
@@ -141,50 +93,52 @@ test_expect_success 'a long state has a volatile memo, which no eventlog has' '
     flux job eventlog $others >log &&
     ! grep rabbit_progress log
 '
-test_expect_success 'a query is held until its job changes' '
-    ask_held_from_now $mine changed guest &&
-    rm gates/PreRun &&
-    hears_of_a_change &&
-    wait_event $mine clean &&
-    job_succeeds $others
+test_expect_success 'a memo of a thousand levels keeps nobody from the list of jobs' '
+    rpc job-manager.memo "$(python_stdin "
+import sys
+levels = 1500
+print(\"{\\\"id\\\": %s, \\\"memo\\\": {\\\"x\\\": %s}}\"
+      % (sys.argv[1], levels * \"[\" + levels * \"]\"))" $(flux job id --to=dec $mine))" &&
+    flux dws check "$DW" &&
+    flux dws list -a &&
+    flux dws show $mine
 '
+test_expect_success 'bash completes job IDs and Rabbits' '
+    cat >complete.sh <<-"END" &&
+	. "$1"; shift
+	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+	_flux_with_dws flux "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+	printf "%s\n" "${COMPREPLY[@]}"
+	END
+    completes () {
+        bash complete.sh "$PREFIX/etc/flux/completions/flux-dws" flux dws "$@"
+    } &&
+    completes show f | grep -x "$(flux job id --to=f58plain $others)" &&
+    test "$(completes disable rabbit-)" = "rabbit-01
+rabbit-02"
+'
+
+# ---- queries that are held --------------------------------------------------
+
 test_expect_success 'a query is dropped when the sender goes' '
-    gate_shut PreRun &&
-    id=$(job_submit true) &&
-    kube wait $(workflow $id) PreRun &&
-    ask_held $id answer &&
+    ask_held $others answer &&
     eventually held 1 &&
-    kill_held $asker &&
+    { pkill -KILL -P $asker; kill -KILL $asker || true; } &&
     eventually held 0
 '
-test_expect_success 'guests who ask too often, or too much, are told so' '
-    guests=$(guest_submit) &&
-    kube wait $(workflow $guests) PreRun &&
+test_expect_success 'a disconnect is of its own sender only' '
+    ask_held $others answer &&
+    eventually held 1 &&
     guest flux python -c "
-import errno, flux
-handle = flux.Flux()
-futures = [handle.rpc(\"dws.rules\", {}) for _ in range(200)]
-errors = []
-for future in futures:
-    try:
-        future.get()
-    except OSError as error:
-        errors.append(error.errno)
-assert len(errors) > 100 and set(errors) == {errno.EAGAIN}, errors
+import time
+import flux
+from flux.constants import FLUX_RPC_NORESPONSE
+flux.Flux().rpc(\"dws.disconnect\", flags=FLUX_RPC_NORESPONSE)
+time.sleep(0.5)
 " &&
-    sleep 2 &&
-    guest flux python -c "
-import errno, flux
-try:
-    flux.Flux().rpc(\"dws.job-list\", {\"rabbit\": 64 * 2**20 * \"x\"}).get()
-except OSError as error:
-    assert error.errno == errno.EMSGSIZE, error
-else:
-    raise SystemExit(\"it was accepted\")
-"
+    held 1
 '
 test_expect_success 'a query that nobody waits for is not held' '
-    sleep 1 &&
     guest flux python -c "
 import sys, time
 import flux
@@ -194,16 +148,14 @@ for _ in range(5):
     payload = {\"id\": int(sys.argv[1]), \"seen\": 2**62}
     handle.rpc(\"dws.job-show\", payload, flags=FLUX_RPC_NORESPONSE)
 time.sleep(0.5)
-" $(flux job id --to=dec $guests) &&
-    held 0 &&
-    flux cancel $guests
+" $(flux job id --to=dec $mine) &&
+    held 1
 '
 test_expect_success 'a forged route takes no request of the plugin' '
-    sleep 1 &&
     guest flux python -c "
-import sys, time
+import time
 import flux
-from flux.core.inner import ffi, lib
+from flux.core.inner import lib
 handle = flux.Flux()
 for tag in range(1, 16):
     raw = lib.flux_request_encode(b\"dws.job-show\", b\"{}\")
@@ -213,15 +165,79 @@ for tag in range(1, 16):
     assert lib.flux_send(handle.handle, raw, 0) == 0
 time.sleep(0.5)
 " &&
-    service_is_ready &&
+    service_is_ready
+'
+test_expect_success 'a query is held until its job changes, or ends' '
+    end_asker=$asker &&
+    ask_held $mine changed $(show $mine | field serial) &&
+    eventually held 2 &&
     rm gates/PreRun &&
-    job_succeeds $id
+    { wait $asker || grep ENOENT changed; } &&
+    job_succeeds $others &&
+    { wait $end_asker || grep ENOENT answer; } &&
+    eventually held 0
+'
+test_expect_success 'check says to guests, too, when there is room' '
+    filler=$(flux submit -N1 --requires=host:compute-01 -t 10m \
+        -S dw="#DW jobdw type=xfs capacity=700GiB name=p2" sleep 600) &&
+    wait_event $filler start &&
+    until_the_limit () {
+        guest flux dws check -N2 "#DW jobdw type=xfs capacity=400GiB name=p3" >page &&
+        grep "^Fits by: .*(in " page
+    } &&
+    eventually until_the_limit &&
+    grep "^Waits for: *the time limit of .$(flux job id --to=f58plain $filler | cut -c2-)" page &&
+    job_cancel $filler &&
+    wait_event $filler clean
+'
+
+# ---- what guests do to their own jobs ---------------------------------------
+
+test_expect_success 'a guest who gives up an epilog takes nothing out of service' '
+    id=$(guest_submit --setattr=system.dw="$DW") &&
+    gate_shut PostRun $id &&
+    kube wait $(workflow $id) PostRun &&
+    wait_event $id release &&
+    guest flux job raise --severity=0 --type=dws-epilog-timeout $id &&
+    wait_event $id clean &&
+    ! log_says "disabling rabbit" &&
+    only_drained
+'
+test_expect_success 'a URI in the memo of their job has nobody else run a program' '
+    id=$(guest_submit --setattr=system.dw="$DW" \
+        --setattr=system.exec.test.run_duration=60s) &&
+    wait_event $id start &&
+    guest flux job memo $id "uri=ssh://-oProxyCommand=touch followed;/x" &&
+    command_fails_with "job .* is not yours" flux dws job-object --steps $id &&
+    test ! -e followed &&
+    job_cancel $id &&
+    wait_event $id clean
+'
+
+# ---- too much of it ---------------------------------------------------------
+
+test_expect_success 'guests who ask too often, or too much, are told so' '
+    guest flux python -c "
+import errno, time, flux
+handle = flux.Flux()
+def error_of(future):
+    try:
+        future.get()
+    except OSError as error:
+        return error.errno
+futures = [handle.rpc(\"dws.rules\", {}) for _ in range(200)]
+errors = [error for error in map(error_of, futures) if error]
+assert len(errors) > 100 and set(errors) == {errno.EAGAIN}, errors
+time.sleep(2)
+large = error_of(handle.rpc(\"dws.job-list\", {\"rabbit\": 64 * 2**20 * \"x\"}))
+assert large == errno.EMSGSIZE, large
+"
 '
 test_expect_success 'requests are known by their whole route' '
     flux python -c "
 from flux.core.inner import lib
 from flux.message import Message
-from flux_k8s.broker.relay import Relay
+from flux_k8s.broker import relay as module
 
 class Module:
     failed = []
@@ -239,7 +255,7 @@ def request(topic, *hops):
     lib.flux_msg_decref(raw)
     return message
 
-relay = Relay(Module())
+relay = module.Relay(Module())
 relay.add(request(b\"dws.setup\", b\"job-manager\"))
 relay.add(request(b\"dws.job-show\", b\"job-manager\", b\"guest\"))
 assert len(relay) == relay.count(1000) == 2
@@ -248,39 +264,9 @@ assert len(relay) == relay.count(1000) == 1
 relay.fail(113, \"\")
 assert Module.failed == [\"dws.setup\"], Module.failed
 assert relay.count(1000) == 0
+module.route_of = None  # no time goes into the disconnect of one without a request
+assert not relay.drop(request(b\"dws.disconnect\", b\"guest\"))
 "
-'
-test_expect_success 'no time goes into a disconnect of a user without a request' '
-    flux python -c "
-from flux.core.inner import lib
-from flux.message import Message
-from flux_k8s.broker import relay
-
-raw = lib.flux_request_encode(b\"dws.disconnect\", b\"{}\")
-lib.flux_msg_set_userid(raw, 1000)
-message = Message(handle=raw)
-relay.route_of = None
-assert not relay.Relay(None).drop(message)
-"
-'
-test_expect_success 'a disconnect is of its own sender only' '
-    gate_shut PreRun &&
-    id=$(job_submit true) &&
-    kube wait $(workflow $id) PreRun &&
-    ask_held $id answer &&
-    eventually held 1 &&
-    guest flux python -c "
-import time
-import flux
-from flux.constants import FLUX_RPC_NORESPONSE
-flux.Flux().rpc(\"dws.disconnect\", flags=FLUX_RPC_NORESPONSE)
-time.sleep(0.5)
-" &&
-    held 1 &&
-    rm gates/PreRun &&
-    job_succeeds $id &&
-    hears_of_the_end answer &&
-    held 0
 '
 test_expect_success 'no disconnect of a guest keeps a request out' '
     process_stop $(service_pid) &&
@@ -301,25 +287,33 @@ for _ in range(300):
     flux module stats dws >stats &&
     ! flux dmesg | grep "does not take the requests"
 '
-test_expect_success 'a Rabbit stays disabled when the module is loaded again' '
-    rpc dws.rabbit-disable \
-        "{\"rabbits\": [\"rabbit-01\", \"rabbit-02\"], \"reason\": \"new disks\"}" &&
-    disabled () {
-        rpc dws.rabbit-list | field rabbits 0 disabled reason | grep "new disks"
-    } &&
-    eventually disabled &&
-    flux module remove dws &&
-    module_load &&
-    eventually disabled &&
-    guest rpc dws.rabbit-list | field rabbits 0 reason | grep "disabled by" &&
-    rpc dws.rabbit-enable "{\"rabbits\": [\"rabbit-01\", \"rabbit-02\"]}" &&
-    enabled () {
-        rpc dws.rabbit-list | field rabbits 1 disabled | grep None
-    } &&
-    eventually enabled
-'
-test_expect_success 'the rules of the cluster are there for all' '
-    guest rpc dws.rules | field rules 0 command | grep jobdw
+
+# ---- commands, while others fail --------------------------------------------
+
+# usage: follow JOBID: two commands that follow the job, in the background
+follow () {
+    command flux dws wait "$1" >wait.out 2>wait.err &
+    wait_pid=$!
+    command flux dws show --follow "$1" >show.out 2>show.err &
+    show_pid=$!
+}
+
+# Both show this state, and nothing has failed.
+both_show () {
+    grep "$1" wait.out && grep "$1" show.out && ! grep ERROR wait.err show.err
+}
+
+test_expect_success 'jobs are followed while the module is loaded again' '
+    gate_shut PreRun &&
+    id=$(job_submit true) &&
+    kube wait $(workflow $id) PreRun &&
+    follow $id &&
+    eventually held 2 &&
+    flux module reload dws scheduler=none &&
+    eventually held 2 &&
+    both_show PreRun &&
+    grep "the dws module is away: waiting for it" wait.err &&
+    test $(wc -l <wait.err) -eq 1
 '
 # The service may be ready again before the query comes.
 died_and_said_so () {
@@ -329,9 +323,38 @@ died_and_said_so () {
     grep "EAGAIN: the dws service has died and is being started again" err
 }
 
-test_expect_success 'while no service is ready users are told so' '
+test_expect_success 'while the service is killed, and others are told so' '
     eventually died_and_said_so &&
-    eventually service_is_ready &&
-    guest rpc dws.job-list
+    eventually held 2 &&
+    both_show PreRun
+'
+test_expect_success 'while the plugin and the modules of Flux are loaded again' '
+    plugin_remove &&
+    plugin_load &&
+    flux module reload job-list &&
+    flux module reload job-info &&
+    flux module reload kvs-watch &&
+    eventually held 2 &&
+    both_show PreRun
+'
+test_expect_success 'commands that wait go on to the end of the job' '
+    rm gates/PreRun &&
+    wait $wait_pid && wait $show_pid &&
+    tail -n 1 wait.out | grep "storage is gone" &&
+    tail -n 1 show.out | grep "storage is gone" &&
+    eventually held 0 &&
+    job_succeeds $id
+'
+test_expect_success 'a client that is killed, or whose terminal is closed, leaves no query' '
+    gate_shut PreRun &&
+    id=$(job_submit true) &&
+    kube wait $(workflow $id) PreRun &&
+    follow $id &&
+    eventually held 2 &&
+    kill -KILL $wait_pid &&
+    kill -HUP $show_pid &&
+    eventually held 0 &&
+    rm gates/PreRun &&
+    job_succeeds $id
 '
 test_done

@@ -14,7 +14,7 @@ kubeconfig = "$TRASH/kubeconfig"
 mapping = "$TRASH/mapping.json"
 save_datamovements = 1
 daemons.copy-offload = {}
-presets.copy = [ "$DW", "$COPY" ]
+presets.copy = [ "$DW requires=copy-offload", "$COPY" ]
 END
 instance_start 2
 
@@ -27,30 +27,20 @@ shows () {
     flux jobs -n -o rabbit "$1" | tee line | grep "^ *$1 .*$2" || ! cat line
 }
 
-test_expect_success 'flux jobs has a format named rabbit' '
-    flux jobs -o help >help &&
-    grep "^ *rabbit .*Rabbit storage" help
-'
-test_expect_success 'flux jobs -o rabbit says why a job waits' '
+test_expect_success 'flux jobs -o rabbit says why a job waits, and how far it is, where' '
+    flux jobs -o help | grep "^ *rabbit .*Rabbit storage" &&
     id=$(job_submit true) &&
-    eventually shows $id "depends:dws-create .*the dws module is not loaded"
-'
-test_expect_success 'flux jobs -o rabbit says how far a job is, on which nodes and Rabbits' '
+    eventually shows $id "depends:dws-create .*the dws module is not loaded" &&
     gate_shut PreRun &&
     module_load &&
     eventually shows $id "R  *1 .* compute-0[12] .*rabbit-01 .*PreRun [01]/1 mounted"
 '
-test_expect_success 'flux jobs -o rabbit shows jobs without storage as flux jobs does' '
+test_expect_success 'flux jobs -o rabbit leaves out columns without a value' '
     plain=$(flux submit -N1 true) &&
     wait_event $plain clean &&
-    shows $plain "CD  *1 .* compute-0[12]" &&
     flux jobs -o rabbit $plain >lines &&
+    grep "^ *$plain .*CD  *1 .* compute-0[12]" lines &&
     ! grep RABBIT lines
-'
-test_expect_success 'flux jobs -o rabbit leaves out columns without a value' '
-    flux jobs -o rabbit >lines &&
-    grep "INFO  *USER.RABBITS  *USER.RABBIT_PROGRESS" lines &&
-    ! grep -e USER.DWS -e INACTIVE-REASON lines
 '
 test_expect_success 'flux jobs -o rabbit shows why a job has failed' '
     flux cancel --message="no need" $id &&
@@ -69,6 +59,11 @@ terminal () {
     "$PYTHON" -c "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)" "$@"
 }
 
+# usage: is_documented WORD: in a table of the user's guide
+is_documented () {
+    grep "^|.*\`$1\`.*|" "$TOP/doc/user.md" || ! echo "undocumented: $1"
+}
+
 test_expect_success 'flux run says that data is copied only now' '
     gate_shut DataOut &&
     { command flux run -N1 --dw=copy sh -c "$MAKE" >out 2>err & } &&
@@ -77,6 +72,7 @@ test_expect_success 'flux run says that data is copied only now' '
     id=$(sed -n "s/.*flux dws wait \([^ ]*\) waits for that$/\1/p" err) &&
     kube wait $(workflow $id) DataOut &&
     kill -0 $run &&
+    flux kvs ls -1 $(flux job id --to=kvs $id) >keys &&
     rm gates/DataOut &&
     wait $run &&
     grep data scratch/lustre/output/out &&
@@ -91,112 +87,7 @@ test_expect_success 'flux job attach says so, too, and is quiet if it is to be' 
     ours <err >lines &&
     test_must_be_empty lines
 '
-test_expect_success 'the output of a batch job has no such line' '
-    id=$(flux batch -N1 --dw=copy --output=log --wrap sh -c "$MAKE; echo done") &&
-    job_succeeds $id &&
-    flux job attach $id 2>err &&
-    grep done log &&
-    ! grep copy_out log err
-'
-test_expect_success 'data of a job that was cancelled is copied, and flux job attach says so' '
-    rm scratch/lustre/output/out &&
-    id=$(flux submit -N1 --dw=copy sh -c "$MAKE; touch made; exec sleep inf") &&
-    eventually test -e made &&
-    flux cancel $id &&
-    ! flux job attach $id 2>err &&
-    grep "job.exception.*type=cancel" err &&
-    grep -F "now, after the tasks, $COPIES $id waits for that" err &&
-    flux dws wait $id &&
-    grep data scratch/lustre/output/out
-'
-test_expect_success 'so is that of a job that has reached its time limit' '
-    rm scratch/lustre/output/out &&
-    ! flux run -N1 -t 2s --dw=copy sh -c "$MAKE; exec sleep inf" 2>err &&
-    grep "job.exception.*type=timeout" err &&
-    grep -F "now, after the tasks, $COPIES" err &&
-    grep data scratch/lustre/output/out
-'
-test_expect_success 'nothing is said of copies of a job whose storage has failed' '
-    id=$(flux submit -N1 --dw=copy sh -c "echo begun >$TRASH/begun; trap \"\" TERM; $LOOP") &&
-    eventually test -e begun &&
-    flux job raise --type=dws --severity=0 $id &&
-    job_end $id &&
-    ! flux job attach $id 2>err &&
-    grep "job.exception.*type=dws" err &&
-    ! grep "now, after the tasks" err
-'
-test_expect_success 'in a terminal flux run says what the job waits for' '
-    terminal flux run -N1 --dw=copy sh -c "$MAKE" >shown &&
-    grep "^flux-run: $WAITS" shown &&
-    grep -F "now, after the tasks, $COPIES" shown
-'
-test_expect_success 'only there, and only of jobs with storage' '
-    flux run -N1 --dw="$DW" true 2>err &&
-    ours <err >lines &&
-    test_must_be_empty lines &&
-    terminal flux run -N1 true >shown &&
-    terminal flux submit -N1 --dw="$DW" true >>shown &&
-    terminal flux run -N1 --dw="$DW" --dry-run true >>shown &&
-    terminal env FLUX_ATTACH_NONINTERACTIVE=1 flux run -N1 --dw="$DW" true >>shown &&
-    ! grep "storage is ready" shown
-'
-test_expect_success 'flux alloc in a terminal says what is copied before it begins' '
-    terminal flux alloc -N1 --dw=copy \
-        sh -c "echo it begins; $MAKE" >shown &&
-    grep "^flux-alloc: $WAITS" shown &&
-    grep -F "after the job, $COPIES" shown &&
-    in_order "$(tr "\r\n" "  " <shown)" "after" "job," "copy_out" "it" "begins"
-'
-test_expect_success 'within a batch job, flux --parent dws shows the storage of that job' '
-    cat >inside.sh <<-\END &&
-	#!/bin/sh
-	flux dws list 2>&1
-	flux dws show $FLUX_ENCLOSING_ID 2>&1
-	flux --parent dws list -n -o "{id.f58plain} {state}"
-	END
-    id=$(flux batch -N1 --dw="$DW" --output=inside.out inside.sh) &&
-    wait_event $id clean &&
-    grep "^flux-dws: ERROR: the dws module is not loaded: .* .flux --parent dws. asks" inside.out &&
-    grep "^flux-dws: ERROR: job .* not found: .* .flux --parent dws. asks" inside.out &&
-    grep -x "$(flux job id --to=f58plain $id) PreRun" inside.out
-'
-test_expect_success 'flux batch warns of #DW lines that are not read' '
-    printf "#!/bin/sh\n#flux: -N1\n%s\n%s\n" "$DW" "$COPY" >unread.sh &&
-    flux batch --dry-run unread.sh >/dev/null 2>err &&
-    grep "^flux-batch: WARNING: line 3: Flux does not read #DW lines" err &&
-    test $(wc -l <err) -eq 1
-'
-test_expect_success 'and of those in a line for Flux, which takes them for a comment' '
-    printf "#!/bin/sh\n#FLUX: -N1\n#FLUX: %s\n" "$DW" >comment.sh &&
-    flux batch --dry-run comment.sh >/dev/null 2>err &&
-    grep "^flux-batch: WARNING: line 3: .*, and the job has no storage: expected" err &&
-    test $(wc -l <err) -eq 1 &&
-    flux batch --dry-run --dw=copy comment.sh >/dev/null 2>err &&
-    grep "^flux-batch: WARNING: line 3: .* is not within an option .*: expected" err
-'
-test_expect_success 'but not if the job asks for storage, or if they are none' '
-    flux batch --dry-run --dw=copy unread.sh 2>err >/dev/null &&
-    test_must_be_empty err &&
-    flux batch -N1 --dry-run --wrap echo "#DW" 2>err >/dev/null &&
-    test_must_be_empty err &&
-    printf "#!/bin/sh\n#flux: -N1 -S dw=\"\"\"\n#flux: %s\n#flux: \"\"\"\n" "$DW" >read.sh &&
-    flux batch --dry-run read.sh 2>err >/dev/null &&
-    test_must_be_empty err
-'
-
-# usage: is_documented WORD: in a table of the user's guide
-is_documented () {
-    grep "^|.*\`$1\`.*|" "$TOP/doc/user.md" || ! echo "undocumented: $1"
-}
-
-test_expect_success 'each key, event and memo of a job is in the guide' '
-    gate_shut PostRun &&
-    id=$(flux submit -N1 --dw="$DW requires=copy-offload" --dw="$COPY" \
-        sh -c "$MAKE") &&
-    kube wait $(workflow $id) PostRun &&
-    flux kvs ls -1 $(flux job id --to=kvs $id) >keys &&
-    rm gates/PostRun &&
-    job_succeeds $id &&
+test_expect_success 'each key, event and memo of that job is in the guide' '
     flux kvs ls -1 $(flux job id --to=kvs $id) >>keys &&
     cat keys &&
     grep dws_token keys &&
@@ -210,5 +101,67 @@ test_expect_success 'each key, event and memo of a job is in the guide' '
         $(sed -n "s/.*\"memo\",\"context\":{\"\([a-z_]*\)\".*/\1/p" log); do
         is_documented $name || return 1
     done
+'
+test_expect_success 'data of a job that was cancelled is copied, and flux job attach says so' '
+    rm scratch/lustre/output/out &&
+    id=$(flux submit -N1 --dw=copy sh -c "$MAKE; touch made; exec sleep inf") &&
+    eventually test -e made &&
+    flux cancel $id &&
+    ! flux job attach $id 2>err &&
+    grep "job.exception.*type=cancel" err &&
+    grep -F "now, after the tasks, $COPIES $id waits for that" err &&
+    flux dws wait $id &&
+    grep data scratch/lustre/output/out
+'
+test_expect_success 'in a terminal flux run says what the job waits for' '
+    terminal flux run -N1 --dw=copy sh -c "$MAKE" >shown &&
+    grep "^flux-run: $WAITS" shown &&
+    grep -F "now, after the tasks, $COPIES" shown
+'
+test_expect_success 'only there, and only of jobs with storage' '
+    terminal flux run -N1 true >shown &&
+    terminal flux submit -N1 --dw="$DW" true >>shown &&
+    terminal env FLUX_ATTACH_NONINTERACTIVE=1 flux run -N1 --dw="$DW" true >>shown &&
+    ! grep "storage is ready" shown
+'
+test_expect_success 'flux alloc in a terminal says what is copied before it begins' '
+    terminal flux alloc -N1 --dw=copy \
+        sh -c "echo it begins; $MAKE" >shown &&
+    grep "^flux-alloc: $WAITS" shown &&
+    grep -F "after the job, $COPIES" shown &&
+    in_order "$(tr "\r\n" "  " <shown)" "after" "job," "copy_out" "it" "begins"
+'
+test_expect_success 'within a batch job flux --parent dws shows its storage, and no line its copies' '
+    cat >inside.sh <<-\END &&
+	#!/bin/sh
+	echo data >$DW_JOB_p1/out
+	flux dws list 2>&1
+	flux dws show $FLUX_ENCLOSING_ID 2>&1
+	flux --parent dws list -n -o "{id.f58plain} {state}"
+	END
+    id=$(flux batch -N1 --dw=copy --output=inside.out inside.sh) &&
+    job_succeeds $id &&
+    flux job attach $id 2>err &&
+    ! grep copy_out inside.out err &&
+    grep "^flux-dws: ERROR: the dws module is not loaded: .* .flux --parent dws. asks" inside.out &&
+    grep "^flux-dws: ERROR: job .* not found: .* .flux --parent dws. asks" inside.out &&
+    grep -x "$(flux job id --to=f58plain $id) PreRun" inside.out
+'
+test_expect_success 'flux batch warns of #DW lines that are not read' '
+    printf "#!/bin/sh\n#flux: -N1\n%s\n%s\n" "$DW" "$COPY" >unread.sh &&
+    flux batch --dry-run unread.sh >/dev/null 2>err &&
+    grep "^flux-batch: WARNING: line 3: Flux does not read #DW lines" err &&
+    test $(wc -l <err) -eq 1 &&
+    flux batch --dry-run --dw=copy unread.sh 2>err >/dev/null &&
+    test_must_be_empty err
+'
+test_expect_success 'and of those in a line for Flux, which takes them for a comment' '
+    printf "#!/bin/sh\n#FLUX: -N1\n#FLUX: %s\n" "$DW" >comment.sh &&
+    flux batch --dry-run comment.sh >/dev/null 2>err &&
+    grep "^flux-batch: WARNING: line 3: .*, and the job has no storage: expected" err &&
+    test $(wc -l <err) -eq 1 &&
+    printf "#!/bin/sh\n#flux: -N1 -S dw=\"\"\"\n#flux: %s\n#flux: \"\"\"\n" "$DW" >read.sh &&
+    flux batch --dry-run read.sh 2>err >/dev/null &&
+    test_must_be_empty err
 '
 test_done

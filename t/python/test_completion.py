@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The completion of flux dws in a real bash; on a real Flux, t/t1034-dws-commands.t."""
+"""The completion of flux dws in a real bash; on a real Flux, t/t1033-dws-queries.t."""
 
 from __future__ import annotations
 
