@@ -544,6 +544,29 @@ def test_nodes_that_chassis_cannot_share_evenly_are_refused(
         plugin.spread(nodes(count), chassis)
 
 
+def test_chassis_share_nothing_but_nodes(plugin: Any) -> None:
+    (node,) = nodes(4)
+    for resources in (node["with"], [node, node]):
+        with pytest.raises(ValueError, match="needs a number of nodes"):
+            plugin.spread(resources, 2)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "1000000000", ""])
+def test_the_number_of_chassis_is_a_number_from_1(plugin: Any, value: str) -> None:
+    assert plugin.positive("8") == plugin.positive(8) == 8
+    refusal = f"--rabbit-chassis={value}: must be a number from 1"
+    with pytest.raises(ValueError, match=refusal):
+        plugin.positive(value)
+
+
+def test_directives_come_from_one_option(plugin: Any) -> None:
+    jobspec = types.SimpleNamespace(attributes={"system": {"dw": XFS}})
+    with pytest.raises(ValueError, match="--dw and -S dw: give only one of them"):
+        plugin.RabbitPlugin.modify_jobspec(
+            types.SimpleNamespace(), types.SimpleNamespace(dw=[XFS]), jobspec
+        )
+
+
 @given(chassis=st.integers(1, 50), each=st.integers(1, 50))
 def test_storage_comes_from_the_chassis_of_its_nodes(
     plugin: Any, chassis: int, each: int
