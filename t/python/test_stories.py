@@ -14,15 +14,15 @@ change fails for what it does, and not for a point that was wrong before.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from rabbitsim.torture.crashpoints import problem_at, problems, tries
+from rabbitsim.torture.deeds import cancel
 from rabbitsim.torture.life import live
 from rabbitsim.torture.scenarios import SCENARIOS
-from rabbitsim.torture.story import (
-    Story,
-)
+from rabbitsim.torture.story import LIFE, RUN, Story, When
 from stories import STORIES
 from support.effort import SOAKING
 from support.seed import GIVEN, SEED
@@ -34,20 +34,47 @@ TRIED = 2
 @pytest.mark.parametrize("story", STORIES, ids=str)
 def test_the_story(story: Story) -> None:
     whole = live(story)
-    assert problems(story, whole) == []
+    found = problems(story, whole)
+    assert not found, "\n".join([story.name, *found])
     tried = tries(whole)
     if not SOAKING:
         seed = SEED if story in SCENARIOS else GIVEN
         tried = random.Random(f"{seed} {story}").sample(tried, TRIED)
-    found = {
-        f"{how.value}: {whole.points[number]}": problem
+    found = [
+        f"{how.value}: {whole.points[number]}: {problem}"
         for number, how in tried
         if (problem := problem_at(story, whole, number, how))
-    }
-    assert found == {}
+    ]
+    assert not found, "\n".join([story.name, *found])
 
 
 def test_each_story_has_a_name_of_its_own_and_a_course() -> None:
     names = [story.name for story in STORIES]
     assert len(names) == len(set(names))
     assert [story.name for story in STORIES if not story.course] == []
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"course": "Proposal aloc"}, "no word of a course: aloc"),
+        ({"course": "sideways:compute-02"}, "no word of a course: sideways:compute-02"),
+        ({"troubles": (When("Setpu", cancel),)}, "no word of a course: Setpu"),
+        ({"may": ("dws-faild",)}, "no word of a course: dws-faild"),
+        ({"data": "lost"}, "data is 'lost', expected a reason"),
+    ],
+)
+def test_what_no_story_can_say_is_an_error(row: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=f"a job: {problem}"):
+        Story("a job", **row)
+
+
+def test_a_story_that_goes_otherwise_is_shown_beside_what_it_says() -> None:
+    story = Story("a job", f"{RUN} gone", "not-run", troubles=(When("kept", cancel),))
+    assert problems(story, live(story)) == [
+        "course: differs after Proposal alloc Setup DataIn PreRun start finish",
+        f"  expected {story.course}",
+        f"  found    {LIFE}",
+        "data: expected not-run, found out",
+        "what was to be done at 'kept' was not done",
+    ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import takewhile, zip_longest
 from typing import Collection, Sequence
 
 from flux_k8s.dws.workflowstate import STATES, State
@@ -84,19 +85,26 @@ def course_of(life: Life) -> str:
 
 
 def problems(story: Story, life: Life) -> list[str]:
-    """What an undisturbed life has that the story does not say, or otherwise."""
+    """What an undisturbed life has that the story does not say, or otherwise; a line
+    each."""
     found = []
     if life.breach is not None:
         found.append(str(life.breach))
     course = course_of(life)
     if story.course and course != story.course:
-        found.append(f"course: {course}")
+        pairs = zip_longest(story.course.split(), course.split())
+        same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
+        where = " ".join(course.split()[:same]) or "the beginning"
+        found.append(f"course: differs after {where}")
+        found.append(f"  expected {story.course}")
+        found.append(f"  found    {course}")
     if story.data and life.data != story.data:
-        found.append(f"data: {life.data or 'not recorded'}")
+        found.append(f"data: expected {story.data}, found {life.data or 'no record'}")
+    found += [f"what was to be done at {word!r} was not done" for word in life.missed]
     wanted = story.log.split()
     logged = [reason for reason in life.log if reason in wanted]
     if logged != wanted:
-        found.append(f"log: {' '.join(logged)}")
+        found.append(f"log: expected {story.log}, found {' '.join(logged)}")
     first = dict(reversed(life.course))
     for begin, end, seconds in story.spans:
         if begin not in first or end not in first:

@@ -46,6 +46,7 @@ from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import ABORT, Record, Told
 from rabbitsim.torture.storage import withheld
 from rabbitsim.torture.story import (
+    EVENTS,
     Job,
     Story,
     When,
@@ -55,9 +56,6 @@ PATIENCE = 7200.0
 """Seconds that a life may take, before and after an administrator has helped."""
 
 LATENCY = {"Setup": 0.1, "PreRun": 0.2, "DataOut": 0.2, "Teardown": 0.1}
-
-SHOWN = ("alloc", "start", "finish", "clean")
-"""The events of jobs that are in the course."""
 
 REASON = re.compile(r" \[([a-z-]+)\]$", re.M)
 """The reason at the end of a line of the log."""
@@ -102,7 +100,7 @@ class Course:
             self.add(f"{number}:{word}" if number > 1 else word)
 
     def _job_event(self, job: FluxJob, event: Event) -> None:
-        if event.name in SHOWN:
+        if event.name in EVENTS:
             self._of_job(job.id, event.name)
         elif event.name == "exception":
             fatal = (event.context or {})["severity"] == 0
@@ -358,6 +356,7 @@ class Life:
         events, exceptions: of the first job.
         left: what it left: memos, keys in the KVS, drained nodes.
         breach: of a rule.
+        missed: the words at which something was to be done, and was not.
     """
 
     points: tuple[Point, ...]
@@ -368,6 +367,7 @@ class Life:
     exceptions: tuple[Told, ...]
     left: tuple[str, ...]
     breach: Optional[Breach]
+    missed: tuple[str, ...]
 
 
 def live(
@@ -433,7 +433,8 @@ def live(
     _check_end(system, monitor)
     if system.controllers.harm and not story.harm:
         monitor.fail("harm", str(system.controllers.harm))
-    return _life(system, course, monitor.breach)
+    missed = tuple(when.word for when in (*waiting, *coming))
+    return _life(system, course, monitor.breach, missed)
 
 
 def _record_of(job: FluxJob) -> Json:
@@ -474,7 +475,12 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
         monitor.fail("left", f"ssd of {rabbit} are out of service")
 
 
-def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life:
+def _life(
+    system: StorySystem,
+    course: Course,
+    breach: Optional[Breach],
+    missed: tuple[str, ...],
+) -> Life:
     job = system.first
     events = _told_once(job.events)
     exceptions = [event for event in events if event.name == "exception"]
@@ -496,6 +502,7 @@ def _life(system: StorySystem, course: Course, breach: Optional[Breach]) -> Life
         exceptions=tuple(map(_without_times, exceptions)),
         left=tuple(left),
         breach=breach,
+        missed=missed,
     )
 
 

@@ -24,7 +24,18 @@ word                  what happens
                       (``enable:NAME``: Enabled again)
 ====================  ================================================================
 
-The second job of a story has ``2:`` before its words, and so on.
+The second job of a story has ``2:`` before its words, and so on. The course is exact:
+no other of these words was there. Where it has no ``drain:HOST``, no node was drained.
+
+What goes wrong is a fault within DWS (:class:`rabbitsim.dws.options.Fault` has the
+kinds), or what somebody does at a moment (:class:`When` and :mod:`.deeds`), as in::
+
+    Story(
+        "data that DWS cannot copy out is lost while the module is away",
+        f"{RUN} PostRun DataOut dws-failed! Teardown clean gone",
+        "dws-failed",
+        troubles=(DwsFault("DataOut", "copy"), When("DataOut", unload(30.0))),
+    )
 """
 
 from __future__ import annotations
@@ -33,6 +44,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from flux_k8s.config.table import Config
+from flux_k8s.dws.workflowstate import State
+from flux_k8s.reasons import Reason
 from rabbitsim.dws.options import Fault as DwsFault
 
 if TYPE_CHECKING:
@@ -53,6 +66,23 @@ COPY_OUT = "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out"
 
 NODE = "compute-02"
 """The node of the job to which something happens."""
+
+EVENTS = ("alloc", "start", "finish", "clean")
+"""The events of jobs that are in the course."""
+
+TYPES = (
+    "cancel",
+    "dependency",
+    "dws",
+    "dws-epilog-timeout",
+    "exec",
+    "node-failure",
+)
+"""The types of the exceptions that others than the service raise."""
+
+_REASONS = frozenset(reason.value for reason in Reason)
+_WORDS = {*State.__members__, "force", "kept", "gone", *EVENTS, *TYPES, *_REASONS}
+_OF_NAMES = ("drain", "undrain", "down", "up", "disable", "enable")
 
 Deed = Callable[["StorySystem"], None]
 """What somebody does, or what happens to the machine."""
@@ -109,7 +139,8 @@ class Story:
         name: a sentence, or its subject.
         course: what happens, in words; "" if a row does not say.
         data: what becomes of the job's data, as ``rabbit_data_out`` says: "out", or
-            the reason for which it is not; "" if the record is not looked at.
+            the reason for which it is not, as "not-run" (:mod:`flux_k8s.reasons`);
+            "" if the record is not looked at.
         job: the first job.
         troubles: what goes wrong within DWS, and what others do, at which moments.
         others: more jobs, submitted right after the first one.
@@ -153,6 +184,19 @@ class Story:
     ahead: float = 0.0
     freed: bool = False
 
+    def __post_init__(self) -> None:
+        words = {*self.course.split(), *(when.word for when in self.deeds), *self.may}
+        words.update((self.spared, *(word for span in self.spans for word in span[:2])))
+        unknown = sorted(word for word in words if word and not _is_word(word))
+        if unknown:
+            raise ValueError(
+                f"{self.name}: no word of a course: {', '.join(unknown)}; expected a"
+                f" reason or one of {', '.join(sorted(_WORDS - _REASONS))}, or"
+                f" {', '.join(f'{what}:NAME' for what in _OF_NAMES)}"
+            )
+        if self.data not in {"", "out", *_REASONS}:
+            raise ValueError(f"{self.name}: data is {self.data!r}, expected a reason")
+
     def __str__(self) -> str:
         return self.name
 
@@ -169,3 +213,10 @@ class Story:
         """The reasons and types of the fatal exceptions that its jobs may have."""
         words = (word.rpartition(":")[2] for word in self.course.split())
         return frozenset(word[:-1] for word in words if word[-1] == "!") | {*self.may}
+
+
+def _is_word(word: str) -> bool:
+    number, colon, rest = word.partition(":")
+    if colon and number.isdigit():
+        return _is_word(rest)
+    return number in _OF_NAMES if colon else word.rstrip("!") in _WORDS
