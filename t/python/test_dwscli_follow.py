@@ -65,6 +65,17 @@ def instance(*answers: Any, **texts: str) -> FixedInstance:
     return FixedInstance({TOPIC: listed}, jobs=[ended_job(FIRST)], kvs=kvs)
 
 
+def ends_after(requests: int, *answers: Any) -> FixedInstance:
+    """One whose job runs until so many requests have come."""
+    found = instance(*answers)
+    found.jobs[0]["state"] = 16
+    running = found.job
+    found.job = lambda id: (  # type: ignore[method-assign]
+        ended_job(FIRST) if len(found.requests) > requests else running(id)
+    )
+    return found
+
+
 def test_each_change_is_a_line_where_there_is_no_terminal() -> None:
     done = dws(instance(), "wait", F58)
     assert done.err == ""
@@ -118,18 +129,7 @@ def test_each_change_is_a_line_of_json_if_that_is_asked_for() -> None:
 def test_the_module_may_be_reloaded_meanwhile() -> None:
     away = refused(errno.ENOSYS)
     lost = refused(errno.EHOSTUNREACH)
-    job = {**ended_job(FIRST), "state": 16}
-
-    def state(answers: list[Any]) -> FixedInstance:
-        found = instance(*answers)
-        found.jobs = [job]
-        return found
-
-    found = state([LIFE[0], lost, away, away, LIFE[-2], GONE])
-    asked = found.job
-    found.job = lambda id: (  # type: ignore[method-assign]
-        ended_job(FIRST) if len(found.requests) > 5 else asked(id)
-    )
+    found = ends_after(5, LIFE[0], lost, away, away, LIFE[-2], GONE)
     done = dws(found, "wait", F58)
     assert done.status == 0 and found.slept >= 1
     assert done.err == "flux-dws: WARNING: the dws module is away: waiting for it\n"
@@ -155,29 +155,13 @@ def test_a_module_that_is_reloaded_while_data_goes_out_is_waited_for() -> None:
     assert dws(found, "wait", F58).status == 0 and found.slept > 5
 
 
-def test_a_module_that_hangs_is_waited_for() -> None:
-    hangs = refused(errno.ETIMEDOUT, "the dws module has not answered for 60 s")
-    found = instance(LIFE[0], hangs, LIFE[1], GONE)
-    found.jobs[0]["state"] = 16
-    asked = found.job
-    found.job = lambda id: (  # type: ignore[method-assign]
-        ended_job(FIRST) if len(found.requests) > 3 else asked(id)
-    )
-    done = dws(found, "wait", F58)
-    assert done.status == 0
-    assert done.err == "flux-dws: WARNING: the dws module is away: waiting for it\n"
-
-
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EHOSTUNREACH, errno.ETIMEDOUT])
 def test_another_service_answers_whatever_the_one_before_has_said(number: int) -> None:
     """The serials of a service begin with the time, and its clock may be behind."""
-    found = instance(LIFE[3], refused(number), LIFE[1], GONE)
-    found.jobs[0]["state"] = 16
-    asked = found.job
-    found.job = lambda id: (  # type: ignore[method-assign]
-        ended_job(FIRST) if len(found.requests) > 3 else asked(id)
-    )
-    assert dws(found, "wait", F58).status == 0
+    found = ends_after(3, LIFE[3], refused(number), LIFE[1], GONE)
+    done = dws(found, "wait", F58)
+    warning = "flux-dws: WARNING: the dws module is away: waiting for it\n"
+    assert (done.status, done.err) == (0, warning)
     seen = [request.get("seen") for _, request in found.requests]
     assert seen == [None, 4, None, 2]
 
@@ -318,12 +302,7 @@ def test_the_page_is_written_again_in_its_place() -> None:
 
 
 def test_the_absence_of_the_module_stands_between_two_pages() -> None:
-    found = instance(LIFE[0], refused(errno.EHOSTUNREACH), LIFE[1], GONE)
-    found.jobs[0]["state"] = 16
-    asked = found.job
-    found.job = lambda id: (  # type: ignore[method-assign]
-        ended_job(FIRST) if len(found.requests) > 3 else asked(id)
-    )
+    found = ends_after(3, LIFE[0], refused(errno.EHOSTUNREACH), LIFE[1], GONE)
     done = dws(found, "show", "--follow", F58, columns=60, NO_COLOR="1")
     pages = done.out.count("State:")
     assert pages == 4 and done.out.count("F\033[J") == pages - 2

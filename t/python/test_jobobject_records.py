@@ -202,14 +202,34 @@ def test_tasks_per_node_and_rules_are_distributions() -> None:
 
 
 @pytest.mark.parametrize(
-    "taskmap",
-    [{"scheme": "manual", "value": "[[0,1,1,1]]"}, {"scheme": "cyclic", "value": "2"}],
+    ("system", "warning"),
+    [
+        (
+            {"shell": {"options": {"taskmap": {"scheme": "manual", "value": "[[0]]"}}}},
+            "",
+        ),
+        (
+            {"shell": {"options": {"taskmap": {"scheme": "cyclic", "value": "2"}}}},
+            "",
+        ),
+        (
+            {"duration": 2.0**32},
+            "attributes.system.duration is 4294967296 s, which is told as an Extension"
+            " only: expected an integer of seconds, below 2^32",
+        ),
+        ({"constraints": {"ranks": ["0"]}}, ""),
+        ({"constraints": {"not": []}}, ""),
+        ({"constraints": {"moon": ["full"]}}, '"moon"'),
+    ],
 )
-def test_a_taskmap_that_no_rule_says_is_an_extension(taskmap: Json) -> None:
-    job = job_of(shell(taskmap=taskmap))
-    assert extensions(job) == {
-        "attributes.system.shell": {"options": {"taskmap": taskmap}}
-    }
+def test_what_no_element_says_is_an_extension(system: Json, warning: str) -> None:
+    warnings: list[str] = []
+    job = job_of(spec(**system), warnings=warnings)
+    ((key, value),) = system.items()
+    assert extensions(job) == {f"attributes.system.{key}": value}
+    assert not says(job.find("Requested"), "Duration")
+    assert not says(job.find("Requested"), "Feature")
+    assert len(warnings) == bool(warning) and warning in "".join(warnings)
 
 
 # Time, place, dependencies, files
@@ -234,39 +254,11 @@ def test_a_time_limit_is_in_seconds_rounded_up(
     assert extensions(job).get("attributes.system.duration") == exact
 
 
-def test_a_time_limit_that_is_too_long_for_a_duration_is_an_extension() -> None:
-    warnings: list[str] = []
-    job = job_of(spec(duration=2.0**32), warnings=warnings)
-    assert not says(job.find("Requested"), "Duration")
-    assert extensions(job) == {"attributes.system.duration": 2.0**32}
-    assert warnings == [
-        "job fuZZybuNNy: attributes.system.duration is 4294967296 s, which is told as"
-        " an Extension only: expected an integer of seconds, below 2^32"
-    ]
-
-
 def test_constraints_are_expressions() -> None:
     constraint = {"or": [{"properties": ["a"]}, {"hostlist": ["h[1-2]"]}]}
     asked = requested(spec(constraints=constraint))
     assert shown(asked, "Feature") == ["a group=1"]
     assert shown(asked, "Node") == ["h[1-2] aggregation=Range conj=Or group=-1"]
-
-
-@pytest.mark.parametrize("constraint", [{"ranks": ["0"]}, {"not": []}])
-def test_constraints_that_elements_cannot_express_are_an_extension(
-    constraint: Json,
-) -> None:
-    job = job_of(spec(constraints=constraint))
-    asked = job.find("Requested")
-    assert asked is not None and asked.find("Feature") is None
-    assert extensions(job) == {"attributes.system.constraints": constraint}
-
-
-def test_constraints_that_are_not_known_are_an_extension_and_a_warning() -> None:
-    warnings: list[str] = []
-    job = job_of(spec(constraints={"moon": ["full"]}), warnings=warnings)
-    assert extensions(job) == {"attributes.system.constraints": {"moon": ["full"]}}
-    assert len(warnings) == 1 and '"moon"' in warnings[0]
 
 
 def test_dependencies_on_ids_are_elements_and_others_are_an_extension() -> None:

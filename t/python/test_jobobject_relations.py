@@ -20,6 +20,7 @@ from support.submissions import (
     left_out,
     refused,
     requested,
+    submitted,
     system,
 )
 
@@ -89,22 +90,12 @@ def test_alternatives_that_flux_does_not_know_go_as_a_whole(
             "Feature",
             'conj="Or" relates it to an element before it',
         ),
-        (
-            "<Queue>q</Queue><Feature group='1'>a</Feature>",
-            "Feature",
-            "group opens 1 brackets that stay open",
-        ),
         # As in the elaborate example.
         (
             "<Processors group='-1'>12</Processors>"
             "<Processors conj='Or' group='1'>16</Processors>",
             "Processors[1]",
             "group closes more brackets than are open",
-        ),
-        (
-            "<Queue group='65'>q</Queue><User group='-65'>u</User>",
-            "Queue",
-            "group opens 65 brackets within each other, expected at most 64",
         ),
     ],
 )
@@ -208,8 +199,6 @@ def test_a_task_group_adds_to_its_job() -> None:
 
 
 def test_a_hold_of_a_job_holds_whatever_its_task_group_says() -> None:
-    from support.submissions import submitted
-
     said = "<State>Hold</State><TaskGroup><State>Idle</State></TaskGroup>"
     assert submitted(job(said)).held
     said = "<Hold>User</Hold><TaskGroup><Shell>/bin/sh</Shell></TaskGroup>"

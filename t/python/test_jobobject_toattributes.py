@@ -259,10 +259,6 @@ def test_features_and_nodes_are_constraints() -> None:
     assert refused(job(other)) == [
         '/Job/Feature: is "a", but /Job/Requested/Feature says otherwise'
     ]
-    open_bracket = '<Requested><Feature group="1">a</Feature></Requested>'
-    assert refused(job(open_bracket)) == [
-        "/Job/Requested/Feature: group opens 1 brackets that stay open"
-    ]
 
 
 def test_a_pattern_of_nodes_goes_by_the_policy() -> None:

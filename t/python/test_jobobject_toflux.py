@@ -507,8 +507,8 @@ def test_requests_for_single_tasks_go_by_the_policy() -> None:
 
 def test_a_big_group_is_put_in_order_at_once() -> None:
     chain = [
-        named(str(i), f"<Dependency>{i + 1}</Dependency>" if i < 2999 else "")
-        for i in range(3000)
+        named(str(i), f"<Dependency>{i + 1}</Dependency>" if i < 1499 else "")
+        for i in range(1500)
     ]
     found = to_jobspecs(read(group(*chain)), pytest.fail)
-    assert [one.index for one in found] == list(range(2999, -1, -1))
+    assert [one.index for one in found] == list(range(1499, -1, -1))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Iterator, Optional
 
 from hypothesis import strategies as st
@@ -120,9 +121,10 @@ def _is_required(rule: Rule) -> bool:
     return rule.required
 
 
+@lru_cache(maxsize=None)
 def complete(name: str) -> Element:
-    """A Job or JobGroup with each element that there may be, twice where there
-    may be several, and each with all attributes."""
+    """A Job or JobGroup with each element that there may be, and each with all
+    attributes; where there may be several that have a value, two."""
     return _complete(ROOT_RULES[name])
 
 
@@ -135,7 +137,7 @@ def _complete(rule: Rule, inner: bool = False) -> Element:
         return Element(rule.name, "group", attributes)
     contents = []
     for each in CONTENTS[rule.name].values():
-        contents += [_complete(each, True)] * (2 if each.many else 1)
+        contents += [_complete(each, True)] * (2 if each.many and each.datatype else 1)
     if rule.name == JOB_GROUP:
         contents.append(Element(JOB, "job"))
     return Element(rule.name, None, attributes, tuple(contents))
