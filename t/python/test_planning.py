@@ -48,6 +48,7 @@ from support.service import (
     LIFE,
     LUSTRE,
     MGT,
+    USE,
     XFS,
     exceptions,
     jobspec,
@@ -66,6 +67,8 @@ from support.service import (
 
 PROFILES: Json = read_data("profiles.yaml")["profiles"]
 KINDS = [(name, type) for name, types in PROFILES.items() for type in types]
+STRATEGIES = [("default", "xfs"), ("high-performance", "lustre"), ("shared", "gfs2")]
+"""A kind of each strategy of allocation."""
 OWNER = 500
 
 
@@ -128,7 +131,7 @@ def test_every_kind_of_breakdown_gets_storage(
     assert names(system, jobid) == LIFE
 
 
-@pytest.mark.parametrize(("profile", "type"), KINDS)
+@pytest.mark.parametrize(("profile", "type"), KINDS if SOAKING else STRATEGIES)
 def test_persistent_storage_of_every_kind_is_made_used_and_destroyed(
     profile: str, type: str
 ) -> None:
@@ -137,7 +140,7 @@ def test_persistent_storage_of_every_kind_is_made_used_and_destroyed(
     runs(system, jobspec(f"{create} profile={profile}", 2))
     before = placed(system)
     assert before
-    runs(system, jobspec("#DW persistentdw name=keep", 2))
+    runs(system, jobspec(USE, 2))
     assert placed(system) == before
     runs(system, jobspec("#DW destroy_persistent name=keep", 1))
     system.loop.run(timeout=60)
@@ -145,6 +148,15 @@ def test_persistent_storage_of_every_kind_is_made_used_and_destroyed(
 
 
 # Compute location
+
+
+def refused(system: VirtualSystem, spec: Json) -> str:
+    """The note of the exception of a job that gets no nodes."""
+    jobid = system.instance.submit(spec)
+    settle_jobs(system)
+    assert "alloc" not in names(system, jobid)
+    (exception,) = exceptions(system, jobid)
+    return str(exception["note"])
 
 
 def with_persistent(
@@ -161,10 +173,7 @@ def with_persistent(
 
 def test_a_job_with_existing_storage_runs_only_where_that_is() -> None:
     system = with_persistent()
-    jobids = [
-        system.instance.submit(long("#DW persistentdw name=keep", 1, 60))
-        for _ in range(4)
-    ]
+    jobids = [system.instance.submit(long(USE, 1, 60)) for _ in range(4)]
     settle_jobs(system)
     used = {host for jobid in jobids for host in hosts(system, jobid)}
     assert used <= {"compute-03", "compute-04"}
@@ -173,25 +182,21 @@ def test_a_job_with_existing_storage_runs_only_where_that_is() -> None:
 
 def test_existing_storage_on_several_rabbits_allows_the_nodes_of_all() -> None:
     system = with_persistent(create_on="compute-[01-02,07-08]")
-    jobid = runs(system, jobspec("#DW persistentdw name=keep", 4))
+    jobid = runs(system, jobspec(USE, 4))
     assert hostlist.encode(hosts(system, jobid)) == "compute-[01-02,07-08]"
 
 
 def test_the_users_own_constraint_holds_as_well() -> None:
     system = with_persistent()
     mine = {"constraints": {"hostlist": ["compute-[04-08]"]}}
-    jobid = runs(system, jobspec("#DW persistentdw name=keep", 1, **mine))
+    jobid = runs(system, jobspec(USE, 1, **mine))
     assert hosts(system, jobid) == ("compute-04",)
 
 
 def test_a_job_that_needs_more_nodes_than_existing_storage_has_gets_an_exception() -> (
     None
 ):
-    system = with_persistent()
-    jobid = system.instance.submit(jobspec("#DW persistentdw name=keep", 3))
-    settle_jobs(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["note"] == (
+    assert refused(with_persistent(), jobspec(USE, 3)) == (
         "the job asks for 3 nodes, but only compute-[03-04] (2) have an "
         "allocation of the storage of default/keep on their Rabbit"
     )
@@ -202,11 +207,8 @@ def test_storage_on_rabbits_that_no_node_shares_is_an_exception() -> None:
     dw = "#DW create_persistent type=xfs capacity=1GiB name=other"
     where = {"constraints": {"hostlist": ["compute-01"]}}
     runs(system, jobspec(dw, 1, **where))
-    both = ["#DW persistentdw name=keep", "#DW persistentdw name=other"]
-    jobid = system.instance.submit(jobspec(both, 1))
-    settle_jobs(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["note"] == (
+    both = [USE, "#DW persistentdw name=other"]
+    assert refused(system, jobspec(both, 1)) == (
         "no compute node has the PCIe connection that is needed to the storage of "
         "default/keep, default/other"
     )
@@ -215,7 +217,7 @@ def test_storage_on_rabbits_that_no_node_shares_is_an_exception() -> None:
 def test_a_persistent_lustre_is_reached_from_any_node() -> None:
     """NNF says "mandatory physical" of it, too."""
     system = with_persistent("lustre")
-    jobid = runs(system, jobspec("#DW persistentdw name=keep", 8))
+    jobid = runs(system, jobspec(USE, 8))
     assert len(hosts(system, jobid)) == 8
 
 
@@ -223,7 +225,7 @@ def test_the_location_holds_without_a_scheduler_that_knows_rabbits() -> None:
     system = with_persistent()
     assert system.service is not None
     system.service.settings.scheduler = False
-    jobid = runs(system, jobspec("#DW persistentdw name=keep", 2))
+    jobid = runs(system, jobspec(USE, 2))
     assert hosts(system, jobid) == ("compute-03", "compute-04")
 
 
@@ -241,7 +243,7 @@ def test_a_connection_that_is_only_wished_for_is_tried(
 
     system = with_persistent()
     monkeypatch.setattr(breakdownreader, "parse_breakdown", soft)
-    jobid = system.instance.submit(jobspec("#DW persistentdw name=keep", nodes))
+    jobid = system.instance.submit(jobspec(USE, nodes))
     job = system.instance.job(jobid)
     assert system.loop.run(lambda: job.R is not None, timeout=60.0)
     assert (set(hosts(system, jobid)) == {"compute-03", "compute-04"}) is near
@@ -539,15 +541,6 @@ def test_network_storage_goes_to_a_rabbit_with_its_labels_wherever_the_nodes_are
     settle_jobs(system)
 
 
-def refused(system: VirtualSystem, spec: Json) -> str:
-    """The note of the exception of a job that gets no nodes."""
-    jobid = system.instance.submit(spec)
-    settle_jobs(system)
-    assert "alloc" not in names(system, jobid)
-    (exception,) = exceptions(system, jobid)
-    return str(exception["note"]).partition(": ")[2]
-
-
 @pytest.mark.parametrize("type", ["xfs", "lustre"])
 def test_labels_that_no_rabbit_has_are_an_exception_in_proposal(type: str) -> None:
     system = started(topology=labelled(tier="slow"), options=wants("tier=fast"))
@@ -564,10 +557,7 @@ def test_more_for_each_node_than_the_largest_rabbit_has_is_refused_with_both_siz
     large = Rabbit("rabbit-02", 30 * GIB, ("n3", "n4"))
     system = started(topology=Topology.of([small, large]))
     directive = f"#DW {command} type={type} name=big capacity="
-    jobid = system.instance.submit(jobspec(f"{directive}30GiB", 2))
-    settle_jobs(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["note"] == (
+    assert refused(system, jobspec(f"{directive}30GiB", 2)) == (
         "each node needs 31 GiB on its Rabbit, but the largest Rabbit has 30 GiB for"
         " jobs"
     )
@@ -578,10 +568,9 @@ def test_a_job_that_needs_more_nodes_than_labelled_rabbits_have_gets_an_exceptio
     None
 ):
     system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
-    jobid = system.instance.submit(jobspec(XFS, 3))
-    settle_jobs(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["note"] == (
+    note = refused(system, jobspec(XFS, 3))
+    (jobid,) = system.instance.manager.jobs
+    assert note == (
         "the job asks for 3 nodes, but only compute-[03-04] (2) are below Rabbits that"
         f" carry {RABBIT_LABEL}=Rabbit, tier=fast, which DirectiveBreakdown"
         f" default/fluxjob-{jobid}-0: allocation set xfs needs"
@@ -596,10 +585,7 @@ def test_labels_and_persistent_storage_that_no_node_shares_are_an_exception() ->
         patch = {"metadata": {"labels": {"tier": tier}}}
         system.store.merge_patch(STORAGE, "default", name, patch)
     system.loop.run(timeout=1)
-    jobid = system.instance.submit(jobspec([XFS, "#DW persistentdw name=keep"], 1))
-    settle_jobs(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["note"] == (
+    assert refused(system, jobspec([XFS, USE], 1)) == (
         "no compute node can reach the persistent storage of the job and is below a"
         " Rabbit with the labels that its own storage needs"
     )
@@ -681,14 +667,10 @@ def test_an_unknown_daemon_is_refused_at_proposal_with_those_that_are_known(
     daemons: Json, expected: str
 ) -> None:
     system = started(config=Config.parse({"daemons": daemons}))
-    jobid = system.instance.submit(jobspec(OFFLOAD))
-    settle_jobs(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["note"] == (
+    assert refused(system, jobspec(OFFLOAD)) == (
         f"{OFFLOAD}: requires=copy-offload is not available here, {expected}"
         f"{TO_CONFIGURE}"
     )
-    assert "alloc" not in names(system, jobid)
 
 
 def until(system: VirtualSystem, condition: Callable[[], bool]) -> None:
@@ -696,9 +678,8 @@ def until(system: VirtualSystem, condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("state", ["Proposal", "Setup", "PreRun"])
-@pytest.mark.parametrize("left", [{}, {"scratch-cache": {}}])
 def test_a_daemon_that_a_reload_has_removed_ends_the_job_that_requires_it(
-    state: str, left: Json
+    state: str,
 ) -> None:
     slow = table({"Proposal": 5, "Setup": 5, "DataIn": 5, "PreRun": 5})
     system = started(
@@ -710,7 +691,7 @@ def test_a_daemon_that_a_reload_has_removed_ends_the_job_that_requires_it(
         lambda: any(w["spec"]["desiredState"] == state for w in system.workflows()),
     )
     assert system.service is not None
-    system.service.reconfigure(Config.parse({"daemons": left}))
+    system.service.reconfigure(Config.parse({"daemons": {"scratch-cache": {}}}))
     settle_jobs(system)
     (exception,) = exceptions(system, jobid)
     assert exception["note"].startswith(f"{OFFLOAD}: requires=copy-offload is not")
