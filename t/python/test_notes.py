@@ -41,6 +41,9 @@ NOTES = {
     "a job whose plan does not fit any more fails": (
         ".*needs other resources now than Flux was asked for.*"
     ),
+    "Kubernetes refuses a job in words of its own": (
+        "#DW jobdw type=xfs capacity=10GiB name=p1; .*: DWS refuses: not today"
+    ),
     "somebody has DWS count DataOut as done": "the storage is gone" + LOST + MORE,
     "at epilog-timeout nodes and Rabbits that are in use go out of service": (
         "epilog-timeout in PostRun: compute-02: still mounted, drained; "

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
-from typing import Any, Callable, Optional
+from typing import Optional
 
 import pytest
 
@@ -15,8 +14,10 @@ from flux_k8s.control.controller import BATCH
 from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import WORKFLOW, KubeError
-from rabbitsim.flux.broker import FluxPort
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.events import Event, JobState
+from rabbitsim.flux.job import Job
+from rabbitsim.kube.direct import Fault, Faults, Request
 from rabbitsim.system import VirtualSystem
 from support.effort import SOAKING, pairs
 from support.outages import (
@@ -32,16 +33,22 @@ from support.service import (
     HOUR,
     LIFE,
     XFS,
+    exceptions,
+    in_state,
     jobspec,
     lines,
     long,
     memo,
     names,
-    run_until,
-    running,
     settle,
     started,
 )
+
+
+def set_faults(system: VirtualSystem, faults: Optional[Faults]) -> None:
+    """Have something happen to requests from now on."""
+    assert system.service_kube is not None
+    system.service_kube.faults = faults
 
 
 def time_until_clean(system: VirtualSystem, jobid: int) -> float:
@@ -82,23 +89,6 @@ def test_an_outage_of_an_hour_costs_an_hour_and_the_job_says_why(
     assert sum(MEMO in (event.context or {}) for event in events) <= 4
 
 
-def test_a_memo_stays_while_the_service_dies_in_an_outage() -> None:
-    system = slow()
-    jobid = job_in(system, "Setup")
-    system.loop.run(timeout=0.5)
-    inject(system, OUTAGES["503"])
-    system.loop.run(timeout=HOUR / 4)
-    said = memo(system, jobid, MEMO)
-    assert said is not None
-    system.kill_module()
-    system.load_module()
-    inject(system, OUTAGES["503"])
-    system.loop.run(timeout=HOUR / 4)
-    assert memo(system, jobid, MEMO) == said
-    settle(system)
-    assert memo(system, jobid, MEMO) is None
-
-
 @pytest.mark.parametrize("kind", OUTAGES if SOAKING else ["hang", "TLS"])
 def test_the_log_has_one_line_for_the_begin_and_one_for_the_end_of_an_outage(
     kind: str,
@@ -120,8 +110,6 @@ def test_the_log_has_one_line_for_the_begin_and_one_for_the_end_of_an_outage(
 
 def test_a_step_that_fails_by_itself_has_a_line_and_a_memo() -> None:
     system = slow()
-    kube = system.service_kube
-    assert kube is not None
     until = system.loop.now() + 60.0
 
     def fault(request: Request) -> Optional[Fault]:
@@ -129,7 +117,7 @@ def test_a_step_that_fails_by_itself_has_a_line_and_a_memo() -> None:
             return None
         return Fault(error=KubeError(500, "InternalError", "the webhook failed"))
 
-    kube.faults = fault
+    set_faults(system, fault)
     jobids = [system.instance.submit(jobspec()) for _ in range(3)]
     system.loop.run(timeout=30.0)
     for jobid in jobids:
@@ -142,8 +130,6 @@ def test_a_step_that_fails_by_itself_has_a_line_and_a_memo() -> None:
 def test_a_create_that_fails_is_tried_less_and_less_often() -> None:
     """Though it is looked up each time whether it was carried out."""
     system = slow()
-    kube = system.service_kube
-    assert kube is not None
     tries: list[float] = []
 
     def fault(request: Request) -> Optional[Fault]:
@@ -152,11 +138,11 @@ def test_a_create_that_fails_is_tried_less_and_less_often() -> None:
         tries.append(system.loop.now())
         return Fault(error=KubeError(500, "InternalError", "the webhook failed"))
 
-    kube.faults = fault
+    set_faults(system, fault)
     jobid = system.instance.submit(jobspec())
     system.loop.run(timeout=HOUR)
     assert len(tries) < 2 * HOUR / 60.0
-    kube.faults = None
+    set_faults(system, None)
     settle(system)
     assert names(system, jobid) == LIFE
 
@@ -196,44 +182,16 @@ def test_a_module_that_starts_without_kubernetes_soon_says_so() -> None:
     assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
 
 
-def test_after_an_outage_no_storage_is_placed_before_all_servers_were_seen() -> None:
-    """What a job left that the plugin let go meanwhile may be where the next one gets
-    nodes."""
-    system = started()
-    running(system, system.instance.submit(long("", nodes=4, seconds=60)))
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=20.0)
-    system.kill_module()
-    run_until(system, jobid, "prolog-start")
-    asked: dict[str, float] = {}
-    over = system.loop.now() + 100.0
-
-    def refuse(request: Request) -> Optional[Fault]:
-        if system.loop.now() < over:
-            return Fault(error=KubeError(0, "ConnectionRefused", "refused"))
-        what = f"{request.verb} {request.kind.plural}"
-        asked.setdefault(what, system.loop.now())
-        return Fault(delay=5.0) if what == "watch servers" else None
-
-    system._faults = refuse
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-    assert asked["patch servers"] >= asked["watch servers"] + 5.0
-
-
 def test_one_slow_answer_is_no_outage() -> None:
     system = slow()
     slow_one = system.instance.submit(jobspec(nodes=1))
-    kube = system.service_kube
-    assert kube is not None
 
     def fault(request: Request) -> Optional[Fault]:
         return Fault(delay=25.0) if request.verb == "create" else None
 
-    kube.faults = fault
+    set_faults(system, fault)
     system.loop.run(timeout=0.5)
-    kube.faults = None
+    set_faults(system, None)
     other = system.instance.submit(jobspec(nodes=1))
     assert wait_for_memo(system, slow_one) == "Kubernetes: no answer yet"
     settle(system)
@@ -241,21 +199,11 @@ def test_one_slow_answer_is_no_outage() -> None:
     assert lines(system, "; jobs wait") == []
 
 
-def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[Callable[[Optional[int]], None]] = []
-
-    def hang(
-        port: FluxPort, userid: int, done: Callable[[Optional[int]], None]
-    ) -> None:
-        asked.append(done)
-
-    monkeypatch.setattr(FluxPort, "primary_group", hang)
+def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes() -> None:
     system = slow()
+    system.instance.group_delay = 60.0
     jobid = system.instance.submit(jobspec())
     assert wait_for_memo(system, jobid) == "the user database: no answer yet"
-    asked[0](100)
     settle(system)
     assert names(system, jobid) == LIFE
     assert lines(system, "; jobs wait") == []
@@ -301,9 +249,7 @@ def test_a_server_with_retry_after_gets_no_request_before_and_its_job_says_why()
         error = KubeError(429, "TooManyRequests", "please wait", retry_after=100.0)
         return Fault(error=error) if len(seen) < 4 else None
 
-    kube = system.service_kube
-    assert kube is not None
-    kube.faults = fault
+    set_faults(system, fault)
     jobid = system.instance.submit(jobspec())
     assert system.loop.run(lambda: bool(seen), HOUR)
     system.loop.run(timeout=1.0)
@@ -327,9 +273,7 @@ def test_a_job_waits_no_longer_for_a_server_that_is_well_again() -> None:
         error = KubeError(429, "TooManyRequests", "please wait", retry_after=60.0)
         return Fault(error=error) if len(seen) <= 3 else None
 
-    kube = system.service_kube
-    assert kube is not None
-    kube.faults = fault
+    set_faults(system, fault)
     first, *others = (system.instance.submit(jobspec(nodes=1)) for _ in range(3))
     assert system.loop.run(lambda: len(seen) == 3, HOUR)
     system.loop.run(timeout=5.0)
@@ -353,9 +297,7 @@ def test_a_job_waits_for_a_server_that_takes_only_other_requests() -> None:
         error = KubeError(429, "TooManyRequests", "please wait", retry_after=60.0)
         return Fault(error=error) if len(refused) == 1 else None
 
-    kube = system.service_kube
-    assert kube is not None
-    kube.faults = fault
+    set_faults(system, fault)
     jobid = system.instance.submit(jobspec())
     settle(system)
     assert names(system, jobid) == LIFE
@@ -374,45 +316,87 @@ def test_a_job_gets_few_memos_in_an_outage_whose_errors_alternate(texts: int) ->
         text = f"proxy {proxy} is out"
         return Fault(error=KubeError(502, f"BadGateway{proxy}", text))
 
-    kube = system.service_kube
-    assert kube is not None
-    kube.faults = fault
-    kube.drop_watches()
+    set_faults(system, fault)
+    assert system.service_kube is not None
+    system.service_kube.drop_watches()
     system.loop.run(timeout=6 * HOUR)
     told = [e for e in system.instance.eventlog(jobid) if MEMO in (e.context or {})]
     assert 1 <= len(told) <= 4
-    kube.faults = None
+    set_faults(system, None)
     settle(system)
     assert names(system, jobid) == LIFE
     assert memo(system, jobid, MEMO) is None
 
 
-def test_an_outage_is_reported_to_some_jobs_at_a_time_also_to_those_with_a_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The service answers others in between."""
-    memos: list[int] = []
-    post = FluxPort.post_memo
-
-    def count(self: FluxPort, jobid: int, memo: Mapping[str, Any]) -> None:
-        memos.append(jobid)
-        post(self, jobid, memo)
+def test_others_are_answered_while_an_outage_is_reported_to_many_jobs() -> None:
+    """Also to those with a step."""
 
     def fault(request: Request) -> Optional[Fault]:
         if request.verb == "watch":
             return Fault(error=KubeError(503, "ServiceUnavailable", ""))
         return Fault(delay=HOUR)
 
+    def count(job: Job, event: Event, before: JobState) -> None:
+        told.extend([job.id] * (event.name == "memo"))
+
+    told: list[int] = []
+    answered: list[int] = []
     system = started()
     system.loop.run(timeout=5.0)
-    assert system.service_kube is not None
-    system.service_kube.faults = fault
-    jobids = [system.instance.submit(jobspec()) for _ in range(2 * BATCH)]
+    set_faults(system, fault)
+    jobids = [system.instance.submit(jobspec()) for _ in range(4 * BATCH)]
     system.loop.run(timeout=1.0)
-    monkeypatch.setattr(FluxPort, "post_memo", count)
+    system.instance.manager.listeners.append(count)
+    assert system.service_kube is not None
     system.service_kube.drop_watches()
-    for _ in range(1000):
-        before = len(memos)
-        system.loop.step()
-        assert len(memos) - before <= BATCH
-    assert set(memos) == set(jobids)
+    assert system.loop.run(lambda: bool(told), 60.0)
+    ask = system.instance.request
+    ask("dws.stats-get", {}, lambda *answer: answered.append(len(told)))
+    system.loop.run(timeout=60.0)
+    assert answered[0] < len(jobids)
+    assert set(told) == set(jobids)
+
+
+# Answers that are wrong for long, and cost a job its life
+
+
+def test_a_workflow_that_a_get_misses_by_mistake_is_torn_down() -> None:
+    """The job fails, and nobody else would tear down what is mounted."""
+    system = started(options=Options(latency=table(dict.fromkeys(STATES, 3.0))))
+    jobid = system.instance.submit(long([XFS, COPY_OUT], seconds=3))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    missed: list[Request] = []
+
+    def miss(request: Request) -> Optional[Fault]:
+        if (request.verb, request.kind) != ("get", WORKFLOW) or missed:
+            return None
+        missed.append(request)
+        return Fault(error=KubeError(404, "NotFound", "not found"))
+
+    set_faults(system, miss)
+    assert system.service_kube is not None
+    system.service_kube.drop_watches()
+    settle(system)
+    assert missed and "was deleted under the job" in str(exceptions(system, jobid))
+    assert system.workflows() == []
+
+
+def test_what_a_job_leaves_that_failed_by_wrong_answers_is_torn_down() -> None:
+    """The Workflow seems to be that of another job, until the job has failed."""
+    jobid = 0
+
+    def fault(request: Request) -> Optional[Fault]:
+        stored = system.workflows()
+        if request.kind != WORKFLOW or not stored or not jobid:
+            return None
+        if request.verb not in ("get", "patch") or exceptions(system, jobid):
+            return None
+        metadata = {**stored[0]["metadata"], "resourceVersion": "99999"}
+        spec = {**stored[0]["spec"], "jobID": "another"}
+        return Fault(answer={"kind": "Workflow", "metadata": metadata, "spec": spec})
+
+    system = started(faults=fault)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "belongs to job" in exception["note"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from rabbitsim.torture.scenarios import SCENARIOS
 from stories import (
     aborts,
+    answers,
     clocks,
     copies,
     copyfailures,
@@ -25,6 +26,7 @@ from stories import (
 STORIES = (
     *SCENARIOS,
     *aborts.STORIES,
+    *answers.STORIES,
     *clocks.STORIES,
     *copies.STORIES,
     *copyfailures.STORIES,

@@ -156,16 +156,21 @@ STORIES = (
     ),
     *(
         crowded(
-            "a module that is shown the Workflows late gives no job the storage of one "
-            f"that has ended{how}",
+            f"a module that is shown the {kind.plural} late gives no job the storage "
+            f"of one that has ended{how}",
             f"{ONE_OF_TWO} clean Teardown gone 2:alloc {OTHER} {OTHER_END}",
-            When("clean", slow_kube(60.0, 20.0, "watch", kind=WORKFLOW)),
+            When("clean", slow_kube(60.0, 20.0, "watch", kind=kind)),
             When("clean", unload(1.0)),
             *then,
         )
-        for how, then in (
-            ("", ()),
-            (", while there is no plugin", (When("clean", unload_plugin(40.0)),)),
+        for kind, how, then in (
+            (WORKFLOW, "", ()),
+            (SERVERS, "", ()),
+            (
+                WORKFLOW,
+                ", while there is no plugin",
+                (When("clean", unload_plugin(40.0)),),
+            ),
         )
     ),
     crowded(

@@ -159,6 +159,7 @@ class PortHost(Protocol):
     manager: JobManager
     commit_delay: float
     drain_error: Optional[RpcError]
+    group_delay: float
 
     def log(self, level: int, message: str) -> None: ...
 
@@ -341,7 +342,7 @@ class FluxPort:
             if self.alive:
                 done(self._host.primary_group(userid))
 
-        self._clock.call_later(0.0, answer)
+        self._clock.call_later(self._host.group_delay, answer)
 
     def run_program(
         self,

@@ -55,6 +55,7 @@ class Instance:
         programs: what the administrator's programs print, by path. They get the
             arguments.
         commit_delay: the seconds until what is committed is in the KVS.
+        group_delay: the seconds that the user database takes.
         drain_error: the answer to requests to drain nodes, which stay as they are.
     """
 
@@ -115,6 +116,7 @@ class Instance:
         self.published: list[tuple[str, Json]] = []
         self.commit_delay = COMMIT_DELAY
         self.drain_error: Optional[RpcError] = None
+        self.group_delay = 0.0
         self.broker.register("job-manager.dws", self._plugin_service)
         services.register(
             self.broker,

@@ -478,6 +478,8 @@ class Monitor:
         found = self._store.find(WORKFLOW, request.namespace or "", request.name)
         if found is None:
             return
+        if _meant(request) not in ("", found["metadata"]["uid"]):
+            return  # Kubernetes refuses it
         if not _ours(found):
             self.fail("foreign", f"{request.verb} of {request.name}, which is not ours")
         elif request.verb == "delete":
@@ -563,6 +565,15 @@ def _ours(workflow: Json) -> bool:
     jobid = jobid_of_workflow(workflow["metadata"]["name"])
     spec = workflow["spec"]
     return jobid is not None and spec["wlmID"] == WLM_ID and spec["jobID"] == f58(jobid)
+
+
+def _meant(request: Request) -> str:
+    """The uid of the only object that a request is to change; "" for whichever."""
+    body: Any = request.body or {}
+    if isinstance(body, list):
+        tests = {each["path"]: each["value"] for each in body if each["op"] == "test"}
+        return str(tests.get("/metadata/uid", ""))
+    return request.uid or str((body.get("metadata") or {}).get("uid", ""))
 
 
 def _deleting(workflow: Json) -> bool:

@@ -1,0 +1,445 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What Kubernetes answers, or shows, is about something else, late, or out of date. It
+is believed only if it is about what was asked for, and one answer alone costs no job
+its life: a proxy may answer anything."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Callable, Optional
+
+from flux_k8s.ports import (
+    COMPUTES,
+    NNFDATAMOVEMENT,
+    SYSTEMSTATUS,
+    WORKFLOW,
+    Json,
+    KubeError,
+)
+from rabbitsim.dws.directive import STATES
+from rabbitsim.kube.direct import Call, Fault, Request
+from rabbitsim.torture.deeds import (
+    delete,
+    fail_next,
+    lose_watches,
+    silence_watches,
+)
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.story import LIFE, Deed, Job, Story, When
+
+SLOW = dict.fromkeys(STATES, 5.0)
+TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
+NOT_FOUND = KubeError(404, "NotFound", "workflows not found")
+DENIED = KubeError(
+    403, "Forbidden", 'admission webhook "w" denied the request: not today'
+)
+TIMEOUT = KubeError(0, "Timeout", "no answer in time")
+
+METADATA: Json = {"name": "NAME", "uid": "1", "resourceVersion": "1"}
+WRONG: dict[str, Json] = {
+    "nothing": {},
+    "another kind": {"kind": "Pod", "metadata": METADATA},
+    "another name": {"kind": "Workflow", "metadata": {**METADATA, "name": "other"}},
+    "no uid": {"kind": "Workflow", "metadata": {"name": "NAME"}},
+    "no spec": {"kind": "Workflow", "metadata": METADATA},
+    "a spec without a job": {"kind": "Workflow", "metadata": METADATA, "spec": {}},
+    "metadata that is none": {"kind": "Workflow", "metadata": 7},
+    "a list": {"kind": "WorkflowList", "metadata": {}, "items": []},
+}
+
+
+def answer_wrongly(answer: Json, count: int = 40) -> Deed:
+    """So many requests get an answer that is not theirs; each second is carried out."""
+
+    def deed(system: StorySystem) -> None:
+        left = count
+
+        def fault(request: Request) -> Optional[Fault]:
+            nonlocal left
+            if request.verb == "watch" or not left:
+                return None
+            left -= 1
+            body: Any = request.body
+            name = request.name or body["metadata"]["name"] if body else request.name
+            metadata = answer.get("metadata")
+            if isinstance(metadata, dict) and metadata.get("name") == "NAME":
+                own = {**answer, "metadata": {**metadata, "name": name}}
+                return Fault(answer=own, carried_out=left % 2 == 0)
+            return Fault(answer=answer, carried_out=left % 2 == 0)
+
+        system.api_fault = fault
+
+    return deed
+
+
+def list_wrongly(items: Any, count: int = 20, kind: Any = None) -> Deed:
+    """So many lists, of a kind if there is one, have these items."""
+
+    def deed(system: StorySystem) -> None:
+        left = iter(range(count))
+
+        def fault(request: Request) -> Optional[Fault]:
+            meant = request.verb == "list" and kind in (None, request.kind)
+            if not meant or next(left, None) is None:
+                return None
+            answer = {"kind": f"{request.kind.name}List", "metadata": {}}
+            return Fault(answer={**answer, "items": items})
+
+        system.api_fault = fault
+
+    return deed
+
+
+def show_another(seconds: float, **spec: str) -> Deed:
+    """For some seconds each read of the Workflow shows another one of its name, and
+    there is none to write to."""
+
+    def deed(system: StorySystem) -> None:
+        until = system.loop.now() + seconds
+
+        def fault(request: Request) -> Optional[Fault]:
+            stored = system.workflow
+            if request.kind != WORKFLOW or not stored or system.loop.now() > until:
+                return None
+            if request.verb == "patch":  # the service looks whether that is so
+                return Fault(error=NOT_FOUND)
+            if request.verb != "get":
+                return None
+            metadata = {**stored["metadata"], "uid": "another"}
+            found = {**stored, "metadata": metadata, "spec": {**stored["spec"], **spec}}
+            return Fault(answer=found)
+
+        system.api_fault = fault
+
+    return deed
+
+
+def show_of_another(verb: str) -> Deed:
+    """The next answer to such a request has the kind, name and uid that were asked for,
+    and is of another job."""
+
+    def deed(system: StorySystem) -> None:
+        def fault(request: Request) -> Optional[Fault]:
+            if (request.kind, request.verb) != (WORKFLOW, verb):
+                return None
+            system.api_fault = lambda request: None
+            stored: Any = system.workflow or request.body
+            metadata = {"uid": "1", **stored["metadata"], "resourceVersion": "99999"}
+            spec = {**stored["spec"], "jobID": "another"}
+            answer = {"kind": "Workflow", "metadata": metadata, "spec": spec}
+            return Fault(answer=answer)
+
+        system.api_fault = fault
+
+    return deed
+
+
+def put_another(system: StorySystem) -> None:
+    """Another program makes a Workflow of its own in the place of the job's."""
+    stored = system.workflow
+    if stored is not None:
+        delete(system)
+        spec = {**stored["spec"], "jobID": "another", "desiredState": "Proposal"}
+        body = {"metadata": {"name": stored["metadata"]["name"]}, "spec": spec}
+        system.store.create(WORKFLOW, "default", body)
+
+
+def put_another_at(verb: str, kind: Any, late: float, *, shown: bool) -> Deed:
+    """The same just when something is asked for, whose answer is late, and which the
+    watch shows or not."""
+
+    def deed(system: StorySystem) -> None:
+        def fault(request: Request) -> Optional[Fault]:
+            if (request.verb, request.kind) != (verb, kind):
+                return None
+            system.api_fault = lambda request: None
+            answer = None
+            if kind == COMPUTES:  # they go with the Workflow
+                answer = system.store.get(COMPUTES, "default", str(request.name))
+            if not shown:
+                silence_watches(WORKFLOW)(system)
+            put_another(system)
+            return Fault(answer=answer, delay=late) if answer else None
+
+        system.api_fault = fault
+
+    return deed
+
+
+def come_and_go(system: StorySystem) -> None:
+    """It is not known whether the Workflow was made. Before it is heard that it was
+    not, another one has come and gone."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind == WORKFLOW and request.verb == "create":
+            return Fault(error=KubeError(409, "AlreadyExists", ""), carried_out=True)
+        if request.kind != WORKFLOW or request.verb != "get":
+            return None
+        system.api_fault = lambda request: None
+        call_later = system.loop.call_later
+        call_later(1.0, lambda: put_another(system))
+        call_later(3.0, lambda: silence_watches(WORKFLOW)(system))
+        call_later(4.0, lambda: delete(system))
+        call_later(9.0, lambda: lose_watches(system))
+        return Fault(error=NOT_FOUND, delay=5.0)
+
+    system.api_fault = fault
+
+
+def create_late(system: StorySystem) -> None:
+    """The request for the Workflow times out, and is carried out after it was looked
+    for in vain, which is heard later still."""
+    lost: list[Request] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != WORKFLOW:
+            return None
+        if request.verb == "create" and not lost:
+            lost.append(request)
+            return Fault(error=TIMEOUT)
+        if request.verb == "get" and lost and not system.workflows():
+            system.api_fault = lambda request: None
+            body: Any = lost[0].body
+            system.store.create(WORKFLOW, "default", body)
+            return Fault(error=NOT_FOUND, delay=1.0)
+        return None
+
+    system.api_fault = fault
+
+
+def delay_answers(seed: int) -> Deed:
+    """Requests take up to 5 s, and events no time: each answer is out of date."""
+
+    def deed(system: StorySystem) -> None:
+        rng = random.Random(seed)
+        system.api_fault = lambda request: (
+            None if request.verb == "watch" else Fault(delay=rng.uniform(0.0, 5.0))
+        )
+
+    return deed
+
+
+Sight = tuple[str, bool, Call]
+"""The state of the Workflow, whether it was ready, and what shows it again."""
+
+
+def echo(choose: Callable[[list[Sight]], list[Sight]]) -> Deed:
+    """After each sight of a Workflow the service is shown some of the past again."""
+
+    def deed(system: StorySystem) -> None:
+        past: list[Sight] = []
+
+        def deliver(what: str, call: Call) -> None:
+            call()
+            if what == WORKFLOW.plural:
+                status = (system.workflow or {}).get("status") or {}
+                ready = status.get("ready") is True
+                past.append((str(status.get("state")), ready, call))
+                for _, _, again in choose(past):
+                    again()
+
+        if system.service_kube is not None:
+            system.service_kube.deliver = deliver
+
+    return deed
+
+
+def at_random(seed: int) -> Callable[[list[Sight]], list[Sight]]:
+    rng = random.Random(seed)
+    return lambda past: rng.sample(past, rng.randint(0, len(past)))
+
+
+def once(state: str, shown: str) -> Callable[[list[Sight]], list[Sight]]:
+    """When a state is complete, the first sight of one before is shown again."""
+    done: list[str] = []
+
+    def choose(past: list[Sight]) -> list[Sight]:
+        if done or past[-1][:2] != (state, True):
+            return []
+        done.append(state)
+        return next([sight] for sight in past if sight[0] == shown)
+
+    return choose
+
+
+def lag_at_start(shown: str) -> Deed:
+    """While SystemStatus is read, just before the prolog is released, the service is
+    shown a state before."""
+
+    def deed(system: StorySystem) -> None:
+        past: list[Sight] = []
+
+        def fault(request: Request) -> None:
+            if (
+                request.kind == SYSTEMSTATUS
+                and past
+                and past[-1][:2] == ("PreRun", True)
+            ):
+                for state, _, again in tuple(past):
+                    if state == shown:
+                        again()
+
+        echo(lambda seen: past.append(seen[-1]) or [])(system)  # type: ignore[func-returns-value]
+        system.api_fault = fault
+
+    return deed
+
+
+ANOTHER = (
+    When("clean", silence_watches(WORKFLOW), 100.0),
+    When("clean", delete, 100.0),
+    When("clean", lose_watches, 101.0),
+)
+"""The other program deletes its Workflow later."""
+
+STORIES = (
+    *(
+        Story(
+            f"forty answers are {name}",
+            LIFE,
+            "out",
+            troubles=(When("", answer_wrongly(answer)),),
+            log="kubernetes-error",
+        )
+        for name, answer in WRONG.items()
+    ),
+    *(
+        Story(
+            f"twenty lists have {items} as items",
+            LIFE,
+            "out",
+            latency={"PreRun": 5.0},
+            troubles=(
+                When("PreRun", lose_watches, after=1.0),
+                When("PreRun", list_wrongly(items), after=1.0),
+            ),
+        )
+        for items in ([None], [3], [{}], {"a": "b"}, "x")
+    ),
+    Story(
+        "a list of nothing is null",
+        LIFE,
+        "out",
+        troubles=(When("PreRun", list_wrongly(None, 9, NNFDATAMOVEMENT)),),
+    ),
+    Story(
+        "Kubernetes refuses a job in words of its own",
+        "dws-refused! clean",
+        troubles=(When("", fail_next(9, DENIED, "create", kind=WORKFLOW)),),
+    ),
+    *(
+        Story(
+            f"another Workflow is shown for some seconds in {state} ({whose})",
+            LIFE,
+            "out",
+            latency=SLOW,
+            job=Job(seconds=1.0),
+            troubles=(When(state, show_another(15.0, **spec)),),
+        )
+        for row, (whose, spec) in enumerate(
+            (("of the job", {}), ("of another", {"jobID": "another"}))
+        )
+        for column, state in enumerate(STATES[:-1])
+        if (row + column) % 2 == 0
+    ),
+    *(
+        Story(
+            f"one answer to a {verb} is the Workflow of another job",
+            LIFE,
+            "out",
+            troubles=(When("", show_of_another(verb)),),
+        )
+        for verb in ("create", "patch")
+    ),
+    # Workflows of others
+    Story(
+        "another program makes the Workflow of a job that waits for nodes anew",
+        "2:alloc 2:start Proposal gone Proposal 2:finish 2:clean alloc name-taken! "
+        "clean gone",
+        "not-run",
+        job=Job(nodes=4),
+        troubles=(
+            When("Proposal", silence_watches(WORKFLOW), 10.0),
+            When("Proposal", put_another, 10.0),
+            When("Proposal", lose_watches, 60.0),
+            *ANOTHER,
+        ),
+        others=(Job((), nodes=4, seconds=30.0),),
+    ),
+    Story(
+        "another program makes the Workflow anew while Computes are written",
+        "Proposal alloc gone Proposal name-taken! clean gone",
+        "not-run",
+        troubles=(
+            When("", put_another_at("patch", COMPUTES, 5.0, shown=True)),
+            *ANOTHER,
+        ),
+    ),
+    Story(
+        "another program makes the Workflow anew before it is deleted",
+        f"{LIFE} Proposal gone",
+        "out",
+        troubles=(
+            When("", put_another_at("delete", WORKFLOW, 0.0, shown=False)),
+            *ANOTHER,
+        ),
+    ),
+    Story(
+        "that there is no Workflow is heard after one of another job",
+        f"Proposal gone Proposal gone {LIFE}",
+        "out",
+        troubles=(When("", come_and_go),),
+    ),
+    Story(
+        "that there is no Workflow is heard after it was made",
+        LIFE,
+        "out",
+        troubles=(When("", create_late),),
+    ),
+    # What is out of date
+    *(
+        Story(
+            f"answers come after newer events ({seed})",
+            LIFE,
+            "out",
+            troubles=(When("", delay_answers(seed)),),
+        )
+        for seed in range(3)
+    ),
+    *(
+        Story(
+            f"each sight of a Workflow comes again {how}",
+            LIFE,
+            "out",
+            troubles=(When("Proposal", echo(choose)),),
+        )
+        for how, choose in {
+            "twice": lambda past: past[-1:],
+            "with the one before": lambda past: past[-2:-1],
+            "with all before": lambda past: past[:-1],
+            "with all before, backwards": lambda past: past[-2::-1],
+            "with the very first": lambda past: past[:1],
+            "with some at random": at_random(1),
+        }.items()
+    ),
+    *(
+        Story(
+            f"{shown} is shown again when {state} is complete",
+            LIFE,
+            "out",
+            troubles=(When("Proposal", echo(once(state, shown))),),
+        )
+        for state in ("PreRun", "PostRun", "DataOut", "Teardown")
+        for shown in ("Proposal", "Setup")
+    ),
+    *(
+        Story(
+            f"{shown} is shown again just before the job starts",
+            LIFE,
+            "out",
+            troubles=(When("Proposal", lag_at_start(shown)),),
+        )
+        for shown in ("Setup", "DataIn")
+    ),
+)
