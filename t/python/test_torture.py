@@ -31,7 +31,8 @@ from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import RESOLUTION, Record, Told, Transient
 from rabbitsim.torture.run import run
 from rabbitsim.torture.storage import StorageMonitor
-from rabbitsim.torture.troubles import KINDS, Trouble
+from rabbitsim.torture.trouble import Trouble
+from rabbitsim.torture.troubles import KINDS
 from rabbitsim.torture.world import World
 from support.effort import SOAKING, seeds
 from support.tree import TOP

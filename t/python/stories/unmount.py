@@ -38,7 +38,6 @@ from rabbitsim.torture.deeds import (
     unload,
     up,
 )
-from rabbitsim.torture.plan import FENCE
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
@@ -51,6 +50,7 @@ from rabbitsim.torture.story import (
     When,
     of,
 )
+from rabbitsim.torture.troubles.dws import FENCE
 
 LONG = 600.0
 """Seconds: longer than each limit."""

@@ -19,12 +19,12 @@ from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.reasons import Reason, read_reason
 from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.api import CLIENT_TIMEOUT
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.record import ABORT, NEVER, RESOLUTION, Record, Told, gave_up
-from rabbitsim.torture.troubles import PARTS, part_state
 from rabbitsim.torture.world import World
 
 RABBIT = re.compile(r"\brabbit-\d+\b")
@@ -130,14 +130,11 @@ class PlannedAllowances(Allowances):
         }
         self._dws: dict[int, set[tuple[str, str]]] = {}
         self._parts: dict[int, set[str]] = {}
-        for trouble in plan.troubles:
-            if trouble.kind in ("dws", *PARTS) and trouble.job is not None:
-                jobid, state = world.ids[trouble.job], trouble.name
-                if trouble.kind in PARTS:
-                    state = part_state(trouble)
-                if trouble.kind == "part":
-                    self._parts.setdefault(jobid, set()).add(trouble.name)
-                self._dws.setdefault(jobid, set()).add((trouble.what, state))
+        for fault in world.faults:
+            jobid = jobid_of_workflow(fault.match) or 0
+            self._dws.setdefault(jobid, set()).add((fault.kind, fault.state))
+            if fault.node and fault.state != "PostRun":
+                self._parts.setdefault(jobid, set()).add(fault.node)
         kinds = {trouble.kind for trouble in plan.troubles}
         self._stale = OUTAGE if "outage" in kinds else STALE
         outages = sum(trouble.kind == "outage" for trouble in plan.troubles)

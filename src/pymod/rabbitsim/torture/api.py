@@ -23,12 +23,12 @@ from flux_k8s.ports import (
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults, Request
 from rabbitsim.kube.store import Store
-from rabbitsim.torture.troubles import Trouble
+from rabbitsim.torture.trouble import Trouble
 
 CLIENT_TIMEOUT = 30.0
 """Seconds after which a client gives up a request that gets no answer."""
 
-_ERRORS = {
+ERRORS = {
     "refused": KubeError(0, "ConnectionRefused", "connection refused"),
     "hang": KubeError(0, "Timeout", "no answer in time"),
     "tls": KubeError(0, "TLS", "the certificate is not valid"),
@@ -47,6 +47,7 @@ _ERRORS = {
     "503": KubeError(503, "ServiceUnavailable", "the lights are out"),
     "504": KubeError(504, "Timeout", "the server was too slow"),
 }
+"""The faults of a request: a status, or trouble on the way."""
 
 _DONE_ALL_THE_SAME = ("malformed", "truncated", "lost", "504")
 """Answers that do not tell whether the request was carried out: half of them
@@ -111,7 +112,7 @@ class ApiTroubles:
 
     def _fault_of(self, trouble: Trouble, request: Request) -> Fault:
         what = trouble.what
-        error = _ERRORS[what]
+        error = ERRORS[what]
         if what == "late" and request.verb in _WRITES:
             wait = self._rng.uniform(0.0, 2.0 * CLIENT_TIMEOUT)
             self._clock.call_later(wait, lambda: self.carry_out(request))

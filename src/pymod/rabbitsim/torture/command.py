@@ -41,7 +41,7 @@ def torture_command(args: argparse.Namespace) -> int:
 def read_faults(text: str) -> tuple[str, ...]:
     """The kinds of trouble that a list names."""
     if text in ("all", "none"):
-        return KINDS if text == "all" else ()
+        return tuple(KINDS) if text == "all" else ()
     kinds = tuple(text.split(","))
     for kind in kinds:
         if kind not in KINDS:

@@ -27,8 +27,8 @@ from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault, Request
-from rabbitsim.torture.plan import FENCE
 from rabbitsim.torture.story import NODE, Deed, Job
+from rabbitsim.torture.troubles.dws import FENCE
 
 if TYPE_CHECKING:
     from rabbitsim.torture.life import StorySystem

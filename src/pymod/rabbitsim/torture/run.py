@@ -21,7 +21,8 @@ from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.storage import held_ahead, withheld
-from rabbitsim.torture.world import World, dws_faults
+from rabbitsim.torture.troubles.dws import switch_off_kept
+from rabbitsim.torture.world import World
 
 PATIENCE = 3600.0
 """Seconds of virtual time that everything may take to end when all is well."""
@@ -74,7 +75,7 @@ class _Run:
             lambda jobid: jobid in system.instance.execution.jobs,
             note,
             {name: r.capacity for name, r in system.topology.rabbits.items()},
-            dws_faults(world.plan, world.ids),
+            world.faults,
         )
         system.instance.manager.listeners.append(self.monitor.job_event)
         system.instance.manager.listeners.append(self._bad_job_starts)
@@ -167,7 +168,7 @@ class _Run:
             world.cancel_all()
             self._until(world.now + PATIENCE, self._over)
         if not self._over():
-            world.switch_off_kept()
+            switch_off_kept(world)
             self._until(world.now + PATIENCE, self._over)
         if self.monitor.breach is None:
             self._until(world.now + 120.0)  # and nothing comes after

@@ -19,7 +19,6 @@ from rabbitsim.torture.deeds import (
     unlink,
     unload,
 )
-from rabbitsim.torture.plan import FENCE
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
@@ -32,6 +31,7 @@ from rabbitsim.torture.story import (
     Story,
     When,
 )
+from rabbitsim.torture.troubles.dws import FENCE
 
 MORE = "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/more"
 

@@ -9,7 +9,7 @@ from typing import Sequence, Union
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.run import Outcome, run
-from rabbitsim.torture.troubles import Trouble
+from rabbitsim.torture.trouble import Trouble
 
 Part = Union[PlannedJob, Trouble]
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
@@ -56,7 +56,7 @@ class TorturedSystem(VirtualSystem):
         loaded_at: when the module was loaded last.
     """
 
-    def __init__(self, plan: Plan, faults: tuple[DwsFault, ...]) -> None:
+    def __init__(self, plan: Plan, faults: Sequence[DwsFault]) -> None:
         site = plan.site
         timeout = site.epilog_timeout
         self.data = FileContents()
