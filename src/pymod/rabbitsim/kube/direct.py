@@ -10,7 +10,7 @@ seed a run is the same each time.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Optional, Union
 
@@ -42,7 +42,8 @@ _LONGEST_PAUSE = 30.0
 class Request:
     """A request that arrives: ``verb`` is create, get, patch, delete, list, log
     or watch; ``name`` and ``body`` are None where there is none, ``limit`` and
-    ``token`` are those of a list, ``uid`` is the precondition of a delete."""
+    ``token`` are those of a list, ``uid`` is the precondition of a delete. It ``lists``
+    if it is a list, or a watch that begins with one."""
 
     verb: str
     kind: Kind
@@ -52,6 +53,7 @@ class Request:
     limit: int = 0
     token: str = ""
     uid: str = ""
+    lists: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Fault:
     Attributes:
         delay: seconds that it takes longer.
         error: the answer instead of the true one.
-        answer: likewise: what a proxy makes of it, say.
+        answer: likewise: what a proxy makes of it, say. Of a watch: the list with which
+            it begins, if there is something in it.
         carried_out: with ``error`` or ``answer``: the request was carried out all the
             same, and only its answer was lost.
     """
@@ -184,7 +187,7 @@ class DirectKube:
         limit: int = 0,
         token: str = "",
     ) -> None:
-        request = Request("list", kind, namespace, limit=limit, token=token)
+        request = Request("list", kind, namespace, limit=limit, token=token, lists=True)
         self._ask(request, done, key, label_selector)
 
     def pod_log(
@@ -404,22 +407,23 @@ class DirectWatch:
         self._kube.clock.call_later(delay, call)
 
     def _connect(self) -> None:
-        fault = self._kube.fault(self._request) or Fault()
+        request = replace(self._request, lists=not self._cache.resource_version)
+        fault = self._kube.fault(request) or Fault()
         if fault.error is not None:
             self._fail(fault.error, fault.delay + self._kube.latency())
             return
         self._connected = True
         if fault.delay:
-            self._after(fault.delay, self._arrive)
+            self._after(fault.delay, partial(self._arrive, fault.answer))
         else:
-            self._arrive()
+            self._arrive(fault.answer)
 
-    def _arrive(self) -> None:
+    def _arrive(self, answer: Optional[Json]) -> None:
         try:
             if self._cache.resource_version:
                 self._watch()
             else:
-                self._list()
+                self._list(answer)
         except ApiError as error:
             self._fail(kube_error(error), self._kube.latency())
 
@@ -433,9 +437,9 @@ class DirectWatch:
 
         self._after(delay, report)
 
-    def _list(self) -> None:
+    def _list(self, answer: Optional[Json]) -> None:
         self._kube.check("list", self._request)
-        page = self._kube.store.list(
+        page = answer or self._kube.store.list(
             self._request.kind, self._request.namespace, label_selector=self._selector
         )
         self._post(lambda: self._take_list(self._kube.copy(page)))

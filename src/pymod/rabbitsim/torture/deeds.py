@@ -6,9 +6,9 @@ machine."""
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
+import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
@@ -26,12 +26,17 @@ from flux_k8s.ports import (
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
+from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.torture.story import NODE, Deed, Job
 from rabbitsim.torture.troubles.dws import FENCE
 
 if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
     from rabbitsim.torture.life import StorySystem
+
+    P = ParamSpec("P")
 
 FOREVER = 1e9
 """Seconds that no story lasts."""
@@ -40,6 +45,15 @@ READ_TIMEOUT = 30.0
 """Seconds after which no answer is an error."""
 
 AWAY = KubeError(0, "ConnectionRefused", "connection refused")
+
+
+def deed(function: Callable[Concatenate[StorySystem, P], None]) -> Callable[P, Deed]:
+    """The deeds that a function does with more arguments than the system."""
+
+    def of(*args: P.args, **options: P.kwargs) -> Deed:
+        return lambda system: function(system, *args, **options)
+
+    return of
 
 
 # What the job's user does
@@ -55,25 +69,19 @@ def cancel_job(number: int) -> Deed:
     return lambda system: system.instance.cancel(system.jobids[number - 1])
 
 
-def set_urgency(urgency: int, number: int = 1) -> Deed:
+@deed
+def set_urgency(system: StorySystem, urgency: int, number: int = 1) -> None:
     """A job gets another urgency; 0 holds it."""
-
-    def deed(system: StorySystem) -> None:
-        manager, jobid = system.instance.manager, system.jobids[number - 1]
-        manager.set_urgency(jobid, urgency, manager.owner)
-
-    return deed
+    manager, jobid = system.instance.manager, system.jobids[number - 1]
+    manager.set_urgency(jobid, urgency, manager.owner)
 
 
-def constrain(constraints: Json, number: int = 1) -> Deed:
+@deed
+def constrain(system: StorySystem, constraints: Json, number: int = 1) -> None:
     """A job may only have certain nodes from now on, as after ``flux update``."""
-
-    def deed(system: StorySystem) -> None:
-        job = system.instance.job(system.jobids[number - 1])
-        updates = {"attributes.system.constraints": constraints}
-        system.instance.manager.post(job, "jobspec-update", updates)
-
-    return deed
+    job = system.instance.job(system.jobids[number - 1])
+    updates = {"attributes.system.constraints": constraints}
+    system.instance.manager.post(job, "jobspec-update", updates)
 
 
 def submit(job: Job) -> Deed:
@@ -86,16 +94,13 @@ def rescue(system: StorySystem) -> None:
     _ask_rescue(system)
 
 
-def rescue_each(every: float) -> Deed:
+@deed
+def rescue_each(system: StorySystem, every: float) -> None:
     """The job's data is copied again each time after so many seconds, until its storage
     is gone."""
-
-    def deed(system: StorySystem) -> None:
-        if system.workflows():
-            _ask_rescue(system)
-            system.loop.call_later(every, partial(deed, system))
-
-    return deed
+    if system.workflows():
+        _ask_rescue(system)
+        system.loop.call_later(every, partial(rescue_each(every), system))
 
 
 def give_up(system: StorySystem) -> None:
@@ -119,8 +124,11 @@ def _ask_rescue(system: StorySystem, **payload: bool) -> None:
 
 def ask_report(system: StorySystem) -> None:
     """The plugin asks what became of the job's data."""
-    payload = {"jobid": system.jobids[0]}
-    system.instance.request("dws.report_data", payload, lambda *answer: None)
+    _request(system, "report_data", jobid=system.jobids[0])
+
+
+def _request(system: StorySystem, method: str, **payload: Any) -> None:
+    system.instance.request(f"dws.{method}", payload, lambda *answer: None)
 
 
 def write_record(text: str) -> Deed:
@@ -141,46 +149,36 @@ def up(host: str = NODE) -> Deed:
     return lambda system: system.instance.set_up(host, True)
 
 
-def unlink(seconds: float = FOREVER, host: str = NODE) -> Deed:
+@deed
+def unlink(system: StorySystem, seconds: float = FOREVER, host: str = NODE) -> None:
     """A node loses its Rabbit for some seconds."""
-
-    def deed(system: StorySystem) -> None:
-        set_link = system.controllers.rabbits.set_link
-        set_link(host, False)
-        system.loop.call_later(seconds, partial(set_link, host, True))
-
-    return deed
+    set_link = system.controllers.rabbits.set_link
+    set_link(host, False)
+    system.loop.call_later(seconds, partial(set_link, host, True))
 
 
-def switch_off(host: str = NODE) -> Deed:
+@deed
+def switch_off(system: StorySystem, host: str = NODE) -> None:
     """A node has no power: it can write to nothing."""
-
-    def deed(system: StorySystem) -> None:
-        system.instance.set_up(host, False)
-        system.controllers.rabbits.set_link(host, False)
-
-    return deed
+    system.instance.set_up(host, False)
+    system.controllers.rabbits.set_link(host, False)
 
 
-def switch_on(host: str = NODE) -> Deed:
+@deed
+def switch_on(system: StorySystem, host: str = NODE) -> None:
     """It has power again."""
-
-    def deed(system: StorySystem) -> None:
-        system.instance.set_up(host, True)
-        system.controllers.rabbits.set_link(host, True)
-
-    return deed
+    system.instance.set_up(host, True)
+    system.controllers.rabbits.set_link(host, True)
 
 
-def break_rabbit(rabbit: str, seconds: float = FOREVER, status: str = "Failed") -> Deed:
+@deed
+def break_rabbit(
+    system: StorySystem, rabbit: str, seconds: float = FOREVER, status: str = "Failed"
+) -> None:
     """A Rabbit does not work for some seconds."""
-
-    def deed(system: StorySystem) -> None:
-        set_status = system.controllers.rabbits.set_status
-        set_status(rabbit, status)
-        system.loop.call_later(seconds, partial(set_status, rabbit, "Ready"))
-
-    return deed
+    set_status = system.controllers.rabbits.set_status
+    set_status(rabbit, status)
+    system.loop.call_later(seconds, partial(set_status, rabbit, "Ready"))
 
 
 # What administrators do
@@ -191,18 +189,12 @@ def drain(host: str = NODE) -> Deed:
     return lambda system: system.instance.drain(host, "bad")
 
 
-def disable_rabbit(rabbit: str, seconds: float = FOREVER) -> Deed:
+@deed
+def disable_rabbit(system: StorySystem, rabbit: str, seconds: float = FOREVER) -> None:
     """New jobs do not get a Rabbit for some seconds."""
-
-    def ask(system: StorySystem, method: str) -> None:
-        asked = {"rabbits": [rabbit], "reason": "slow"}
-        system.instance.request(f"dws.rabbit-{method}", asked, lambda *answer: None)
-
-    def deed(system: StorySystem) -> None:
-        ask(system, "disable")
-        system.loop.call_later(seconds, partial(ask, system, "enable"))
-
-    return deed
+    ask = partial(_request, system, rabbits=[rabbit], reason="slow")
+    ask("rabbit-disable")
+    system.loop.call_later(seconds, partial(ask, "rabbit-enable"))
 
 
 def undrain(host: str = NODE) -> Deed:
@@ -210,15 +202,12 @@ def undrain(host: str = NODE) -> Deed:
     return lambda system: system.instance.undrain(host)
 
 
-def fence(*hosts: str) -> Deed:
+@deed
+def fence(system: StorySystem, *hosts: str) -> None:
     """These nodes are fenced, as the site's program says."""
-
-    def deed(system: StorySystem) -> None:
-        system.instance.programs[FENCE] = lambda arguments: "\n".join(hosts)
-        for host in hosts:
-            system.controllers.rabbits.fence(host)
-
-    return deed
+    system.instance.programs[FENCE] = lambda arguments: "\n".join(hosts)
+    for host in hosts:
+        system.controllers.rabbits.fence(host)
 
 
 def disable(host: str = NODE) -> Deed:
@@ -248,25 +237,19 @@ def unload(seconds: float) -> Deed:
     return lambda system: system.unload_for(seconds)
 
 
-def unload_plugin(seconds: float) -> Deed:
+@deed
+def unload_plugin(system: StorySystem, seconds: float) -> None:
     """The plugin is unloaded for some seconds."""
-
-    def deed(system: StorySystem) -> None:
-        system.instance.unload_plugin()
-        system.loop.call_later(seconds, system.load_plugin)
-
-    return deed
+    system.instance.unload_plugin()
+    system.loop.call_later(seconds, system.load_plugin)
 
 
-def set_clock(ahead: float) -> Deed:
+@deed
+def set_clock(system: StorySystem, ahead: float) -> None:
     """The clock of the service's machine is set, and the module is loaded again. It is
     so many seconds ahead of that of Kubernetes then."""
-
-    def deed(system: StorySystem) -> None:
-        system.clock_ahead = ahead
-        system.unload_for(0.0)
-
-    return deed
+    system.clock_ahead = ahead
+    system.unload_for(0.0)
 
 
 def reload_fluxion(system: StorySystem) -> None:
@@ -279,15 +262,12 @@ def reload_manager(system: StorySystem) -> None:
     system.reload_manager()
 
 
-def configure(config: Config) -> Deed:
+@deed
+def configure(system: StorySystem, config: Config) -> None:
     """The configuration is another one."""
-
-    def deed(system: StorySystem) -> None:
-        system.config = config
-        if system.service is not None:
-            system.service.reconfigure(config)
-
-    return deed
+    system.config = config
+    if system.service is not None:
+        system.service.reconfigure(config)
 
 
 def tear_down(system: StorySystem) -> None:
@@ -363,40 +343,38 @@ def _patch(system: StorySystem, kind: Kind, name: str, body: Json) -> None:
 # What happens to Flux, Kubernetes and DWS
 
 
-def fail_flux(service: str, seconds: float = FOREVER, errnum: int = errno.EIO) -> Deed:
+@deed
+def fail_flux(
+    system: StorySystem, service: str, seconds: float = FOREVER, errnum: int = errno.EIO
+) -> None:
     """The requests to a service of Flux fail for some seconds."""
 
-    def deed(system: StorySystem) -> None:
-        def fail(method: str, payload: Json, user: int, respond: Respond) -> None:
-            respond(errnum, "it broke", None)
+    def fail(method: str, payload: Json, user: int, respond: Respond) -> None:
+        respond(errnum, "it broke", None)
 
-        restore = system.instance.broker.stand_in(service, lambda before: fail)
-        system.blind = system.blind or service == "job-info"
+    restore = system.instance.broker.stand_in(service, lambda before: fail)
+    system.blind = system.blind or service == "job-info"
 
-        def over() -> None:
-            system.blind = system.blind and service != "job-info"
-            restore()
+    def over() -> None:
+        system.blind = system.blind and service != "job-info"
+        restore()
 
-        system.loop.call_later(seconds, over)
-
-    return deed
+    system.loop.call_later(seconds, over)
 
 
-def slow_flux(service: str, seconds: float, delay: float) -> Deed:
+@deed
+def slow_flux(system: StorySystem, service: str, seconds: float, delay: float) -> None:
     """The requests to a service of Flux take longer, for some seconds."""
 
-    def deed(system: StorySystem) -> None:
-        def slow(before: Offered) -> Offered:
-            def wait(method: str, payload: Json, user: int, respond: Respond) -> None:
-                asked = partial(before, method, payload, user, respond)
-                system.loop.call_later(delay, asked)
+    def slow(before: Offered) -> Offered:
+        def wait(method: str, payload: Json, user: int, respond: Respond) -> None:
+            asked = partial(before, method, payload, user, respond)
+            system.loop.call_later(delay, asked)
 
-            return wait
+        return wait
 
-        restore = system.instance.broker.stand_in(service, slow)
-        system.loop.call_later(seconds, restore)
-
-    return deed
+    restore = system.instance.broker.stand_in(service, slow)
+    system.loop.call_later(seconds, restore)
 
 
 def slow_kvs(delay: float) -> Deed:
@@ -404,15 +382,12 @@ def slow_kvs(delay: float) -> Deed:
     return lambda system: setattr(system.instance, "commit_delay", delay)
 
 
-def refuse_drains(seconds: float) -> Deed:
+@deed
+def refuse_drains(system: StorySystem, seconds: float) -> None:
     """Flux drains no node for some seconds."""
-
-    def deed(system: StorySystem) -> None:
-        instance = system.instance
-        instance.drain_error = RpcError(errno.EHOSTUNREACH, "no resource module")
-        system.loop.call_later(seconds, partial(setattr, instance, "drain_error", None))
-
-    return deed
+    instance = system.instance
+    instance.drain_error = RpcError(errno.EHOSTUNREACH, "no resource module")
+    system.loop.call_later(seconds, partial(setattr, instance, "drain_error", None))
 
 
 def lose_watches(system: StorySystem) -> None:
@@ -421,45 +396,44 @@ def lose_watches(system: StorySystem) -> None:
         system.service_kube.drop_watches()
 
 
-def silence_watches(kind: Kind) -> Deed:
+@deed
+def silence_watches(system: StorySystem, kind: Kind) -> None:
     """Nothing comes from the watch of a kind any more."""
-
-    def deed(system: StorySystem) -> None:
-        if system.service_kube is not None:
-            system.service_kube.silence_watches(kind)
-
-    return deed
+    if system.service_kube is not None:
+        system.service_kube.silence_watches(kind)
 
 
+@deed
 def outage(
-    seconds: float, error: KubeError = AWAY, *, done: bool = False, hangs: bool = False
-) -> Deed:
+    system: StorySystem,
+    seconds: float,
+    error: KubeError = AWAY,
+    *,
+    done: bool = False,
+    hangs: bool = False,
+) -> None:
     """Kubernetes answers each request by an error, for some seconds.
 
     Args:
         done: it carries out what it is asked for all the same.
         hangs: it says nothing for a while before, and watches do not notice.
     """
+    until, kube = system.loop.now() + seconds, system.service_kube
 
-    def deed(system: StorySystem) -> None:
-        until, kube = system.loop.now() + seconds, system.service_kube
+    def fault(request: Request) -> Optional[Fault]:
+        left = until - system.loop.now()
+        if left <= 0:
+            return None
+        writes = request.verb in ("create", "patch", "delete")
+        delay = min(left, READ_TIMEOUT) if hangs else 0.0
+        return Fault(delay, error, done and writes)
 
-        def fault(request: Request) -> Optional[Fault]:
-            left = until - system.loop.now()
-            if left <= 0:
-                return None
-            writes = request.verb in ("create", "patch", "delete")
-            delay = min(left, READ_TIMEOUT) if hangs else 0.0
-            return Fault(delay, error, done and writes)
-
-        system.api_fault = fault
-        if kube is not None and hangs:
-            kube.silence_watches()
-            system.loop.call_later(seconds, kube.drop_watches)
-        elif kube is not None:
-            kube.drop_watches(error)
-
-    return deed
+    system.api_fault = fault
+    if kube is not None and hangs:
+        kube.silence_watches()
+        system.loop.call_later(seconds, kube.drop_watches)
+    elif kube is not None:
+        kube.drop_watches(error)
 
 
 def slow_kube(
@@ -467,29 +441,14 @@ def slow_kube(
 ) -> Deed:
     """Requests of some verbs, about a kind if there is one, take longer, for some
     seconds."""
-    return _disturb(seconds, Fault(delay), verbs, kind)
+    return _disturb(Fault(delay), verbs, kind, seconds)
 
 
 def fail_for(
     seconds: float, error: KubeError, *verbs: str, kind: Optional[Kind] = None
 ) -> Deed:
     """Requests of some verbs, about a kind if there is one, fail for some seconds."""
-    return _disturb(seconds, Fault(error=error), verbs, kind)
-
-
-def _disturb(
-    seconds: float, how: Fault, verbs: Sequence[str], kind: Optional[Kind]
-) -> Deed:
-    def deed(system: StorySystem) -> None:
-        until = system.loop.now() + seconds
-
-        def fault(request: Request) -> Optional[Fault]:
-            meant = request.verb in verbs and kind in (None, request.kind)
-            return how if meant and system.loop.now() < until else None
-
-        system.api_fault = fault
-
-    return deed
+    return _disturb(Fault(error=error), verbs, kind, seconds)
 
 
 def fail_next(
@@ -501,39 +460,39 @@ def fail_next(
 ) -> Deed:
     """So many requests of some verbs, about a kind if there is one, fail; or they are
     ``done``, and are answered by the error all the same."""
-    return _disturb_next(count, Fault(error=error, carried_out=done), verbs, kind)
+    how = Fault(error=error, carried_out=done)
+    return _disturb(how, verbs, kind, count=count)
 
 
 def empty_next(kind: Kind) -> Deed:
     """The next list of a kind that is asked for is empty by mistake."""
     nothing: Json = {"kind": f"{kind.name}List", "items": []}
-    return _disturb_next(1, Fault(answer=nothing), ("list",), kind)
+    return _disturb(Fault(answer=nothing), ("list",), kind, count=1)
 
 
-def _disturb_next(
-    count: int, how: Fault, verbs: Sequence[str], kind: Optional[Kind]
-) -> Deed:
-    def deed(system: StorySystem) -> None:
-        left = iter(range(count))
+@deed
+def _disturb(
+    system: StorySystem,
+    how: Fault,
+    verbs: Sequence[str],
+    kind: Optional[Kind],
+    seconds: float = FOREVER,
+    count: int = sys.maxsize,
+) -> None:
+    until, left = system.loop.now() + seconds, iter(range(count))
 
-        def fault(request: Request) -> Optional[Fault]:
-            meant = request.verb in verbs and kind in (None, request.kind)
-            return how if meant and next(left, None) is not None else None
+    def fault(request: Request) -> Optional[Fault]:
+        meant = request.verb in verbs and kind in (None, request.kind)
+        lasts = meant and system.loop.now() < until and next(left, None) is not None
+        return how if lasts else None
 
-        system.api_fault = fault
-
-    return deed
+    system.api_fault = fault
 
 
-def begin(fault: DwsFault) -> Deed:
+@deed
+def begin(system: StorySystem, fault: DwsFault) -> None:
     """DWS begins to have a trouble."""
-
-    def deed(system: StorySystem) -> None:
-        world = system.controllers._world
-        faults = (*world.options.faults, fault)
-        world.options = replace(world.options, faults=faults)
-
-    return deed
+    system.dws_faults.append(fault)
 
 
 def report(status: str, message: str = "it broke") -> Deed:
@@ -542,47 +501,34 @@ def report(status: str, message: str = "it broke") -> Deed:
     return lambda system: patch_workflows(system, body)
 
 
-def mount(host: str = NODE) -> Deed:
+@deed
+def mount(system: StorySystem, host: str = NODE) -> None:
     """A node mounts the job's storage, whatever it was said to do."""
     body: Json = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
-
-    def deed(system: StorySystem) -> None:
-        for each in system.store.list(CLIENTMOUNT, host)["items"]:
-            name = each["metadata"]["name"]
-            system.store.merge_patch(
-                CLIENTMOUNT, host, name, body, subresource="status"
-            )
-
-    return deed
+    for each in system.store.list(CLIENTMOUNT, host)["items"]:
+        name = each["metadata"]["name"]
+        system.store.merge_patch(CLIENTMOUNT, host, name, body, subresource="status")
 
 
-def hide(kind: Kind, times: int = 1, but_for: int = 0) -> Deed:
+@deed
+def hide(system: StorySystem, kind: Kind, times: int = 1, but_for: int = 0) -> None:
     """So many lists of a kind are answered as if there were nothing, but for the last
     ones, and all watches begin with a list again."""
+    left = iter(range(times))
 
-    def deed(system: StorySystem) -> None:
-        store = system.store
-        true, left = store.list, iter(range(times))
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != kind or not request.lists or next(left, None) is None:
+            return None
+        found = copy_json(system.store.list(kind, request.namespace))
+        items = found["items"]
+        return Fault(answer={**found, "items": items[len(items) - but_for :]})
 
-        def lie(asked: Kind, *args: Any, **options: Any) -> Json:
-            found = true(asked, *args, **options)
-            if asked != kind or next(left, None) is None:
-                return found
-            items = found["items"]
-            return {**found, "items": items[len(items) - but_for :]}
-
-        # (A watch that is opened asks the store itself.)
-        store.list = lie  # type: ignore[method-assign, assignment]
-        lose_watches(system)
-
-    return deed
+    system.api_fault = fault
+    lose_watches(system)
 
 
-def pause_dws(seconds: float) -> Deed:
+@deed
+def pause_dws(system: StorySystem, seconds: float) -> None:
     """The controllers of DWS do nothing for some seconds."""
-
-    def deed(system: StorySystem) -> None:
-        system.controllers.pause()
-        system.loop.call_later(seconds, system.controllers.resume)
-
-    return deed
+    system.controllers.pause()
+    system.loop.call_later(seconds, system.controllers.resume)

@@ -45,12 +45,7 @@ from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import ABORT, Record, Told
 from rabbitsim.torture.storage import withheld
-from rabbitsim.torture.story import (
-    EVENTS,
-    Job,
-    Story,
-    When,
-)
+from rabbitsim.torture.story import EVENTS, Job, Story, When
 
 PATIENCE = 7200.0
 """Seconds that a life may take, before and after an administrator has helped."""
@@ -172,6 +167,7 @@ class StorySystem(VirtualSystem):
         jobids: the story's jobs, in the order in which they are submitted.
         first: the first of them.
         data: the contents of the file systems.
+        dws_faults: those that DWS has.
         meddled: somebody has changed what only the service may change.
         blind: Flux does not tell what became of jobs.
         interrupted: there was the interruption.
@@ -182,9 +178,10 @@ class StorySystem(VirtualSystem):
     def __init__(self, story: Story, interrupter: Interrupter) -> None:
         timeout = story.epilog_timeout
         self.data = FileContents(story.copied)
+        self.dws_faults = list(story.faults)
         latency = table({**LATENCY, **story.latency})
         super().__init__(
-            options=Options(latency=latency, faults=story.faults, **story.dws),
+            options=Options(latency=latency, faults=self.dws_faults, **story.dws),
             plugin_conf=None if timeout is None else {"epilog-timeout": timeout},
             config=story.config,
             files=self.data,
