@@ -89,6 +89,10 @@ class Allowances:
         """Whether storage may go that should be kept for a rescue."""
         return False
 
+    def left_alone(self, job: Job) -> bool:
+        """Whether a job may be let go with its storage as it is."""
+        return False
+
     def early(self, jobid: int) -> float:
         """The seconds by which a limit may be over too early."""
         return 0.0

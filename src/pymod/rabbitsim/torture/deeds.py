@@ -28,6 +28,7 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.torture.interruptions import FAULT
 from rabbitsim.torture.story import NODE, Deed, Job
 from rabbitsim.torture.troubles.dws import FENCE
 
@@ -242,6 +243,26 @@ def unload_plugin(system: StorySystem, seconds: float) -> None:
     """The plugin is unloaded for some seconds."""
     system.instance.unload_plugin()
     system.loop.call_later(seconds, system.load_plugin)
+
+
+@deed
+def break_step(system: StorySystem, step: str) -> None:
+    """The service has an internal error each time it takes a step for the job."""
+    system.interrupter.broken.add((system.first.id, step))
+
+
+@deed
+def die_in(system: StorySystem, step: str) -> None:
+    """The module dies each time it takes a step for the job, and is loaded again."""
+    system.interrupter.deadly.add((system.first.id, step))
+
+
+def mend(system: StorySystem) -> None:
+    """A module without these errors is loaded."""
+    for steps in (system.interrupter.broken, system.interrupter.deadly):
+        steps.clear()
+    system.barred.clear()
+    system.unload_for(0.0)
 
 
 @deed
@@ -468,6 +489,22 @@ def empty_next(kind: Kind) -> Deed:
     """The next list of a kind that is asked for is empty by mistake."""
     nothing: Json = {"kind": f"{kind.name}List", "items": []}
     return _disturb(Fault(answer=nothing), ("list",), kind, count=1)
+
+
+class Broken(dict[str, Any]):
+    """An object that breaks whoever reads it."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key != "metadata":
+            raise RuntimeError(FAULT)
+        return super().get(key, default)
+
+
+def break_next(kind: Kind) -> Deed:
+    """The service has an internal error when it reads the next list of a kind."""
+    items = [Broken(metadata={"name": "x", "namespace": NODE})]
+    answer: Json = {"kind": f"{kind.name}List", "metadata": {}, "items": items}
+    return _disturb(Fault(answer=answer), ("list",), kind, count=1)
 
 
 @deed

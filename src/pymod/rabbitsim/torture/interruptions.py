@@ -37,6 +37,10 @@ DOWN = 1.0
 """Seconds from the module's death to its return."""
 
 
+FAULT = "a fault that was planned"
+"""What an internal error says that a story has."""
+
+
 class Interruption(enum.Enum):
     """The kind of interruption at a point."""
 
@@ -84,12 +88,21 @@ class Point:
 
 
 class Interrupter:
-    """Counts points, and lets the interruption happen at one of them."""
+    """Counts points, and lets the interruption happen at one of them.
+
+    Attributes:
+        broken: steps that raise an internal error each time, by job.
+        deadly: steps that the module dies of each time.
+        die: has it die.
+    """
 
     def __init__(self, target: Optional[int], interruption: Interruption) -> None:
         self.points: list[Point] = []
         self.interruption = interruption
         self.interrupt: Callable[[], None] = lambda: None
+        self.broken: set[tuple[int, str]] = set()
+        self.deadly: set[tuple[int, str]] = set()
+        self.die: Callable[[], None] = lambda: None
         self._target = target
         self._step = "at the start"
 
@@ -121,7 +134,13 @@ class _InterruptedSteps(Steps):
         name = type(step).__name__
         if isinstance(step, Advance):
             name += f" to {step.state.name}"
-        self._interrupter.begins(name)
+        interrupter = self._interrupter
+        interrupter.begins(name)
+        if (info.jobid, name) in interrupter.broken:
+            raise RuntimeError(FAULT)
+        if (info.jobid, name) in interrupter.deadly:
+            interrupter.die()
+            await Call[None](lambda answer: None)  # there is no service any more
         try:
             await super().carry_out(info, step)
         except FAILURES:

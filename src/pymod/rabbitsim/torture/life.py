@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Callable, Iterable, Optional
@@ -20,6 +21,7 @@ from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.jobs.progressmemos import MEMO as PROGRESS
 from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
 from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.work import Work
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
@@ -34,6 +36,7 @@ from rabbitsim.torture.allowances import Allowances, tells_loss
 from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.interruptions import (
     DOWN,
+    FAULT,
     Interrupter,
     Interruption,
     Point,
@@ -51,6 +54,9 @@ PATIENCE = 7200.0
 """Seconds that a life may take, before and after an administrator has helped."""
 
 LATENCY = {"Setup": 0.1, "PreRun": 0.2, "DataOut": 0.2, "Teardown": 0.1}
+
+DEATHS = 5
+"""After so many the supervisor has no service do what they died of."""
 
 REASON = re.compile(r" \[([a-z-]+)\]$", re.M)
 """The reason at the end of a line of the log."""
@@ -193,6 +199,10 @@ class StorySystem(VirtualSystem):
         self.died: Callable[[], None] = lambda: None
         self.interrupter = interrupter
         self.interrupter.interrupt = self._interrupt
+        self.interrupter.die = self._die
+        self.note_work = partial(setattr, self, "_work")
+        self._work: Optional[Work] = None
+        self._deaths: Counter[Optional[Work]] = Counter()
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
         self.api_fault: Faults = lambda request: None
         self._away = False
@@ -262,7 +272,14 @@ class StorySystem(VirtualSystem):
             )
             flux = interrupt_port(port, interrupter)
             rng = random.Random(0)
-            service = make_service(flux, self.service_kube, settings, rng=rng)
+            service = make_service(
+                flux,
+                self.service_kube,
+                settings,
+                rng=rng,
+                note_work=self.note_work,
+                barred=self.barred,
+            )
             interrupt_steps(service, interrupter)
             self.service = service
             return service
@@ -278,9 +295,20 @@ class StorySystem(VirtualSystem):
             self.instance.unload_plugin()
             self.load_plugin()
         elif interruption is Interruption.CRASH and self.instance.module_loaded:
-            self.kill_module()
-            self.died()
-            self.loop.call_later(DOWN, self.load_module)
+            self._crash()
+
+    def _crash(self) -> None:
+        self.kill_module()
+        self.died()
+        self.loop.call_later(DOWN, self.load_module)
+
+    def _die(self) -> None:
+        """The module dies of its work, which the supervisor counts."""
+        work = self._work
+        self._deaths[work] += 1
+        if work is not None and self._deaths[work] >= DEATHS:
+            self.barred.add(work)
+        self._crash()
 
     def free(self) -> None:
         """Let jobs go whose Teardown does not end, as an administrator does: nothing
@@ -333,6 +361,10 @@ class _Allowances(Allowances):
         words = self._story.course.split()
         copied = (word for word in words if word.endswith("DataOut"))
         return any(word.replace("DataOut", "kept") not in words for word in copied)
+
+    def left_alone(self, job: FluxJob) -> bool:
+        told = {"service-fault", "service-fault!", "barred"}
+        return job is self._system.first and bool(told & {*self._story.course.split()})
 
     def early(self, jobid: int) -> float:
         return max(0.0, self._story.ahead)
@@ -463,7 +495,8 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
         record = monitor.record(job.id)
         if waits_for is not None and not (record.unattended or record.aborted):
             monitor.fail("memo", f"{job} has ended, and waits for {waits_for}")
-    for _, _, line in system.log:
+    lines = [line for _, _, line in system.log]
+    for line in lines if FAULT not in "".join(lines) else ():
         if line.endswith(f"[{Reason.SERVICE_FAULT.value}]"):
             monitor.fail("internal error", line)
     pool, store = system.instance.scheduler.pool, system.store

@@ -267,7 +267,8 @@ class Monitor:
         self._check_told(job, record)
         if not self._allowances.absent():
             self._storage.let_go(job, self._drained)
-        if not record.aborted and not _complete(workflow, "Teardown"):
+        alone = record.aborted or self._allowances.left_alone(job)
+        if not alone and not _complete(workflow, "Teardown"):
             self.fail("epilog", f"{job} was let go before its storage was torn down")
 
     def _is_late(self, record: Record) -> bool:

@@ -1,0 +1,134 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Internal errors of the service, and its deaths: they are at the cost of one job, and
+of no other."""
+
+from __future__ import annotations
+
+from rabbitsim.torture.deeds import break_step, die_in, mend, unload_plugin
+from rabbitsim.torture.story import COPY_OUT, LIFE, RUN, XFS, Job, Story, When
+
+JOB = Job((XFS, COPY_OUT), nodes=1)
+MENDED = When("clean", mend, 60.0)
+
+UP = {
+    "Create": "{} clean",
+    "Plan": "Proposal {} Teardown clean gone",
+    "Allocate": "Proposal alloc {} Teardown clean gone",
+    "Advance to PreRun": "Proposal alloc Setup DataIn {} Teardown clean gone",
+    "ReleaseProlog": "Proposal alloc Setup DataIn PreRun {} Teardown clean gone",
+}
+"""The course of a job that fails in a step."""
+
+DOWN = {
+    "Advance to PostRun": (
+        f"{RUN} drain:compute-01 unmount-failed service-fault! clean "
+        "disable:compute-01 Teardown gone",
+        "service-fault",
+    ),
+    "Advance to DataOut": (
+        f"{RUN} PostRun service-fault! clean Teardown gone",
+        "service-fault",
+    ),
+    "Record": (f"{RUN} PostRun DataOut service-fault clean Teardown gone", "out"),
+    "Advance to Teardown": (
+        f"{RUN} PostRun DataOut service-fault clean Teardown gone",
+        "out",
+    ),
+    "ReleaseEpilog": (
+        f"{RUN} PostRun DataOut Teardown service-fault clean gone",
+        "out",
+    ),
+    "Delete": (LIFE, "out"),
+}
+"""That of one whose storage cannot be released then, until another module is loaded;
+and what becomes of its data."""
+
+BOTH = (
+    "Proposal 2:Proposal alloc 2:alloc Setup 2:Setup DataIn 2:DataIn PreRun 2:PreRun "
+    "start finish 2:start 2:finish PostRun 2:PostRun DataOut 2:DataOut Teardown "
+    "2:Teardown"
+)
+
+STORIES = (
+    *(
+        Story(
+            f"the service fails in {step}",
+            course.format("service-fault!"),
+            job=JOB,
+            troubles=(When("", break_step(step)),),
+        )
+        for step, course in UP.items()
+    ),
+    *(
+        Story(
+            f"services die in {step}",
+            course.format("barred!"),
+            job=JOB,
+            troubles=(When("", die_in(step)),),
+        )
+        for step, course in UP.items()
+        if step in ("Create", "Allocate")
+    ),
+    *(
+        Story(
+            f"the service fails in {step}, and is mended then",
+            course,
+            data,
+            job=JOB,
+            troubles=(When("", break_step(step)), MENDED),
+        )
+        for step, (course, data) in DOWN.items()
+    ),
+    *(
+        Story(
+            f"services die in {step}, and are mended then",
+            course,
+            job=JOB,
+            troubles=(When("", die_in(step)), MENDED),
+        )
+        for step, course in (
+            ("ReleaseEpilog", f"{RUN} PostRun DataOut Teardown barred clean gone"),
+            ("Delete", LIFE),
+        )
+    ),
+    *(
+        Story(
+            f"{what} in {step} beside another job",
+            course.format(told),
+            job=JOB,
+            others=(JOB,),
+            troubles=(When("", deed(step)), MENDED),
+        )
+        for what, deed, told, last in (
+            (
+                "the service fails",
+                break_step,
+                "service-fault",
+                "2:clean 2:gone {} clean gone",
+            ),
+            ("services die", die_in, "barred", "{} clean 2:clean 2:gone gone"),
+        )
+        for step, course in (
+            (
+                "Allocate",
+                "Proposal 2:Proposal alloc 2:alloc {}! Teardown 2:Setup 2:DataIn "
+                "2:PreRun clean gone 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown "
+                "2:clean 2:gone",
+            ),
+            ("ReleaseEpilog", f"{BOTH} {last}"),
+        )
+    ),
+    Story(
+        "the service fails in Advance to PostRun while the plugin is away",
+        f"{RUN} drain:compute-01 unmount-failed service-fault! disable:compute-01 "
+        "clean Teardown gone",
+        "service-fault",
+        job=JOB,
+        troubles=(
+            When("", break_step("Advance to PostRun")),
+            When("finish", unload_plugin(30.0)),
+            MENDED,
+        ),
+    ),
+)
