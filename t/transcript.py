@@ -118,9 +118,10 @@ def run_again(transcript: str, user: str, jobs: Mapping[str, int], run: Runner) 
 
 
 def real(words: list[str]) -> tuple[int, str]:
-    """Run ``flux dws WORDS`` in the instance that this program is in."""
+    """Run ``flux dws WORDS`` in the instance that this program is in, as t/*.t do."""
+    flux = Path(__file__).with_name("flux.sh")
     done = subprocess.run(
-        ["flux", "dws", *words],
+        ["sh", "-c", f'. {flux} && flux dws "$@"', "sh", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
