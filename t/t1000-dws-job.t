@@ -3,22 +3,16 @@ test_description='The life of a job with #DW directives'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
-instance_conf ingest.toml </dev/null
 instance_start 4
 
-test_expect_success 'the job-manager table loads the plugin' '
-    flux jobtap list | grep dws-jobtap
-'
-test_expect_success 'flux module load dws loads the module' '
+test_expect_success 'the job-manager table loads the plugin, flux module load dws the module' '
+    flux jobtap list | grep dws-jobtap &&
     module_load &&
-    flux module list | grep -w dws
-'
-test_expect_success 'flux module stats dws shows no job' '
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     stats_say "\"jobs\": 0"
 '
-test_expect_success 'a job with a #DW directive runs' '
-    id=$(job_submit -N2 -n2 --label-io env) &&
+test_expect_success 'a job with a #DW directive runs, on nodes of both Rabbits' '
+    id=$(job_submit -N4 -n8 --label-io env) &&
     wait_event $id clean &&
     flux job status $id
 '
@@ -43,7 +37,7 @@ test_expect_success 'flux job eventlog shows the dws_environment event' '
 test_expect_success 'every task has the variables of that event in its environment' '
     event_context $id dws_environment >environment.json &&
     flux job attach --label-io $id >env.out &&
-    for task in 0 1; do
+    for task in 0 7; do
         sed -n "s/^$task: //p" env.out | python_stdin "
 import json, sys
 variables = json.load(open(\"environment.json\"))[\"variables\"]
@@ -62,11 +56,9 @@ test_expect_success 'the variables name the storage as DWS does' '
 test_expect_success 'the storage was there for as long as the job' '
     test -n "$path" && ! test -e "$path"
 '
-test_expect_success 'the memo rabbit_workflow names the Workflow' '
-    test "$(memos $id rabbit_workflow)" = "$(workflow $id)"
-'
-test_expect_success 'the memo rabbits names the Rabbits' '
-    memos $id rabbits | grep -E "^rabbit-(01|02|\[01-02\])\$"
+test_expect_success 'memos name the Workflow and the Rabbits' '
+    test "$(memos $id rabbit_workflow)" = "$(workflow $id)" &&
+    test "$(memos $id rabbits)" = "rabbit-[01-02]"
 '
 test_expect_success 'the job KVS has the seconds that each state took' '
     for state in proposal setup datain prerun postrun dataout teardown; do
@@ -74,33 +66,22 @@ test_expect_success 'the job KVS has the seconds that each state took' '
         grep -xE "[0-9]+(\.[0-9]{1,6})?" seconds || return 1
     done
 '
-test_expect_success 'flux kvs get reads the seconds of the states as well' '
-    flux kvs get $(flux job id --to=kvs $id).rabbit_setup_timing
-'
-test_expect_success 'the job KVS has the last Workflow' '
+test_expect_success 'the job KVS has the last Workflow, with the user, the job and the directive' '
     flux job info $id rabbit_workflow >workflow.json &&
     grep "\"name\": \"$(workflow $id)\"" workflow.json &&
-    grep "\"desiredState\": \"Teardown\"" workflow.json
-'
-test_expect_success 'the Workflow is gone afterwards' '
-    no_workflows &&
-    eventually stats_say "\"jobs\": 0"
-'
-test_expect_success 'the recorded Workflow has the user, the job and the directive' '
+    grep "\"desiredState\": \"Teardown\"" workflow.json &&
     grep "\"userID\": $(id -u)" workflow.json &&
     grep "\"groupID\": $(id -g)" workflow.json &&
     grep "\"jobID\": \"f" workflow.json &&
     grep "\"wlmID\": \"flux\"" workflow.json &&
     grep -F "$DW" workflow.json
 '
+test_expect_success 'the Workflow is gone afterwards' '
+    no_workflows &&
+    eventually stats_say "\"jobs\": 0"
+'
 test_expect_success 'the job avoids nodes with the property badrabbit' '
     event_context $id jobspec-update | grep "\^badrabbit"
-'
-test_expect_success 'the constraints of the user stay' '
-    id=$(job_submit --requires=host:compute-04 hostname) &&
-    job_succeeds $id &&
-    event_context $id jobspec-update | grep badrabbit | grep compute-04 &&
-    flux jobs -no "{nodelist}" $id | grep compute-04
 '
 test_expect_success 'a job without #DW has no events, memos or keys about storage' '
     id=$(flux submit env) &&
@@ -144,7 +125,7 @@ assert into[\"begun\"] <= into[\"ended\"] <= out[\"begun\"]" <moved.json &&
 test_expect_success 'with save_datamovements as many data movements are in the KVS of the job' '
     echo "save_datamovements = 1" >>conf/rabbit.toml &&
     flux config reload &&
-    moved=$(job_submit --setattr=system.dw="$DW
+    moved=$(job_submit --requires=host:compute-04 --setattr=system.dw="$DW
         #DW copy_in source=/lustre/input/words.txt destination=\$DW_JOB_p1/
         #DW copy_out source=\$DW_JOB_p1/words.txt destination=/lustre/copied" true) &&
     job_succeeds $moved &&
@@ -162,13 +143,9 @@ test_expect_success 'the script and the jobs in it saw the variables' '
     grep "in the script: $path\$" batch.out &&
     grep "in a job of the script: $path\$" batch.out
 '
-test_expect_success 'two directives in one string give two file systems' '
-    id=$(flux submit --setattr=system.dw="$DW
-        #DW jobdw type=gfs2 capacity=1GiB name=p2" env) &&
-    job_succeeds $id &&
-    flux job attach $id >env.out &&
-    grep "^DW_JOB_p1=" env.out &&
-    grep "^DW_JOB_p2=" env.out
+test_expect_success 'the constraints of the user stay' '
+    event_context $moved jobspec-update | grep badrabbit | grep compute-04 &&
+    flux jobs -no "{nodelist}" $moved | grep compute-04
 '
 test_expect_success 'two directives in a list of a JSON jobspec give two file systems' '
     flux submit --dry-run env | python_stdin "
@@ -183,13 +160,8 @@ json.dump(jobspec, sys.stdout)" >jobspec.json &&
     grep "^DW_JOB_p1=" env.out &&
     grep "^DW_JOB_p2=" env.out
 '
-test_expect_success 'a job on all nodes gets storage on all of their Rabbits' '
-    id=$(job_submit -N4 -n8 sh -c "test -d \$DW_JOB_p1") &&
-    job_succeeds $id &&
-    test "$(memos $id rabbits)" = "rabbit-[01-02]"
-'
-test_expect_success 'twenty jobs at once have storage of their own' '
-    flux submit --cc=1-20 --quiet --wait --setattr=system.dw="$DW" \
+test_expect_success 'jobs that run at once have storage of their own' '
+    flux submit --cc=1-4 --quiet --wait --setattr=system.dw="$DW" \
         sh -c "touch \$DW_JOB_p1/mine && test \$(ls \$DW_JOB_p1) = mine"
 '
 test_done

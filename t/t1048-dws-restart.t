@@ -24,14 +24,14 @@ cat "$TRASH/fenced"
 END
 chmod +x "$TRASH/is-fenced"
 
-# The file runs in three instances, one after the other, with the same state. Each goes on
-# with the count of tests, and the IDs of jobs.
+# The file runs in two instances, one after the other, with the same state; with SOAK in
+# three, one of which crashes. Each goes on with the count of tests, and the IDs of jobs.
 test -n "$FLUX_DWS_INSIDE" || {
     fluxion_conf 8
     mkdir "$TRASH/state"
     echo test_count=0 >"$TRASH/known"
     touch "$TRASH/fenced"
-    for PART in before stopped crashed; do
+    for PART in before ${SOAK:+crashing} after; do
         export PART
         (instance_start 8 -Sstatedir="$TRASH/state")
         status=$?
@@ -156,14 +156,14 @@ before)
         after_kept after_failed after_moving after_staged test_count test_failed
     exit 0
     ;;
-stopped)
-    expect_all_as_before 'after a restart'
+crashing)
+    expect_all_as_before 'before a crash'
     remember test_count test_failed
     instance_kill
     sleep 10
     ;;
-crashed)
-    expect_all_as_before 'after a crash'
+after)
+    expect_all_as_before 'after a restart'
     test_expect_success 'the jobs that were staged get nodes, and end well' '
         rm gates/* &&
         flux queue start &&
