@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Labels of Rabbits that move while a job waits for nodes, or has its storage (with a
-real Fluxion: t2009-rabbit-choice.t)."""
+real Fluxion: t2003-rabbits.t)."""
 
 from __future__ import annotations
 
