@@ -296,7 +296,7 @@ FENCED = (
         job=Job(nodes=4),
         troubles=(
             DwsFault("PostRun", "mount", node="compute-0[24]"),
-            When("", fence("compute-04")),
+            When("PostRun", fence("compute-04")),
             OFF,
         ),
         config=FENCING,

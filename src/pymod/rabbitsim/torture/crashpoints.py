@@ -19,12 +19,14 @@ from typing import Collection, Sequence
 
 from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.jobs.jobexception import NODE_FAILURE
 from flux_k8s.reasons import Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,
     postdate,
     strip,
+    take_over,
 )
 from rabbitsim.torture.interruptions import Interruption
 from rabbitsim.torture.life import Life, live
@@ -47,8 +49,12 @@ UNSEEN = (
 something else may come first: a copy is done, or a node has unmounted, before it is
 noticed that the job was cancelled, or that DWS has failed."""
 
+CHOSEN = ("KVS rabbit_allocations", "KVS rabbit_hostlist")
+"""What is written of a job's storage when its Rabbits have been chosen. It may be
+cancelled just then."""
+
 LOST = {
-    "Advance to Teardown": ("KVS rabbit_allocations", "KVS rabbit_hostlist"),
+    "Advance to Teardown": CHOSEN,
     "Delete": ("KVS rabbit_teardown_timing",),
 }
 """What a module that is killed in a step may take along. A job may be cancelled just
@@ -72,8 +78,7 @@ UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
 
 DELETED = (
     "KVS rabbit_workflow",
-    "KVS rabbit_allocations",
-    "KVS rabbit_hostlist",
+    *CHOSEN,
     *UNDATED,
 )
 """The same for one that somebody else deletes."""
@@ -141,23 +146,27 @@ def problem_at(
     deeds = {when.deed for when in story.deeds}
     lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
     lost = DELETED if deeds & {delete, ask_deletion} else lost
-    lost = (*lost, *_unreached(whole))
+    lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
     life = _without_more(life, whole, story.may)
     expected = _without(whole, life, story.spared)
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, events=life.events, exceptions=life.exceptions)
         expected = replace(expected, left=())
-    if interruption is Interruption.CRASH and _forgets(whole, life):
+    meddled = bool(deeds & {delete, ask_deletion, take_over})
+    if interruption is Interruption.CRASH and _forgets(whole, life, meddled):
         expected = replace(expected, data=life.data)
         lost = (*lost, f"KVS {DATA_OUT}")
     return _difference(expected, life, lost)
 
 
-def _forgets(whole: Life, life: Life) -> bool:
+def _forgets(whole: Life, life: Life, meddled: bool) -> bool:
     """Whether a module that was loaded later does not know why data was lost, or that
-    it was by a job that had ended, whose epilog was given up."""
+    it was by a job that had ended, whose epilog was given up. Of a Workflow that others
+    delete it may not even have seen that the data was out."""
     if life.data == "":
-        return whole.data == Reason.EPILOG_GIVEN_UP.value
+        return meddled or whole.data == Reason.EPILOG_GIVEN_UP.value
+    if meddled and life.data == Reason.WORKFLOW_DELETED.value:
+        return True
     return life.data in FORGETFUL and whole.data not in ("", "out")
 
 
@@ -224,12 +233,17 @@ def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
 
 def _tells_as_much(whole: Sequence[Told], life: Sequence[Told]) -> bool:
     """Whether a job's exceptions tell what they are to. The rules of the cluster
-    explain what DWS refuses; while these are not known, its own words stand there."""
+    explain what DWS refuses; while these are not known, its own words stand there. A
+    module that was loaded later may name nodes again that have failed before."""
     if len(whole) != len(life):
         return False
     return all(
-        found.type == wanted.type
-        and (found.note == wanted.note or _own_words(found.note, about=wanted.note))
+        (found.type, found.cause) == (wanted.type, wanted.cause)
+        and (
+            found.note == wanted.note
+            or _own_words(found.note, about=wanted.note)
+            or found.type == NODE_FAILURE
+        )
         for wanted, found in zip(whole, life)
     )
 
