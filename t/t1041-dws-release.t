@@ -1,11 +1,18 @@
 #!/bin/sh
-test_description='Nodes go to other jobs when they have unmounted, with a real Fluxion'
+test_description='Data goes out, or is rescued, when its job has ended, with a real Fluxion'
 . "$(dirname "$0")/tap.sh"
 
 need_fluxion
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig"
+mapping = "$TRASH/mapping.json"
+keep_failed = "1h"
+keep_failed_limit = 100
+END
 fluxion_start 8
 
 # usage: storage_job GIB [OPTION...]: submit a job of a moment on all nodes, with so much
@@ -14,7 +21,7 @@ storage_job () {
     storage_job_size=$1
     shift
     flux submit -N8 -S dw="#DW jobdw type=xfs capacity=${storage_job_size}GiB name=p1
-	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/" \
+	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/results/" \
         "$@" sh -c 'echo saved >$DW_JOB_p1/x'
 }
 
@@ -24,19 +31,27 @@ in_dataout () {
     kube wait "$(workflow "$1")" DataOut
 }
 
-data_may_go () {
-    rm gates/DataOut
-}
-
-# usage: waits JOBID: for room, as Fluxion sees it
+# usage: waits JOBID EVENT: a second later this has not come
 waits () {
-    wait_event "$1" depend &&
-    ! flux job wait-event -q -t 1 "$1" alloc
+    wait_event "$1" dependency-add &&
+    ! flux job wait-event -q -t 1 "$1" "$2"
 }
 
-# usage: data_out JOBID: the record of what became of its data
-data_out () {
-    flux kvs get "$(flux job id --to=kvs "$1").rabbit_data_out"
+# usage: is_kept JOBID: the job has ended, and its data may be rescued
+is_kept () {
+    wait_event "$1" clean &&
+    eventually shows_rescue "$1"
+}
+
+shows_rescue () {
+    flux dws show "$1" >shown &&
+    grep "^Waits for: *flux dws rescue .*: its data is not out, and is kept until" shown &&
+    grep "^Limit: *keep_failed in [56]" shown
+}
+
+# usage: kvs JOBID KEY
+kvs () {
+    flux kvs get "$(flux job id --to=kvs "$1").$2"
 }
 
 # usage: wait_for_storage JOBID: print the exit status of flux dws wait at the end
@@ -45,16 +60,18 @@ wait_for_storage () {
     echo "status $?"
 }
 
-ssds_are_down () {
-    ssds_down >down &&
-    test "$(wc -w <down)" -eq "$1"
+module_starts () {
+    flux module load dws &&
+    eventually stats_say "\"kubernetes\": \"ok\""
 }
 
 test_expect_success 'load the module, with a scheduler that knows Rabbits' '
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
-    ssds_are_down 0
+    module_starts &&
+    ssds_down 0 0
 '
+
+# ---- data that goes out later -----------------------------------------------
+
 test_expect_success 'a job ends when its nodes have unmounted' '
     gate_shut DataOut &&
     { command flux event sub -c 1 dws.data-out >published & } &&
@@ -65,120 +82,93 @@ test_expect_success 'a job ends when its nodes have unmounted' '
     case $events in *exception*) false ;; esac
 '
 # It takes seven of each Rabbit. What was chosen while the job had all eight stays.
-test_expect_success 'its storage is kept from other jobs: as many ssd are down' '
-    ssds_down >down &&
-    test "$(wc -w <down)" -ge 14
-'
-test_expect_success 'its nodes run other jobs at once' '
-    flux run -N8 true
-'
-test_expect_success 'a job that needs storage waits until it is gone' '
+test_expect_success 'its nodes run other jobs at once, and its storage is kept from them' '
+    ssds_down 14 16 &&
+    flux run -N8 true &&
     second=$(storage_job 200) &&
-    waits $second
-'
-test_expect_success 'a job that depends on its data waits, too' '
     after=$(flux submit --dependency=dws-out:$first true) &&
-    ! flux job wait-event -q -t 1 $after depend
+    waits $after depend &&
+    waits $second alloc
 '
-test_expect_success 'a module that was killed goes on with the data' '
+test_expect_success 'a module that was killed goes on, also with another plugin' '
     { wait_for_storage $first >waited 2>&1 & } &&
     eventually grep -q DataOut waited &&
     module_kill &&
-    eventually grep -q "module is away" waited &&
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
-    in_dataout $first &&
-    waits $second
-'
-test_expect_success 'so does one that is loaded again with the plugin' '
     jobtap_remove dws-jobtap.so &&
     plugin_load &&
-    flux module reload dws &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    eventually grep -q "module is away" waited &&
+    module_starts &&
     in_dataout $first &&
-    waits $second
+    waits $second alloc
 '
 test_expect_success 'when the data is out, the next job gets the storage' '
-    data_may_go &&
+    rm gates/DataOut &&
     wait_event $after clean &&
     job_succeeds $second &&
     no_workflows &&
-    eventually ssds_are_down 0
+    ssds_down 0 0
 '
-test_expect_success 'flux dws wait has waited for that, and for the module' '
+test_expect_success 'who waits is told that the data is out' '
     eventually grep -q "^status" waited &&
-    grep "^status 0" waited
-'
-test_expect_success 'it is told that the data is out' '
-    test "$(data_out $first)" = "{\"success\": true}" &&
+    grep "^status 0" waited &&
+    test "$(kvs $first rabbit_data_out)" = "{\"success\": true}" &&
     log_says ": its data is out" &&
     eventually grep -q "\"success\": *true" published
 '
-test_expect_success 'the site has it for all jobs that do not say' '
-    gate_shut DataOut &&
-    echo "release = \"unmounted\"" >>conf/rabbit.toml &&
-    flux config reload &&
-    third=$(storage_job 10) &&
-    fourth=$(storage_job 10 -S dw_release=teardown) &&
-    in_dataout $third &&
-    ! flux job wait-event -q -t 1 $fourth clean &&
-    data_may_go &&
-    job_succeeds $fourth
-'
 test_expect_success 'a job that is purged meanwhile gets no KVS directory again' '
     gate_shut DataOut &&
-    purged=$(storage_job 10) &&
+    purged=$(storage_job 10 -S dw_release=unmounted) &&
     in_dataout $purged &&
     directory=$(flux job id --to=kvs $purged) &&
     flux kvs ls $directory &&
     flux job purge -f $purged &&
     test_must_fail flux kvs ls $directory &&
-    data_may_go &&
+    rm gates/DataOut &&
     no_workflows &&
     test_must_fail flux kvs ls $directory
 '
-test_expect_success 'data that does not go out is told, after the end of the job' '
-    echo "teardown_after = 2" >>conf/rabbit.toml &&
-    flux config reload &&
-    gate_shut DataOut &&
-    lost=$(storage_job 10) &&
-    in_dataout $lost &&
-    never=$(flux submit --dependency=dws-out:$lost true) &&
-    wait_event $never clean &&
-    job_exception $never dependency "not copied" &&
-    eventually data_out $lost &&
-    data_out $lost | grep -q "not copied: .DW_JOB_p1/x to /lustre/" &&
-    data_out $lost | grep -q "\"reason\": \"teardown-after\"" &&
-    log_says ": its data is not out: PostRun and DataOut took more than teardown_after=2s" &&
-    flux dmesg | grep "dws.err.*: its data is not out: .* \[teardown-after\]$" &&
-    data_may_go &&
-    no_workflows
+
+# ---- data that could not go out ---------------------------------------------
+
+test_expect_success 'a job whose data cannot be copied out ends, and its storage is kept' '
+    rm -r scratch/lustre/results &&
+    echo "a file where a folder is to be" >scratch/lustre/results &&
+    first=$(storage_job 200) &&
+    is_kept $first &&
+    event_context $first exception >exceptions &&
+    test $(wc -l <exceptions) -eq 1 &&
+    grep "DWS failed in DataOut: .*; not copied: " exceptions &&
+    grep "its storage is kept until .*Z: flux dws rescue f.* copies again" exceptions &&
+    grep "^Failed: *DWS failed in DataOut" shown &&
+    flux dws list | grep "DataOut.*flux dws rescue" &&
+    kvs $first rabbit_data_failed | grep "\"reason\": \"dws-failed\"" &&
+    test_must_fail kvs $first rabbit_data_out &&
+    log_says "its data is not out: DWS failed in DataOut"
 '
-test_expect_success 'who waits for data whose Workflow is deleted unseen is told, too' '
-    gate_shut DataOut &&
-    unseen=$(storage_job 10) &&
-    in_dataout $unseen &&
-    before=$(flux submit --dependency=dws-out:$unseen true) &&
+test_expect_success 'a module that was killed keeps it' '
     module_kill &&
-    kube remove workflows "$(workflow $unseen)" &&
-    ! flux job wait-event -q -t 1 $before clean &&
-    flux module load dws &&
-    wait_event $before clean &&
-    job_exception $before dependency "was deleted under the job" &&
-    later=$(flux submit --dependency=dws-out:$unseen true) &&
-    wait_event $later clean &&
-    data_may_go &&
-    no_workflows
+    module_starts &&
+    is_kept $first &&
+    ssds_down 14 14 &&
+    after=$(flux submit --dependency=dws-out:$first true) &&
+    waits $after depend
 '
-test_expect_success 'a job with a container keeps its nodes' '
-    contained=$(flux submit -N1 -S dw_release=unmounted \
-        -S dw="#DW jobdw type=xfs capacity=1GiB name=p1 requires=copy-offload" true) &&
-    wait_event $contained clean &&
-    job_exception $contained dws "dw_release=unmounted"
+test_expect_success 'another user can neither rescue it nor give it up' '
+    test_must_fail as_guest flux dws rescue $first 2>err &&
+    test_must_fail as_guest flux dws rescue --give-up $first 2>>err &&
+    grep -c "is not yours" err | grep -x 2
 '
-test_expect_success 'a wrong value is refused' '
-    test_must_fail flux submit -N1 -S dw_release=soon \
-        -S dw="#DW jobdw type=xfs capacity=1GiB name=p1" true 2>err &&
-    grep "dw_release is .*soon.*, expected .teardown. or .unmounted." err
+test_expect_success 'the data is rescued, and what has waited for that goes on' '
+    rm scratch/lustre/results &&
+    mkdir scratch/lustre/results &&
+    flux dws rescue $first >rescued &&
+    grep "8 copies are started again. flux dws wait" rescued &&
+    flux dws wait $first &&
+    grep saved scratch/lustre/results/x &&
+    test "$(kvs $first rabbit_data_out)" = "{\"success\": true}" &&
+    wait_event $after clean &&
+    has_event $after start &&
+    no_workflows &&
+    ssds_down 0 0
 '
 test_done
