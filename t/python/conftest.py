@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:  # a test waits for no import that it does not need
     from rabbitsim.kube.server import KubeServer
     from rabbitsim.kube.store import Store
-    from support.client import Service
+    from support.client import Connect, Fake, KubeClient, Service
     from support.flux import System
     from support.jobtap import JobManager
 
@@ -102,6 +102,25 @@ def service() -> Iterator[Service]:
 
     with Service() as service:
         yield service
+
+
+@pytest.fixture
+def connect(service: Service, tmp_path: Path) -> Iterator[Connect]:
+    """What makes a server that answers as it is told, and a client of it."""
+    from support.client import Fake, write_kubeconfig
+
+    fakes: list[Fake] = []
+
+    def connect(
+        answer: Any, user: Any = None, **options: Any
+    ) -> tuple[Fake, KubeClient]:
+        fakes.append(Fake(answer))
+        kubeconfig = write_kubeconfig(tmp_path / "kc", fakes[-1].port, user)
+        return fakes[-1], service.client(kubeconfig, **options)
+
+    yield connect
+    for fake in fakes:
+        fake.close()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from support.client import (
     OK,
     TOKEN,
     WORKFLOWS,
+    Connect,
     Fake,
     Recorder,
     Request,
@@ -74,40 +75,38 @@ def test_a_version_that_is_set_and_not_served_is_logged_with_the_first_answer(
 
 class Test_requests:
     def test_create_fills_in_the_version_and_the_kind(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(201, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            body = {"metadata": {"name": "w"}, "kind": "Nonsense"}
-            assert service.ask(client.create, WORKFLOW, "default", body) == OK
-            request = fake.requests[-1]
-            assert (request.method, request.path) == ("POST", WORKFLOWS)
-            assert json.loads(request.body) == {
-                "apiVersion": f"{DWS_GROUP}/v1alpha7",
-                "kind": "Workflow",
-                "metadata": {"name": "w"},
-            }
-            assert body["kind"] == "Nonsense"
+        fake, client = connect(reply(201, OK))
+        body = {"metadata": {"name": "w"}, "kind": "Nonsense"}
+        assert service.ask(client.create, WORKFLOW, "default", body) == OK
+        request = fake.requests[-1]
+        assert (request.method, request.path) == ("POST", WORKFLOWS)
+        assert json.loads(request.body) == {
+            "apiVersion": f"{DWS_GROUP}/v1alpha7",
+            "kind": "Workflow",
+            "metadata": {"name": "w"},
+        }
+        assert body["kind"] == "Nonsense"
 
     def test_nothing_is_left_of_requests_that_were_answered(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         """The service collects garbage rarely."""
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            left = []
-            gc.disable()
-            try:
-                for _ in range(20):
-                    assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-                    found = [type(each) for each in gc.get_objects()]
-                    left.append(found.count(Transfer))
-            finally:
-                gc.enable()
-            assert left[-1] <= left[1]  # the first request finds out the version
+        _, client = connect(reply(200, OK))
+        left = []
+        gc.disable()
+        try:
+            for _ in range(20):
+                assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+                found = [type(each) for each in gc.get_objects()]
+                left.append(found.count(Transfer))
+        finally:
+            gc.enable()
+        assert left[-1] <= left[1]  # the first request finds out the version
 
     def test_idle_connections_keep_nothing_of_long_answers(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         """A page of a list has megabytes."""
         lengths: list[int] = []
@@ -116,134 +115,121 @@ class Test_requests:
             lengths.append(len(answer["items"]))
 
         page = {"items": [{"metadata": {"name": "w" * 1000}}] * 1000}
-        with Fake(reply(200, page)) as fake:
-            kubeconfig = write_kubeconfig(tmp_path / "kc", fake.port)
-            client = service.client(kubeconfig, workers=4)
-            tracemalloc.start()
-            try:
-                for number in range(4):
-                    client.get(WORKFLOW, "default", "w", done, key=str(number))
-                service.run(lambda: lengths == [1000] * 4)
-                service.run(lambda: tracemalloc.get_traced_memory()[0] < 1_000_000)
-            finally:
-                tracemalloc.stop()
+        _, client = connect(reply(200, page), workers=4)
+        tracemalloc.start()
+        try:
+            for number in range(4):
+                client.get(WORKFLOW, "default", "w", done, key=str(number))
+            service.run(lambda: lengths == [1000] * 4)
+            service.run(lambda: tracemalloc.get_traced_memory()[0] < 1_000_000)
+        finally:
+            tracemalloc.stop()
 
     def test_a_body_that_is_changed_after_the_call_is_sent_as_it_was(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            body = {"spec": {"desiredState": "Setup"}}
-            answers: list[Any] = []
-            client.patch(WORKFLOW, "default", "w", body, answers.append, key="k")
-            body["spec"]["desiredState"] = "Teardown"
-            service.run(lambda: bool(answers))
-            sent = json.loads(fake.requests[-1].body)
-            assert sent == {"spec": {"desiredState": "Setup"}}
+        fake, client = connect(reply(200, OK))
+        body = {"spec": {"desiredState": "Setup"}}
+        answers: list[Any] = []
+        client.patch(WORKFLOW, "default", "w", body, answers.append, key="k")
+        body["spec"]["desiredState"] = "Teardown"
+        service.run(lambda: bool(answers))
+        sent = json.loads(fake.requests[-1].body)
+        assert sent == {"spec": {"desiredState": "Setup"}}
 
-    def test_patch_is_a_merge_patch(self, service: Service, tmp_path: Path) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            service.ask(client.patch, WORKFLOW, "default", "w", {"spec": {}})
-            request = fake.requests[-1]
-            assert (request.method, request.path) == ("PATCH", f"{WORKFLOWS}/w")
-            assert request.headers["content-type"] == "application/merge-patch+json"
+    def test_patch_is_a_merge_patch(self, service: Service, connect: Connect) -> None:
+        fake, client = connect(reply(200, OK))
+        service.ask(client.patch, WORKFLOW, "default", "w", {"spec": {}})
+        request = fake.requests[-1]
+        assert (request.method, request.path) == ("PATCH", f"{WORKFLOWS}/w")
+        assert request.headers["content-type"] == "application/merge-patch+json"
 
     def test_a_patch_of_the_status_goes_to_the_subresource(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            service.ask(
-                client.patch_status, WORKFLOW, "default", "a b", {"status": None}
-            )
-            request = fake.requests[-1]
-            assert request.path == f"{WORKFLOWS}/a%20b/status"
-            assert json.loads(request.body) == {"status": None}
+        fake, client = connect(reply(200, OK))
+        service.ask(client.patch_status, WORKFLOW, "default", "a b", {"status": None})
+        request = fake.requests[-1]
+        assert request.path == f"{WORKFLOWS}/a%20b/status"
+        assert json.loads(request.body) == {"status": None}
 
     def test_get_delete_and_list_name_what_they_are_about(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            service.ask(client.get, WORKFLOW, "default", "w")
-            service.ask(client.delete, WORKFLOW, "default", "w", uid="u")
-            service.ask(client.list, WORKFLOW, None, label_selector="a=b,c!=d")
-            get, delete, list_all = fake.requests[-3:]
-            assert (get.method, get.path) == ("GET", f"{WORKFLOWS}/w")
-            assert (delete.method, delete.path) == ("DELETE", f"{WORKFLOWS}/w")
-            assert json.loads(delete.body) == {"preconditions": {"uid": "u"}}
-            assert list_all.path == f"/apis/{DWS_GROUP}/v1alpha7/workflows"
-            assert list_all.query == {"labelSelector": "a=b,c!=d"}
-            service.ask(client.list, WORKFLOW, None, limit=2, token="x")
-            assert fake.requests[-1].query == {"limit": "2", "continue": "x"}
+        fake, client = connect(reply(200, OK))
+        service.ask(client.get, WORKFLOW, "default", "w")
+        service.ask(client.delete, WORKFLOW, "default", "w", uid="u")
+        service.ask(client.list, WORKFLOW, None, label_selector="a=b,c!=d")
+        get, delete, list_all = fake.requests[-3:]
+        assert (get.method, get.path) == ("GET", f"{WORKFLOWS}/w")
+        assert (delete.method, delete.path) == ("DELETE", f"{WORKFLOWS}/w")
+        assert json.loads(delete.body) == {"preconditions": {"uid": "u"}}
+        assert list_all.path == f"/apis/{DWS_GROUP}/v1alpha7/workflows"
+        assert list_all.query == {"labelSelector": "a=b,c!=d"}
+        service.ask(client.list, WORKFLOW, None, limit=2, token="x")
+        assert fake.requests[-1].query == {"limit": "2", "continue": "x"}
 
     def test_a_secret_is_read_through_the_core_api(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, {"kind": "Secret"})) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            service.ask(client.get, SECRET, "default", "token")
-            paths = [request.path for request in fake.requests]
-            assert paths == ["/api/v1/namespaces/default/secrets/token"]
+        fake, client = connect(reply(200, {"kind": "Secret"}))
+        service.ask(client.get, SECRET, "default", "token")
+        paths = [request.path for request in fake.requests]
+        assert paths == ["/api/v1/namespaces/default/secrets/token"]
 
     def test_the_token_and_who_we_are_are_sent(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            service.ask(client.get, WORKFLOW, "default", "w")
-            headers = fake.requests[-1].headers
-            assert headers["authorization"] == f"Bearer {TOKEN}"
-            assert headers["user-agent"] == "flux-dws"
+        fake, client = connect(reply(200, OK))
+        service.ask(client.get, WORKFLOW, "default", "w")
+        headers = fake.requests[-1].headers
+        assert headers["authorization"] == f"Bearer {TOKEN}"
+        assert headers["user-agent"] == "flux-dws"
 
     def test_done_is_never_called_from_within_the_call(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            threads: list[int] = []
-            client.get(
-                WORKFLOW,
-                "default",
-                "w",
-                lambda answer: threads.append(threading.get_ident()),
-                key="k",
-            )
-            assert not threads
-            service.run(lambda: bool(threads))
-            assert threads == [threading.get_ident()]
+        _, client = connect(reply(200, OK))
+        threads: list[int] = []
+        client.get(
+            WORKFLOW,
+            "default",
+            "w",
+            lambda answer: threads.append(threading.get_ident()),
+            key="k",
+        )
+        assert not threads
+        service.run(lambda: bool(threads))
+        assert threads == [threading.get_ident()]
 
     @pytest.mark.parametrize("line", ["line é\n", "𝄞", "\n", "x"])
     def test_the_end_of_a_log_is_cut_to_characters(
-        self, service: Service, tmp_path: Path, line: str
+        self, service: Service, connect: Connect, line: str
     ) -> None:
         log = line * 50_000 + "the end"
 
         def answer(request: Request, wire: Wire) -> None:
             wire.text(200, log.encode())
 
-        with Fake(answer) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            text = service.ask(client.pod_log, "ns", "pod", "user", characters=1000)
-            assert text == log[-1000:]
-            request = fake.requests[-1]
-            assert request.path == "/api/v1/namespaces/ns/pods/pod/log"
-            assert request.query == {"container": "user", "tailLines": "1000"}
+        fake, client = connect(answer)
+        text = service.ask(client.pod_log, "ns", "pod", "user", characters=1000)
+        assert text == log[-1000:]
+        request = fake.requests[-1]
+        assert request.path == "/api/v1/namespaces/ns/pods/pod/log"
+        assert request.query == {"container": "user", "tailLines": "1000"}
 
     @pytest.mark.parametrize("log", [b"", b"\xff", b"\xa9 and \xc3"])
     def test_a_log_need_not_be_text(
-        self, service: Service, tmp_path: Path, log: bytes
+        self, service: Service, connect: Connect, log: bytes
     ) -> None:
-        with Fake(lambda request, wire: wire.text(200, log)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            text = service.ask(client.pod_log, "ns", "pod", "user", characters=1000)
-            assert text == log.decode(errors="replace")
+        _, client = connect(lambda request, wire: wire.text(200, log))
+        text = service.ask(client.pod_log, "ns", "pod", "user", characters=1000)
+        assert text == log.decode(errors="replace")
 
 
 class Test_order:
     def test_requests_of_one_key_stay_in_order_and_others_overtake_them(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         held = threading.Event()
 
@@ -252,34 +238,31 @@ class Test_order:
                 held.wait(10)
             wire.json(200, OK)
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(
-                write_kubeconfig(tmp_path / "kc", fake.port), workers=2
+        _, client = connect(with_discovery(answer), workers=2)
+        finished: list[str] = []
+
+        def ask(name: str, key: str) -> None:
+            client.get(
+                WORKFLOW,
+                "default",
+                name,
+                lambda answer: finished.append(name),
+                key=key,
             )
-            finished: list[str] = []
 
-            def ask(name: str, key: str) -> None:
-                client.get(
-                    WORKFLOW,
-                    "default",
-                    name,
-                    lambda answer: finished.append(name),
-                    key=key,
-                )
-
-            ask("slow", "a")
-            ask("after-slow", "a")
-            for number in range(5):
-                ask(f"other-{number}", f"key-{number % 2}")
-            service.run(lambda: len(finished) == 5)
-            assert "slow" not in finished
-            held.set()
-            service.run(lambda: len(finished) == 7)
-            assert finished.index("slow") < finished.index("after-slow")
-            assert finished.index("other-0") < finished.index("other-2")
+        ask("slow", "a")
+        ask("after-slow", "a")
+        for number in range(5):
+            ask(f"other-{number}", f"key-{number % 2}")
+        service.run(lambda: len(finished) == 5)
+        assert "slow" not in finished
+        held.set()
+        service.run(lambda: len(finished) == 7)
+        assert finished.index("slow") < finished.index("after-slow")
+        assert finished.index("other-0") < finished.index("other-2")
 
     def test_no_more_requests_are_under_way_than_there_are_workers(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         lock = threading.Lock()
         now, most = 0, 0
@@ -294,46 +277,37 @@ class Test_order:
                 now -= 1
             wire.json(200, OK)
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(
-                write_kubeconfig(tmp_path / "kc", fake.port), workers=3
-            )
-            finished: list[Any] = []
-            for number in range(60):
-                client.get(WORKFLOW, "default", "w", finished.append, key=str(number))
-            service.run(lambda: len(finished) == 60)
-            assert most == 3
+        _, client = connect(with_discovery(answer), workers=3)
+        finished: list[Any] = []
+        for number in range(60):
+            client.get(WORKFLOW, "default", "w", finished.append, key=str(number))
+        service.run(lambda: len(finished) == 60)
+        assert most == 3
 
     def test_a_key_with_many_requests_does_not_hold_up_others(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(
-                write_kubeconfig(tmp_path / "kc", fake.port), workers=1
-            )
-            finished: list[str] = []
-            for _ in range(200):
-                client.get(
-                    WORKFLOW, "d", "w", lambda a: finished.append("greedy"), key="g"
-                )
-            client.get(WORKFLOW, "d", "w", lambda a: finished.append("modest"), key="m")
-            service.run(lambda: "modest" in finished)
-            assert len(finished) < 100
+        _, client = connect(reply(200, OK), workers=1)
+        finished: list[str] = []
+        for _ in range(200):
+            client.get(WORKFLOW, "d", "w", lambda a: finished.append("greedy"), key="g")
+        client.get(WORKFLOW, "d", "w", lambda a: finished.append("modest"), key="m")
+        service.run(lambda: "modest" in finished)
+        assert len(finished) < 100
 
     def test_nothing_is_called_after_close(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(with_discovery(lambda request, wire: wire.hang())) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            answers: list[Any] = []
-            client.get(WORKFLOW, "default", "w", answers.append, key="k")
-            client.get(WORKFLOW, "default", "w", answers.append, key="k")
-            client.close()
-            fake.close()
-            service.loop.run(lambda: False, 0.01)
-            client.get(WORKFLOW, "default", "w", answers.append, key="k")
-            service.loop.run(lambda: False, 0.01)
-            assert answers == []
+        fake, client = connect(with_discovery(lambda request, wire: wire.hang()))
+        answers: list[Any] = []
+        client.get(WORKFLOW, "default", "w", answers.append, key="k")
+        client.get(WORKFLOW, "default", "w", answers.append, key="k")
+        client.close()
+        fake.close()
+        service.loop.run(lambda: False, 0.01)
+        client.get(WORKFLOW, "default", "w", answers.append, key="k")
+        service.loop.run(lambda: False, 0.01)
+        assert answers == []
 
     def test_a_request_that_fails_at_once_is_answered_before_the_next_is_sent(
         self, service: Service, tmp_path: Path
@@ -369,62 +343,54 @@ class Test_order:
         assert max(later - before for before, later in zip(turns, turns[1:])) < 500
 
     def test_a_client_may_be_closed_by_an_answer(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(with_discovery(reply(200, OK))) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            answers: list[Any] = []
-            handler = Recorder()
+        _, client = connect(with_discovery(reply(200, OK)))
+        answers: list[Any] = []
+        handler = Recorder()
 
-            def done(answer: Any) -> None:
-                answers.append(answer)
-                client.close()
+        def done(answer: Any) -> None:
+            answers.append(answer)
+            client.close()
 
-            client.watch(WORKFLOW, "default", handler)
-            for number in range(10):
-                client.get(WORKFLOW, "default", "w", done, key=str(number))
-            service.run(lambda: bool(answers))
-            seen = list(handler.calls)
-            service.loop.run(lambda: False, 0.05)
-            assert (answers, handler.calls) == ([OK], seen)
+        client.watch(WORKFLOW, "default", handler)
+        for number in range(10):
+            client.get(WORKFLOW, "default", "w", done, key=str(number))
+        service.run(lambda: bool(answers))
+        seen = list(handler.calls)
+        service.loop.run(lambda: False, 0.05)
+        assert (answers, handler.calls) == ([OK], seen)
 
 
 class Test_versions:
     def test_api_versions_are_discovered_once(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            for _ in range(3):
-                service.ask(client.get, WORKFLOW, "default", "w")
-            paths = [request.path for request in fake.requests]
-            assert paths.count(f"/apis/{DWS_GROUP}") == 1
-
-    def test_api_versions_can_be_forced(self, service: Service, tmp_path: Path) -> None:
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(
-                write_kubeconfig(tmp_path / "kc", fake.port),
-                api_versions={DWS_GROUP: "v1alpha2"},
-            )
+        fake, client = connect(reply(200, OK))
+        for _ in range(3):
             service.ask(client.get, WORKFLOW, "default", "w")
-            [request] = fake.requests
-            assert request.path.startswith(f"/apis/{DWS_GROUP}/v1alpha2/")
+        paths = [request.path for request in fake.requests]
+        assert paths.count(f"/apis/{DWS_GROUP}") == 1
+
+    def test_api_versions_can_be_forced(
+        self, service: Service, connect: Connect
+    ) -> None:
+        fake, client = connect(reply(200, OK), api_versions={DWS_GROUP: "v1alpha2"})
+        service.ask(client.get, WORKFLOW, "default", "w")
+        [request] = fake.requests
+        assert request.path.startswith(f"/apis/{DWS_GROUP}/v1alpha2/")
 
     def test_a_forced_api_version_that_is_not_served_is_named(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         missing = with_discovery(lambda request, wire: wire.text(404, b"not found"))
-        with Fake(missing) as fake:
-            client = service.client(
-                write_kubeconfig(tmp_path / "kc", fake.port),
-                api_versions={DWS_GROUP: "v0"},
-            )
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert f"no workflows in {DWS_GROUP}/v0" in error.message
-            assert "rabbit.dws_api_version" in error.message
+        _, client = connect(missing, api_versions={DWS_GROUP: "v0"})
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert f"no workflows in {DWS_GROUP}/v0" in error.message
+        assert "rabbit.dws_api_version" in error.message
 
     def test_an_api_version_that_disappears_is_replaced(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         current = "v1alpha6"
 
@@ -436,41 +402,37 @@ class Test_versions:
             else:
                 wire.text(404, b"404 page not found\n")
 
-        with Fake(answer) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            current = "v1alpha7"
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            assert fake.requests[-1].path == f"{WORKFLOWS}/w"
+        fake, client = connect(answer)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        current = "v1alpha7"
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        assert fake.requests[-1].path == f"{WORKFLOWS}/w"
 
     def test_an_api_group_that_is_not_served_is_named(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(lambda request, wire: wire.text(404, b"404 page not found")) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (404, "GroupNotFound")
-            assert DWS_GROUP in error.message
+        _, client = connect(lambda request, wire: wire.text(404, b"404 page not found"))
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert (error.status, error.reason) == (404, "GroupNotFound")
+        assert DWS_GROUP in error.message
 
     def test_a_kind_that_is_not_there_is_not_mistaken_for_an_object(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         missing = with_discovery(lambda request, wire: wire.text(404, b"not found"))
-        with Fake(missing) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (404, "KindNotFound")
-            assert "workflows" in error.message
-            fake.answer = reply(200, OK)
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        fake, client = connect(missing)
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert (error.status, error.reason) == (404, "KindNotFound")
+        assert "workflows" in error.message
+        fake.answer = reply(200, OK)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_discovery_without_a_version_is_a_bad_response(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(lambda request, wire: wire.json(200, {"versions": []})) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (0, "BadResponse")
+        _, client = connect(lambda request, wire: wire.json(200, {"versions": []}))
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert (error.status, error.reason) == (0, "BadResponse")
 
 
 def is_readable(callbacks: CallbackQueue) -> bool:

@@ -29,6 +29,7 @@ from support.client import (
     OK,
     TOKEN,
     WORKFLOWS,
+    Connect,
     Fake,
     Recorder,
     Request,
@@ -55,122 +56,110 @@ def only(token: str) -> Callable[[Request, Wire], None]:
 
 class Test_credentials:
     def test_a_kubeconfig_that_changed_is_read_after_a_401(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
-        with Fake(only("first")) as fake:
-            path = tmp_path / "kc"
-            client = service.client(
-                write_kubeconfig(path, fake.port, {"token": "first"})
-            )
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            fake.answer = only("second")
-            write_kubeconfig(path, fake.port, {"token": "second"})
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            service.run(lambda: any(str(path) in line for line in service.logged))
-            assert "second" not in "".join(service.logged)
+        path = tmp_path / "kc"
+        fake, client = connect(only("first"), user={"token": "first"})
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        fake.answer = only("second")
+        write_kubeconfig(path, fake.port, {"token": "second"})
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        service.run(lambda: any(str(path) in line for line in service.logged))
+        assert "second" not in "".join(service.logged)
 
     def test_what_was_made_for_credentials_that_were_replaced_is_freed_at_once(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         """The service has hardly any full collections of garbage."""
 
         def handles() -> int:
             return sum(isinstance(each, pycurl.Curl) for each in gc.get_objects())
 
-        with Fake(only("0")) as fake:
-            path = tmp_path / "kc"
-            client = service.client(write_kubeconfig(path, fake.port, {"token": "0"}))
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            gc.collect()
-            before = handles()
-            gc.disable()
-            try:
-                for token in "1234":
-                    client._session._renewed = float("-inf")
-                    fake.answer = only(token)
-                    write_kubeconfig(path, fake.port, {"token": token})
-                    assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-                assert handles() <= before
-            finally:
-                gc.enable()
+        path = tmp_path / "kc"
+        fake, client = connect(only("0"), user={"token": "0"})
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        gc.collect()
+        before = handles()
+        gc.disable()
+        try:
+            for token in "1234":
+                client._session._renewed = float("-inf")
+                fake.answer = only(token)
+                write_kubeconfig(path, fake.port, {"token": token})
+                assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            assert handles() <= before
+        finally:
+            gc.enable()
 
     def test_a_401_that_stays_is_an_error_and_fixed_credentials_are_tried_once(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(only("other")) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            for _ in range(3):
-                error = service.refused(client.get, WORKFLOW, "default", "w")
-                assert (error.status, error.reason) == (401, "Unauthorized")
-                named = f"http://127.0.0.1:{fake.port}: Unauthorized"
-                assert error.message.startswith(named)
-            tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
-            assert len(tries) == 3
+        fake, client = connect(only("other"))
+        for _ in range(3):
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (401, "Unauthorized")
+            named = f"http://127.0.0.1:{fake.port}: Unauthorized"
+            assert error.message.startswith(named)
+        tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
+        assert len(tries) == 3
 
     def test_a_plugin_is_not_asked_again_for_each_401(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         user = {"exec": plugin(tmp_path, TOKEN)}
-        with Fake(only("other")) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
-            for _ in range(3):
-                error = service.refused(client.get, WORKFLOW, "default", "w")
-                assert error.status == 401
-            tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
-            assert len(tries) == 4
-
-    def test_a_kubeconfig_that_became_bad_changes_nothing(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        with Fake(only("other")) as fake:
-            path = tmp_path / "kc"
-            client = service.client(write_kubeconfig(path, fake.port))
-            path.write_text("half of a fi")
+        fake, client = connect(only("other"), user=user)
+        for _ in range(3):
             error = service.refused(client.get, WORKFLOW, "default", "w")
             assert error.status == 401
-            fake.answer = only(TOKEN)
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
+        assert len(tries) == 4
+
+    def test_a_kubeconfig_that_became_bad_changes_nothing(
+        self, service: Service, tmp_path: Path, connect: Connect
+    ) -> None:
+        path = tmp_path / "kc"
+        fake, client = connect(only("other"))
+        path.write_text("half of a fi")
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert error.status == 401
+        fake.answer = only(TOKEN)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_a_token_file_may_end_with_a_line_break(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         (tmp_path / "token").write_text("from-file\n")
-        with Fake(only("from-file")) as fake:
-            kubeconfig = write_kubeconfig(
-                tmp_path / "kc", fake.port, {"tokenFile": "token"}
-            )
-            client = service.client(kubeconfig)
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        _, client = connect(only("from-file"), user={"tokenFile": "token"})
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_a_request_fails_for_which_no_thread_can_be_started_and_the_next_goes_on(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        service: Service,
+        tmp_path: Path,
+        connect: Connect,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         expired = '"expirationTimestamp": "2020-01-01T00:00:00Z", '
         user = {"exec": plugin(tmp_path, TOKEN, expired)}
-        with Fake(only(TOKEN)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        _, client = connect(only(TOKEN), user=user)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
-            def refuse(thread: threading.Thread) -> None:
-                raise RuntimeError("can't start new thread")
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
 
-            with monkeypatch.context() as patch:
-                patch.setattr(threading.Thread, "start", refuse)
-                error = service.refused(client.get, WORKFLOW, "default", "w")
-                assert (error.status, error.reason) == (0, "InternalError")
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (0, "InternalError")
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_a_token_that_cannot_be_sent_is_not_shown(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            kubeconfig = write_kubeconfig(
-                tmp_path / "kc", fake.port, {"token": f"{TOKEN}\nX: y"}
-            )
-            client = service.client(kubeconfig)
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (0, "Credentials")
-            assert TOKEN not in error.message
+        _, client = connect(reply(200, OK), user={"token": f"{TOKEN}\nX: y"})
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert (error.status, error.reason) == (0, "Credentials")
+        assert TOKEN not in error.message
 
     def test_a_user_and_a_password_are_sent(
         self, service: Service, tmp_path: Path
@@ -183,36 +172,34 @@ class Test_credentials:
             assert fake.requests[-1].headers["authorization"] == f"Basic {basic}"
 
     def test_a_plugin_gives_the_token_and_is_asked_again_after_a_401(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         token = tmp_path / "current"
         token.write_text("one")
         user = {"exec": plugin(tmp_path, f"$(cat {token})")}
-        with Fake(only("one")) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            token.write_text("two")
-            fake.answer = only("two")
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        fake, client = connect(only("one"), user=user)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        token.write_text("two")
+        fake.answer = only("two")
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_a_plugin_is_asked_again_when_its_token_expires(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         token = tmp_path / "current"
         token.write_text("one")
         expired = '"expirationTimestamp": "2020-01-01T00:00:00Z", '
         user = {"exec": plugin(tmp_path, f"$(cat {token})", expired)}
-        with Fake(only("one")) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            token.write_text("two")
-            fake.answer = only("two")
-            asked = len(fake.requests)
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            assert len(fake.requests) == asked + 1
+        fake, client = connect(only("one"), user=user)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        token.write_text("two")
+        fake.answer = only("two")
+        asked = len(fake.requests)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        assert len(fake.requests) == asked + 1
 
     def test_a_plugin_is_not_asked_before_its_token_expires(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         """It expires in three minutes."""
         token, soon = tmp_path / "current", datetime.now(timezone.utc)
@@ -220,19 +207,19 @@ class Test_credentials:
         soon += timedelta(minutes=3)
         more = f'"expirationTimestamp": "{soon:%Y-%m-%dT%H:%M:%SZ}", '
         user = {"exec": plugin(tmp_path, f"$(cat {token})", more)}
-        with Fake(only("one")) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            token.write_text("two")
-            asked = len(fake.requests)
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            assert len(fake.requests) == asked + 1
+        fake, client = connect(only("one"), user=user)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        token.write_text("two")
+        asked = len(fake.requests)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        assert len(fake.requests) == asked + 1
 
     @pytest.mark.parametrize("kind", ["token", "tokenFile", "exec", "expires"])
     def test_a_request_needs_no_thread_while_its_credentials_are_valid(
         self,
         service: Service,
         tmp_path: Path,
+        connect: Connect,
         monkeypatch: pytest.MonkeyPatch,
         kind: str,
     ) -> None:
@@ -244,42 +231,37 @@ class Test_credentials:
             "exec": {"exec": plugin(tmp_path, TOKEN)},
             "expires": {"exec": plugin(tmp_path, TOKEN, more)},
         }[kind]
-        with Fake(only(TOKEN)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+        _, client = connect(only(TOKEN), user=user)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        monkeypatch.setattr(Transfers, "in_thread", None)
+        for _ in range(3):
             assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            monkeypatch.setattr(Transfers, "in_thread", None)
-            for _ in range(3):
-                assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_a_plugin_that_fails_fails_requests_and_not_the_client(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         user = {"exec": {**plugin(tmp_path, TOKEN), "command": "false"}}
-        with Fake(reply(200, OK)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
-            for _ in range(2):
-                error = service.refused(client.get, WORKFLOW, "default", "w")
-                assert (error.status, error.reason) == (0, "Credentials")
-            assert fake.requests == []
+        fake, client = connect(reply(200, OK), user=user)
+        for _ in range(2):
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (0, "Credentials")
+        assert fake.requests == []
 
     def test_a_plugin_that_does_not_end_fails_each_request_until_it_does(
-        self, service: Service, tmp_path: Path
+        self, service: Service, tmp_path: Path, connect: Connect
     ) -> None:
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         user = {"exec": plugin(tmp_path, f"$(cat {gate})")}
-        with Fake(only("late")) as fake:
-            client = service.client(
-                write_kubeconfig(tmp_path / "kc", fake.port, user), read_timeout=0.1
-            )
-            handler = Recorder()
-            client.watch(WORKFLOW, None, handler)
-            for _ in range(3):
-                error = service.refused(client.get, WORKFLOW, "default", "w")
-                assert (error.status, error.reason) == (0, "Timeout")
-            service.run(lambda: handler.calls == ["trouble Timeout"])
-            gate.write_text("late")
-            service.run(lambda: service.ask(client.get, WORKFLOW, "default", "w") == OK)
+        _, client = connect(only("late"), user=user, read_timeout=0.1)
+        handler = Recorder()
+        client.watch(WORKFLOW, None, handler)
+        for _ in range(3):
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (0, "Timeout")
+        service.run(lambda: handler.calls == ["trouble Timeout"])
+        gate.write_text("late")
+        service.run(lambda: service.ask(client.get, WORKFLOW, "default", "w") == OK)
 
 
 def plugin(folder: Path, token: str, more: str = "") -> dict[str, str]:

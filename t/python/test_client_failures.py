@@ -23,6 +23,7 @@ from support.client import (
     OK,
     PATIENCE,
     TOKEN,
+    Connect,
     Fake,
     Request,
     Service,
@@ -151,36 +152,37 @@ RETRIES: dict[str, tuple[Answer, int, float, float]] = {
 class Test_failures:
     """Each is a KubeError that says what happened."""
 
-    def error(
-        self,
-        service: Service,
-        tmp_path: Path,
-        answer: Answer,
-    ) -> KubeError:
-        with Fake(with_discovery(answer)) as fake:
-            kubeconfig = write_kubeconfig(tmp_path / "kc", fake.port)
-            client = service.client(kubeconfig, read_timeout=2.0)
+    @pytest.fixture
+    def error_of(
+        self, service: Service, connect: Connect
+    ) -> Callable[[Answer], KubeError]:
+        """What a client makes of a server that answers so."""
+
+        def error_of(answer: Answer) -> KubeError:
+            _, client = connect(with_discovery(answer), read_timeout=2.0)
             error = service.refused(client.get, WORKFLOW, "default", "w")
-        assert TOKEN not in repr(vars(error)) + "".join(service.logged)
-        assert "\n" not in error.message
-        return error
+            assert TOKEN not in repr(vars(error)) + "".join(service.logged)
+            assert "\n" not in error.message
+            return error
+
+        return error_of
 
     @pytest.mark.parametrize("name", FAILURES)
     def test_the_error_says_what_happened(
-        self, service: Service, tmp_path: Path, name: str
+        self, error_of: Callable[[Answer], KubeError], name: str
     ) -> None:
         answer, status, reason, words = FAILURES[name]
-        error = self.error(service, tmp_path, answer)
+        error = error_of(answer)
         assert (error.status, error.reason) == (status, reason)
         assert words in error.message
         assert error.retry_after is None
 
     @pytest.mark.parametrize("name", RETRIES)
     def test_the_server_may_say_when_to_try_again(
-        self, service: Service, tmp_path: Path, name: str
+        self, error_of: Callable[[Answer], KubeError], name: str
     ) -> None:
         answer, status, least, most = RETRIES[name]
-        error = self.error(service, tmp_path, answer)
+        error = error_of(answer)
         assert error.status == status
         assert error.retry_after is not None and least <= error.retry_after <= most
 
@@ -189,17 +191,16 @@ class Test_failures:
         ["soon", "-5", "9" * 5000, "Wed, 21 Oct 99999999999 07:28:00 GMT", "nan"],
     )
     def test_a_Retry_After_that_makes_no_sense_is_ignored(
-        self, service: Service, tmp_path: Path, value: str
+        self, error_of: Callable[[Answer], KubeError], value: str
     ) -> None:
-        error = self.error(service, tmp_path, retry_after(value))
+        error = error_of(retry_after(value))
         assert error.status == 503
         assert error.retry_after in (None, 60.0)
 
     @pytest.mark.parametrize("status", [200, 500])
     def test_an_answer_without_end_is_not_kept(
         self,
-        service: Service,
-        tmp_path: Path,
+        error_of: Callable[[Answer], KubeError],
         monkeypatch: pytest.MonkeyPatch,
         status: int,
     ) -> None:
@@ -210,12 +211,12 @@ class Test_failures:
             while wire.open:
                 wire.send(b"x" * 10_000)
 
-        error = self.error(service, tmp_path, answer)
+        error = error_of(answer)
         assert (error.status, error.reason) == (0, "BadResponse")
         assert error.message.endswith(": the answer is too long")
 
     def test_answers_that_are_read_at_a_time_are_bounded_together(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, service: Service, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Four answers of 40 kB: each alone would be read."""
         monkeypatch.setattr(flux_k8s.kube.session, "MOST_ANSWERS", 100_000)
@@ -228,21 +229,20 @@ class Test_failures:
             go_on.wait(10.0)
             wire.send(body[-1:])
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            answers: list[Any] = []
-            for name in "abcd":
-                client.get(WORKFLOW, "default", name, answers.append, key=name)
-            service.run(lambda: len(answers) == 2)
-            assert all(isinstance(error, KubeError) for error in answers)
-            assert str(answers[0]).endswith(": the answer is too long")
-            go_on.set()
-            service.run(lambda: len(answers) == 4)
-            assert all(isinstance(found, dict) for found in answers[2:])
-            # What is over is not counted any more.
-            client.get(WORKFLOW, "default", "e", answers.append, key="e")
-            service.run(lambda: len(answers) == 5)
-            assert isinstance(answers[4], dict)
+        _, client = connect(with_discovery(answer))
+        answers: list[Any] = []
+        for name in "abcd":
+            client.get(WORKFLOW, "default", name, answers.append, key=name)
+        service.run(lambda: len(answers) == 2)
+        assert all(isinstance(error, KubeError) for error in answers)
+        assert str(answers[0]).endswith(": the answer is too long")
+        go_on.set()
+        service.run(lambda: len(answers) == 4)
+        assert all(isinstance(found, dict) for found in answers[2:])
+        # What is over is not counted any more.
+        client.get(WORKFLOW, "default", "e", answers.append, key="e")
+        service.run(lambda: len(answers) == 5)
+        assert isinstance(answers[4], dict)
 
     def test_a_server_that_is_not_there_refuses_the_connection(
         self, service: Service, tmp_path: Path
@@ -275,7 +275,7 @@ class Test_failures:
             assert error.reason in ("TLS", "ConnectionLost", "Timeout")
 
     def test_a_request_on_a_connection_that_was_given_up_is_sent_on_another_one(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         faults = iter([None, Wire.drop, None, Wire.reset])
 
@@ -286,13 +286,12 @@ class Test_failures:
             else:
                 wire.json(200, OK)
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            for _ in range(4):
-                assert service.ask(client.get, WORKFLOW, "d", "w") == OK
+        _, client = connect(with_discovery(answer))
+        for _ in range(4):
+            assert service.ask(client.get, WORKFLOW, "d", "w") == OK
 
     def test_a_failed_request_does_not_hurt_the_next_one(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         faults = iter([Wire.drop, Wire.reset, Wire.drop])
 
@@ -304,17 +303,16 @@ class Test_failures:
             else:
                 wire.json(200, OK)
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            answers = [service.ask(client.get, WORKFLOW, "d", "w") for _ in range(5)]
-            assert [isinstance(a, KubeError) for a in answers] == [True] * 3 + [
-                False,
-                False,
-            ]
+        _, client = connect(with_discovery(answer))
+        answers = [service.ask(client.get, WORKFLOW, "d", "w") for _ in range(5)]
+        assert [isinstance(a, KubeError) for a in answers] == [True] * 3 + [
+            False,
+            False,
+        ]
 
 
 def test_an_answer_that_came_while_the_service_was_stopped_is_taken(
-    service: Service, tmp_path: Path
+    service: Service, connect: Connect
 ) -> None:
     asked, stopped = threading.Event(), threading.Event()
 
@@ -323,19 +321,14 @@ def test_an_answer_that_came_while_the_service_was_stopped_is_taken(
         stopped.wait(PATIENCE)
         wire.json(200, OK)
 
-    with Fake(answer) as fake:
-        client = service.client(
-            write_kubeconfig(tmp_path / "kc", fake.port),
-            read_timeout=0.5,
-            api_versions={DWS_GROUP: "v1alpha7"},
-        )
-        answers: list[Any] = []
-        client.get(WORKFLOW, "default", "w", answers.append, key="k")
-        service.run(asked.is_set)
-        stopped.set()
-        time.sleep(1.5)  # longer than any limit
-        service.run(lambda: bool(answers))
-        assert answers == [OK]
+    _, client = connect(answer, read_timeout=0.5, api_versions={DWS_GROUP: "v1alpha7"})
+    answers: list[Any] = []
+    client.get(WORKFLOW, "default", "w", answers.append, key="k")
+    service.run(asked.is_set)
+    stopped.set()
+    time.sleep(1.5)  # longer than any limit
+    service.run(lambda: bool(answers))
+    assert answers == [OK]
 
 
 NO_END = """

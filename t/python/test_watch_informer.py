@@ -23,6 +23,7 @@ from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
 from support.client import (
+    Connect,
     Fake,
     Recorder,
     Request,
@@ -594,21 +595,22 @@ class Test_Informer:
         ]
 
     def test_an_informer_waits_for_a_missing_CRD(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
-        with Fake(lambda request, wire: wire.text(404, b"404 page not found")) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            handler = Recorder()
-            client.watch(WORKFLOW, None, handler)
-            service.run(lambda: handler.calls == ["trouble GroupNotFound"])
-            fake.answer = Script(lists(1, workflow("a")))
-            service.run(lambda: handler.calls[-1] == "synced")
-            assert handler.calls[-2:] == ["ADDED a", "synced"]
+        fake, client = connect(
+            lambda request, wire: wire.text(404, b"404 page not found")
+        )
+        handler = Recorder()
+        client.watch(WORKFLOW, None, handler)
+        service.run(lambda: handler.calls == ["trouble GroupNotFound"])
+        fake.answer = Script(lists(1, workflow("a")))
+        service.run(lambda: handler.calls[-1] == "synced")
+        assert handler.calls[-2:] == ["ADDED a", "synced"]
 
 
 class Test_flow:
     def test_a_watch_pauses_while_the_service_is_far_behind_and_loses_nothing(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, service: Service, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(EventQueue, "CAPACITY", 3)
         count, sent = 150, []
@@ -621,21 +623,20 @@ class Test_flow:
                 sent.append(number)
             wire.hang()
 
-        with Fake(Script(lists(1), answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            handler = Recorder()
-            client.watch(WORKFLOW, None, handler)
-            service.run(lambda: handler.calls[:1] == ["synced"])
-            seen = -1
-            while len(sent) != seen or not sent:
-                seen = len(sent)
-                time.sleep(1.0)
-            assert len(sent) < count
-            service.run(lambda: handler.calls[-1] == f"ADDED {count - 1}")
-            assert handler.calls[1:] == [f"ADDED {number}" for number in range(count)]
+        _, client = connect(Script(lists(1), answer))
+        handler = Recorder()
+        client.watch(WORKFLOW, None, handler)
+        service.run(lambda: handler.calls[:1] == ["synced"])
+        seen = -1
+        while len(sent) != seen or not sent:
+            seen = len(sent)
+            time.sleep(1.0)
+        assert len(sent) < count
+        service.run(lambda: handler.calls[-1] == f"ADDED {count - 1}")
+        assert handler.calls[1:] == [f"ADDED {number}" for number in range(count)]
 
     def test_a_page_of_a_list_is_asked_for_when_those_before_are_delivered(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, service: Service, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """But for the last one, so that nobody waits for it."""
         monkeypatch.setattr(flux_k8s.kube.watch, "PAGE", 10)
@@ -658,15 +659,14 @@ class Test_flow:
                 assert asked[-1] <= len(self.calls) + 10
                 super().event(type, object)
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            handler = Counting()
-            client.watch(WORKFLOW, None, handler)
-            service.run(lambda: handler.calls[-1:] == ["synced"])
-            assert len(handler.view) == 100
+        _, client = connect(with_discovery(answer))
+        handler = Counting()
+        client.watch(WORKFLOW, None, handler)
+        service.run(lambda: handler.calls[-1:] == ["synced"])
+        assert len(handler.view) == 100
 
     def test_a_watch_is_not_opened_again_while_the_service_is_far_behind(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, service: Service, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(EventQueue, "CAPACITY", 10)
         monkeypatch.setattr(flux_k8s.kube.watch, "LONGEST_PAUSE", 0.02)
@@ -683,27 +683,26 @@ class Test_flow:
             opened += 1
             wire.end_stream()
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+        _, client = connect(with_discovery(answer))
 
-            class Slow(Recorder):
-                def synced(self) -> None:
-                    super().synced()
-                    seen = -1
-                    while opened != seen and opened < 100:
-                        seen = opened
-                        time.sleep(0.5)
-                    assert opened <= 2
+        class Slow(Recorder):
+            def synced(self) -> None:
+                super().synced()
+                seen = -1
+                while opened != seen and opened < 100:
+                    seen = opened
+                    time.sleep(0.5)
+                assert opened <= 2
 
-            handler = Slow()
-            client.watch(WORKFLOW, None, handler)
-            service.run(lambda: len(handler.calls) > 200)
-            assert handler.calls[1:201] == [f"ADDED {n}" for n in range(200)]
+        handler = Slow()
+        client.watch(WORKFLOW, None, handler)
+        service.run(lambda: len(handler.calls) > 200)
+        assert handler.calls[1:201] == [f"ADDED {n}" for n in range(200)]
 
 
 class Test_stop:
     def test_an_informer_stops_although_the_server_is_silent(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         ends: list[bool] = []
 
@@ -711,38 +710,36 @@ class Test_stop:
             wire.begin_stream()
             ends.append(wire.await_end())
 
-        with Fake(Script(lists(1, workflow("a")), silent)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            handler = Recorder()
-            informer = client.watch(WORKFLOW, None, handler)
-            service.run(lambda: len(fake.requests) == 3)
-            informer.stop()
-            informer.stop()
-            service.run(lambda: ends == [True])
+        fake, client = connect(Script(lists(1, workflow("a")), silent))
+        handler = Recorder()
+        informer = client.watch(WORKFLOW, None, handler)
+        service.run(lambda: len(fake.requests) == 3)
+        informer.stop()
+        informer.stop()
+        service.run(lambda: ends == [True])
 
     def test_a_stopped_informer_delivers_nothing(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         events = [("ADDED", workflow(str(n), n + 2)) for n in range(100)]
         ends: list[bool] = []
         watch = watches(*events, end=lambda wire: ends.append(wire.await_end()))
-        with Fake(Script(lists(1), watch)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+        _, client = connect(Script(lists(1), watch))
 
-            class Stopping(Recorder):
-                def event(self, type: str, object: Json) -> None:
-                    super().event(type, object)
-                    informer.stop()
+        class Stopping(Recorder):
+            def event(self, type: str, object: Json) -> None:
+                super().event(type, object)
+                informer.stop()
 
-            handler = Stopping()
-            informer = client.watch(WORKFLOW, None, handler)
-            service.run(lambda: handler.calls == ["synced", "ADDED 0"])
-            service.run(lambda: ends == [True])
-            service.loop.run(lambda: False, 0.01)
-            assert handler.calls == ["synced", "ADDED 0"]
+        handler = Stopping()
+        informer = client.watch(WORKFLOW, None, handler)
+        service.run(lambda: handler.calls == ["synced", "ADDED 0"])
+        service.run(lambda: ends == [True])
+        service.loop.run(lambda: False, 0.01)
+        assert handler.calls == ["synced", "ADDED 0"]
 
     def test_closing_the_client_ends_its_watches(
-        self, service: Service, tmp_path: Path
+        self, service: Service, connect: Connect
     ) -> None:
         ends: list[bool] = []
 
@@ -755,12 +752,11 @@ class Test_stop:
             else:
                 wire.json(200, page(1))
 
-        with Fake(with_discovery(answer)) as fake:
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            handlers = [Recorder(), Recorder()]
-            for handler in handlers:
-                client.watch(WORKFLOW, None, handler)
-            service.ask(client.get, WORKFLOW, "default", "w")
-            service.run(lambda: all(h.calls for h in handlers))
-            client.close()
-            service.run(lambda: ends == [True, True])
+        _, client = connect(with_discovery(answer))
+        handlers = [Recorder(), Recorder()]
+        for handler in handlers:
+            client.watch(WORKFLOW, None, handler)
+        service.ask(client.get, WORKFLOW, "default", "w")
+        service.run(lambda: all(h.calls for h in handlers))
+        client.close()
+        service.run(lambda: ends == [True, True])

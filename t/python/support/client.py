@@ -213,6 +213,11 @@ def write_kubeconfig(
     return str(path)
 
 
+Connect = Callable[..., tuple[Fake, KubeClient]]
+"""Makes a server that answers so, and a client of it. ``user`` is that of the
+kubeconfig, other options are those of :meth:`Service.client`."""
+
+
 def workflow(name: str, version: int = 1, uid: str = "", **metadata: Any) -> Json:
     return {
         "kind": "Workflow",
