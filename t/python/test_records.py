@@ -34,6 +34,7 @@ from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Faults, Request
 from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
+from support.effort import pairs
 from support.rabbits import drained
 from support.records import COPY_IN, OFFLOAD, labels, movements, offloading, pod
 from support.service import (
@@ -440,66 +441,54 @@ def test_after_a_restart_the_workflow_tells_which_directives_there_were() -> Non
 # Container logs
 
 
-def test_the_log_of_a_container_is_recorded_unchanged() -> None:
+LONG = "".join(f"line {number} é\n" for number in range(10_000))
+HALF = (CHARACTERS - 4) // 2
+SEVERAL = f"""\
+==> torn/five <==
+5
+
+==> fine/one <==
+{"1" * HALF}
+==> fine/two <==
+{"2" * HALF}
+==> short/four <==
+4
+"""
+LOGS: dict[str, tuple[dict[str, dict[str, Optional[str]]], Optional[str]]] = {
+    "as it is": ({"a": {"copy-offload": "hello\nwörld\n"}}, "hello\nwörld\n"),
+    "of a long one the end": ({"a": {"copy-offload": LONG}}, LONG[-CHARACTERS:]),
+    "several share the room, what failed is first": (
+        {
+            "fine": {"one": "1" * CHARACTERS, "two": "2" * CHARACTERS},
+            "quiet": {"three": ""},
+            "short": {"four": "4\n"},
+            "torn": {"five": "5\n"},
+        },
+        SEVERAL,
+    ),
+    "none where nothing was written": ({"quiet": {"one": ""}}, None),
+    "none of what never started": ({"late": {"one": None, "two": "2"}}, "2"),
+}
+"""What the containers of pods have written, and what is recorded. The pod ``torn`` has
+failed."""
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_the_logs_of_containers_are_recorded(case: str) -> None:
+    pods, log = LOGS[case]
     system = saving(0)
     jobid = offloading(system)
-    pod(system, jobid, "launcher", {"copy-offload": "hello\nwörld\n"})
+    for name, texts in pods.items():
+        phase = "Failed" if name == "torn" else "Succeeded"
+        given = {container: text or "" for container, text in texts.items()}
+        pod(system, jobid, name, given, phase=phase)
+        for container, text in texts.items():
+            if text is None:
+                del system.store.pod_logs["default", name, container]
     settle(system)
     kvs = system.instance.job(jobid).kvs
-    assert kvs["rabbit_container_log"] == "hello\nwörld\n"
+    assert kvs.get("rabbit_container_log") == log
     assert "rabbit_datamovements" not in kvs and moved(system, jobid) == []
-    assert names(system, jobid) == LIFE
-
-
-def test_only_the_end_of_a_long_log_is_kept() -> None:
-    system = saving(0)
-    jobid = offloading(system)
-    text = "".join(f"line {number} é\n" for number in range(10_000))
-    pod(system, jobid, "launcher", {"copy-offload": text})
-    settle(system)
-    log = system.instance.job(jobid).kvs["rabbit_container_log"]
-    assert len(log) == CHARACTERS and text.endswith(log)
-
-
-def test_several_containers_share_the_room_those_that_failed_first() -> None:
-    system = saving(0)
-    jobid = offloading(system)
-    pod(system, jobid, "fine", {"one": "1" * CHARACTERS, "two": "2" * CHARACTERS})
-    pod(system, jobid, "quiet", {"three": ""})
-    pod(system, jobid, "short", {"four": "4\n"})
-    pod(system, jobid, "torn", {"five": "5\n"}, phase="Failed")
-    settle(system)
-    log = system.instance.job(jobid).kvs["rabbit_container_log"]
-    half = (CHARACTERS - 4) // 2
-    assert log.split("\n") == [
-        "==> torn/five <==",
-        "5",
-        "",
-        "==> fine/one <==",
-        "1" * half,
-        "==> fine/two <==",
-        "2" * half,
-        "==> short/four <==",
-        "4",
-        "",
-    ]
-
-
-def test_there_is_no_log_where_no_container_wrote_anything() -> None:
-    system = saving(0)
-    jobid = offloading(system)
-    pod(system, jobid, "quiet", {"one": ""})
-    settle(system)
-    assert "rabbit_container_log" not in system.instance.job(jobid).kvs
-
-
-def test_a_container_that_never_started_is_left_out() -> None:
-    system = saving(0)
-    jobid = offloading(system)
-    pod(system, jobid, "late", {"one": "", "two": "2"})
-    del system.store.pod_logs["default", "late", "one"]
-    settle(system)
-    assert system.instance.job(jobid).kvs["rabbit_container_log"] == "2"
     assert names(system, jobid) == LIFE
 
 
@@ -538,11 +527,11 @@ PASSING = [
 ]
 
 
-@pytest.mark.parametrize("error", [*HOPELESS, *PASSING], ids=lambda e: e.reason)
-@pytest.mark.parametrize("verb, kind", LISTS)
+@pytest.mark.parametrize("read, error", pairs(LISTS, [*HOPELESS, *PASSING], 3))
 def test_a_record_that_cannot_be_written_is_logged_and_the_job_ends(
-    verb: str, kind: str, error: KubeError
+    read: tuple[str, str], error: KubeError
 ) -> None:
+    verb, kind = read
     system = saving(faults=failing(verb, kind, error))
     jobid = offloading(system)
     pod(system, jobid, "launcher", {"copy-offload": "hello"})

@@ -26,6 +26,7 @@ from rabbitsim.cli.timeline import DELAY, Timeline
 from rabbitsim.dws import constant
 from rabbitsim.loop import VirtualLoop
 from support.effort import night
+from support.service import LIFE
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 
@@ -78,12 +79,13 @@ def in_order(wanted: list[str], found: list[str]) -> bool:
     return all(name in rest for name in wanted)
 
 
-def test_run_shows_each_transition_and_the_jobs_output(
+def test_run_shows_each_transition_and_keeps_the_eventlog_and_files(
     tmp_path: pathlib.Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    eventlog = tmp_path / "ev.json"
-    status = sim("run", "--eventlog", eventlog, DATA / "copy-in-out.sh")
+    eventlog, scratch = tmp_path / "ev.json", tmp_path / "scratch"
+    options = ("--eventlog", eventlog, "--scratch", scratch)
+    status = sim("run", *options, DATA / "copy-in-out.sh")
     out, err = capfd.readouterr()
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -99,40 +101,12 @@ def test_run_shows_each_transition_and_the_jobs_output(
     assert any("stand-in Flux" in line for line in lines)
     assert any("stand-in Kubernetes" in line for line in lines)
     assert "\033" not in out
-
-
-def test_the_eventlog_has_rfc_18_lines_in_the_specified_order(
-    tmp_path: pathlib.Path,
-) -> None:
-    eventlog = tmp_path / "ev.json"
-    sim("run", "--eventlog", eventlog, DATA / "copy-in-out.sh")
+    # RFC 18 lines, in the order that is specified.
     events = [json.loads(line) for line in eventlog.read_text().splitlines()]
-    assert in_order(
-        [
-            "dependency-add",
-            "jobspec-update",
-            "dependency-remove",
-            "alloc",
-            "prolog-start",
-            "dws_environment",
-            "prolog-finish",
-            "start",
-            "finish",
-            "epilog-start",
-            "epilog-finish",
-            "free",
-            "clean",
-        ],
-        [event["name"] for event in events],
-    )
+    assert in_order(LIFE, [event["name"] for event in events])
     assert all(set(event) <= {"timestamp", "name", "context"} for event in events)
-
-
-def test_run_keeps_files_in_the_scratch_directory(tmp_path: pathlib.Path) -> None:
-    sim("run", "--scratch", tmp_path / "scratch", DATA / "copy-in-out.sh")
-    words = tmp_path / "scratch" / "lustre" / "output" / "words.txt"
-    assert words.read_text() == "26\n"
-    assert not list((tmp_path / "scratch" / "mnt" / "nnf").iterdir())
+    assert (scratch / "lustre/output/words.txt").read_text() == "26\n"
+    assert not list((scratch / "mnt/nnf").iterdir())
 
 
 def test_run_can_have_another_lustre_folder(

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional, Union
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, Kube, KubeError
+from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, KubeError
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import Store
@@ -78,11 +78,6 @@ class Watcher:
 
 def computes(name: str, **metadata: Any) -> Json:
     return {"metadata": {"name": name, **metadata}, "data": []}
-
-
-def test_the_direct_port_implements_the_kube_interface() -> None:
-    kube: Kube = Cluster().kube
-    assert kube is not None
 
 
 def test_a_client_may_be_called_later_but_not_by_a_watch_that_it_has_stopped() -> None:

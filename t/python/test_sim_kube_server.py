@@ -171,19 +171,6 @@ def test_a_body_that_is_no_json_is_a_bad_request(server: KubeServer) -> None:
     assert "is no JSON" in json.loads(response.read())["message"]
 
 
-def test_a_list_comes_in_pages(server: KubeServer) -> None:
-    http = Http(server)
-    for number in range(5):
-        http.ask("POST", PATH, workflow(f"w{number}"))
-    names, token = [], ""
-    for _ in range(3):
-        _, page = http.ask("GET", f"{ALL}?limit=2&continue={token}")
-        names += [obj["metadata"]["name"] for obj in page["items"]]
-        token = page["metadata"].get("continue", "")
-    assert token == ""
-    assert names == [f"w{number}" for number in range(5)]
-
-
 def test_a_collection_may_be_deleted_by_selector(server: KubeServer) -> None:
     http = Http(server)
     for name in ("a", "b"):
