@@ -41,6 +41,9 @@ NOTES = {
     "a job whose plan does not fit any more fails": (
         ".*needs other resources now than Flux was asked for.*"
     ),
+    "a Rabbit of a job is full, and another one is broken": (
+        r".*Rabbit rabbit-02, .* is not fit for use \(Offline\)"
+    ),
     "Kubernetes refuses a job in words of its own": (
         "#DW jobdw type=xfs capacity=10GiB name=p1; .*: DWS refuses: not today"
     ),

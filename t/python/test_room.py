@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import syslog
 from functools import partial
-from typing import Any, Optional, Sequence
+from typing import Any, Sequence
 
 import pytest
 from hypothesis import given
@@ -25,13 +25,11 @@ from flux_k8s.ports import (
     SYSTEMCONFIGURATION,
     WORKFLOW,
     Json,
-    KubeError,
 )
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
-from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.breakdowns import (
     RABBIT,
@@ -42,7 +40,7 @@ from support.breakdowns import (
     place,
     single,
 )
-from support.effort import SOAKING, examples, seeds
+from support.effort import examples, seeds
 from support.rabbits import (
     DESTROY,
     finish,
@@ -57,7 +55,6 @@ from support.rabbits import (
 from support.service import (
     HOUR,
     LIFE,
-    XFS,
     exceptions,
     jobspec,
     lines,
@@ -227,99 +224,6 @@ def test_a_plan_names_the_nodes_where_the_scheduler_takes_no_properties() -> Non
     ]
 
 
-def test_a_job_waits_until_other_jobs_leave_room_for_its_storage() -> None:
-    system = without_scheduler()
-    first = system.instance.submit(on("compute-01", LARGE))
-    wait(system)
-    second = system.instance.submit(on("compute-02", LARGE))
-    wait(system)
-    assert running(system, first)
-    assert not running(system, second)
-    assert "others' storage: " in memos(system, second)["rabbit_waits_for"]
-    settle(system)
-    assert names(system, first) == names(system, second) == LIFE
-    assert memos(system, second)["rabbit_waits_for"] is None
-
-
-def with_servers_watch(fault: Fault, nodes: str) -> tuple[VirtualSystem, int, int]:
-    """A job runs, and another one has got its node when the module is loaded again,
-    whose watch of Servers has a fault."""
-    again = False
-
-    def faults(request: Request) -> Optional[Fault]:
-        servers = request.verb == "watch" and request.kind == SERVERS
-        return fault if servers and again else None
-
-    system = without_scheduler(faults=faults)
-    first = system.instance.submit(on("compute-01", LARGE, 600))
-    second = system.instance.submit(on(nodes, LARGE, 600), urgency=0)
-    wait(system)
-    assert running(system, first)
-    system.kill_module()
-    system.instance.manager.set_urgency(second, 16, 0)
-    wait(system, 2.0)
-    assert names(system, second)[-1] == "prolog-start"
-    again = True
-    system.load_module()
-    return system, first, second
-
-
-def test_a_new_module_sees_the_storage_of_others_before_it_gives_storage_out() -> None:
-    """The watch of Servers may be slower than the others."""
-    system, first, second = with_servers_watch(Fault(delay=20.0), "compute-02")
-    wait(system, 15.0)
-    assert running(system, first) and not running(system, second)
-    wait(system)
-    assert "others' storage: " in memos(system, second)["rabbit_waits_for"]
-
-
-def test_no_job_waits_for_a_watch_of_servers_that_fails() -> None:
-    fault = Fault(error=KubeError(500, "InternalError"))
-    system, first, second = with_servers_watch(fault, "compute-03")
-    wait(system)
-    assert running(system, first) and running(system, second)
-
-
-@pytest.mark.parametrize("seed", seeds(2, soaking=50))
-def test_two_jobs_at_once_are_not_given_the_same_room(seed: int) -> None:
-    system = without_scheduler(seed=seed, kube_latency=0.2)
-    jobids = [
-        system.instance.submit(on(host, LARGE)) for host in ("compute-01", "compute-02")
-    ]
-    settle(system)
-    assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
-
-
-def test_servers_that_may_have_been_written_take_room_until_their_job_is_over() -> None:
-    def fail(request: Request) -> Optional[Fault]:
-        written = request.verb == "patch" and request.kind == SERVERS
-        return Fault(error=KubeError(500, "InternalError")) if written else None
-
-    system = without_scheduler(faults=fail)
-    jobid = system.instance.submit(on("compute-01", LARGE))
-    wait(system)
-    assert system.service is not None
-    free = system.service._machine.free_storage
-    assert free.left(())["rabbit-01"] < 24 * GIB
-    system.instance.cancel(jobid)
-    settle(system)
-    assert set(free.left(()).values()) == {64 * GIB}
-
-
-def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> None:
-    def forbid(request: Request) -> Optional[Fault]:
-        hidden = request.verb == "watch" and request.kind == SERVERS
-        return Fault(error=KubeError(403, "Forbidden")) if hidden else None
-
-    system = without_scheduler(faults=forbid)
-    jobids = [system.instance.submit(on("compute-01", LARGE)) for _ in range(3)]
-    settle(system)
-    assert [names(system, jobid) for jobid in jobids] == 3 * [LIFE]
-    wait(system)
-    assert system.service is not None
-    assert set(system.service._machine.free_storage.left(()).values()) == {64 * GIB}
-
-
 def test_the_exception_names_the_room_that_persistent_storage_leaves() -> None:
     system = without_scheduler()
     keep = "#DW create_persistent type=xfs capacity=40GiB name=keep"
@@ -367,19 +271,6 @@ def test_storage_of_another_workload_manager_is_waited_for() -> None:
     system.store.merge_patch(WORKFLOW, "default", "theirs", end)
     wait(system)
     system.store.delete(WORKFLOW, "default", "theirs")
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("steps", range(0, 200, 1 if SOAKING else 29))
-def test_a_job_does_not_wait_for_its_own_storage(steps: int) -> None:
-    """Whenever the module dies while storage is placed, the next one finds room."""
-    system = without_scheduler(kube_latency=0.05)
-    jobid = system.instance.submit(on("compute-01", LARGE))
-    for _ in range(steps):
-        system.loop.step()
-    system.kill_module()
-    system.load_module()
     settle(system)
     assert names(system, jobid) == LIFE
 
@@ -493,18 +384,6 @@ def test_a_job_with_nodes_waits_while_others_fill_its_rabbit() -> None:
     system.store.delete(SERVERS, "default", "system")
     settle(system)
     assert names(system, jobid) == LIFE
-
-
-def test_the_exception_of_a_job_names_the_lasting_reason() -> None:
-    """One of its Rabbits is full, which it would wait for; the other is broken."""
-    system = small()
-    jobid = system.instance.submit(jobspec(XFS, 4))
-    assert system.loop.run(lambda: "prolog-start" in names(system, jobid), timeout=HOUR)
-    servers_of_others(system, 100)
-    set_status(system, "rabbit-02", "Offline")
-    wait(system)
-    (told,) = exceptions(system, jobid)
-    assert "Rabbit rabbit-02" in told["note"] and "(Offline)" in told["note"]
 
 
 def unscheduled(system: VirtualSystem) -> dict[str, int]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 import pytest
 
@@ -14,32 +14,24 @@ from flux_k8s.config.table import Config
 from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.userturns import CREATES, LIMITS, UserTurns
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import WorkflowRequests
-from flux_k8s.ports import WORKFLOW, KubeError
-from flux_k8s.rfc.jobid import jobid_of_workflow, workflow_name
+from flux_k8s.ports import WORKFLOW
+from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, query
 from support.service import (
-    DAY,
     HOUR,
     XFS,
-    desired,
     exceptions,
     jobspec,
     lines,
-    long,
     memo,
-    names,
-    running,
     settle,
     started,
     wait,
 )
-from support.staging import always, set_urgency
-from support.staging import submit as stage
+from support.staging import always
 
 COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
 WAITS = "rabbit_waits_for"
@@ -156,108 +148,6 @@ def test_no_more_workflows_of_a_user_are_planned_at_a_time_than_the_limit() -> N
     assert all(is_planned(system, jobid) for jobid in held)
 
 
-def test_a_workflow_in_teardown_counts_if_its_job_never_had_nodes() -> None:
-    options = Options(latency=table({"Teardown": 60.0}))
-    system = started(options=options, config=Config.parse({"user_workflows": 1}))
-    (cancelled,) = hold(system, 1)
-    wait(system, 1.0)
-    system.instance.cancel(cancelled)
-    wait(system, 1.0)
-    (waits,) = hold(system, 1)
-    wait(system, 30.0)
-    assert not is_planned(system, waits) and "user_workflows" in memo(
-        system, waits, WAITS
-    )
-    wait(system, 60.0)
-    assert is_planned(system, waits)
-
-
-def test_jobs_that_had_nodes_and_jobs_that_wait_for_nodes_do_not_count() -> None:
-    options = Options(latency=table({"Teardown": 600.0}))
-    system = started(options=options, config=Config.parse({"user_workflows": 1}))
-    ended = system.instance.submit(long(XFS, seconds=1), userid=GUEST)
-    running(system, ended)
-    held = hold(system, 3)
-    wait(system, 60.0)
-    assert all(is_planned(system, jobid) for jobid in held)
-    assert "epilog-start" in names(system, ended)
-    system.unload_module()
-    system.load_module()
-    (later,) = hold(system, 1)
-    wait(system, 60.0)
-    assert is_planned(system, later)
-
-
-def test_a_job_whose_storage_is_made_does_not_count_by_whatever_is_known_of_it() -> (
-    None
-):
-    options = Options(latency=table({"DataIn": HOUR}))
-    system = started(options=options, config=Config.parse({"user_workflows": 1}))
-    made = system.instance.submit(long([XFS, COPY_IN]), userid=GUEST)
-    wait(system, 10.0)
-    assert desired(system, made) == "DataIn"
-    system.unload_module()
-    unmarked = {"metadata": {"annotations": None}}
-    system.store.merge_patch(WORKFLOW, "default", workflow_name(made), unmarked)
-    system.load_module()
-    (later,) = hold(system, 1)
-    wait(system, 10.0)
-    assert is_planned(system, later)
-
-
-def test_a_job_that_waits_in_proposal_for_others_than_dws_does_not_count() -> None:
-    system = started(config=Config.parse({"user_workflows": 1, "stage_limit": 0}))
-    ahead = [stage(system, userid=GUEST, urgency=0) for _ in range(3)]
-    wait(system, 10.0)
-    assert [desired(system, jobid) for jobid in ahead] == ["Proposal"] * 3
-    assert not any(is_planned(system, jobid) for jobid in ahead)
-    (later,) = hold(system, 1)
-    wait(system, 10.0)
-    assert is_planned(system, later)
-
-
-def test_a_teardown_for_which_rabbits_are_needed_does_not_count() -> None:
-    options = Options(latency=table({"DataIn": HOUR, "Teardown": DAY}))
-    limits = {"user_workflows": 1, "stage_user_limit": 100, "stage_limit": 100}
-    system = started(options=options, config=Config.parse(limits))
-    ahead = stage(system, userid=GUEST)
-    wait(system, 60.0)
-    assert desired(system, ahead) == "DataIn" and not is_planned(system, ahead)
-    system.instance.cancel(ahead)
-    wait(system, 60.0)
-    assert desired(system, ahead) == "Teardown"
-    (later,) = hold(system, 1)
-    wait(system, 10.0)
-    assert is_planned(system, later)
-
-
-def test_a_workflow_that_only_others_still_hold_does_not_count() -> None:
-    """Its Teardown is complete, and another program's finalizer keeps it."""
-    system = started(config=Config.parse({"user_workflows": 1}))
-    (first,) = hold(system, 1)
-    wait(system, 60.0)
-    (workflow,) = system.workflows()
-    finalizers = [*workflow["metadata"]["finalizers"], "example.com/other"]
-    name, held = workflow["metadata"]["name"], {"finalizers": finalizers}
-    system.store.merge_patch(WORKFLOW, "default", name, {"metadata": held})
-    system.instance.cancel(first)
-    wait(system, 60.0)
-    (later,) = hold(system, 1)
-    wait(system, 10.0)
-    assert is_planned(system, later)
-
-
-def test_a_job_that_has_nodes_never_waits_for_others_of_its_user() -> None:
-    system = slow(user_workflows=1)
-    first = system.instance.submit(long(XFS), userid=GUEST)
-    wait(system, 90.0)
-    hold(system, 20)
-    running(system, first)
-    system.instance.cancel(first)
-    job = system.instance.job(first)
-    assert system.loop.run(lambda: job.state is JobState.INACTIVE, 60.0)
-
-
 def test_a_job_that_waits_says_so_in_its_memo_and_to_queries() -> None:
     system = slow(user_workflows=2)
     *others, waits = hold(system, 3)
@@ -312,118 +202,30 @@ def test_without_a_limit_no_job_waits_for_others() -> None:
     assert sorted(proposed(system)) == held
 
 
-def test_a_job_whose_workflow_cannot_be_created_holds_up_no_other_user() -> None:
-    system = slow(user_workflows=100)
-    hold(system, 3 * CREATES)
+class Broken(Dict[str, Any]):
+    """An answer that no server gives: who reads it fails."""
 
-    def fail(request: Request) -> Optional[Fault]:
+    def get(self, *args: Any) -> Any:
+        raise ZeroDivisionError("on purpose")
+
+
+def test_an_unexpected_exception_holds_up_no_other_job() -> None:
+    def fault(request: Request) -> Optional[Fault]:
         body = request.body if isinstance(request.body, dict) else {}
-        if request.verb == "create" and body["spec"]["userID"] == GUEST:
-            return Fault(error=KubeError(500, "InternalError", "no"))
-        return None
+        made = request.verb == "create" and body["spec"]["userID"] == GUEST
+        return Fault(answer=Broken()) if made else None
 
-    assert system.service_kube is not None
-    system.service_kube.faults = fail
-    wait(system, 10.0)
-    assert not system.workflows()
-    assert time_to_plan(system) < 61.0
-
-
-def test_an_unexpected_exception_holds_up_no_other_job(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    create = WorkflowRequests.create
-
-    async def broken(self: WorkflowRequests, info: Any) -> None:
-        if info.userid == GUEST:
-            raise ZeroDivisionError("on purpose")
-        await create(self, info)
-
-    monkeypatch.setattr(WorkflowRequests, "create", broken)
-    system = started(config=Config.parse({"user_workflows": 5}))
+    config = Config.parse({"user_workflows": 5})
+    system = started(config=config, faults=fault)
     broke = hold(system, 3 * CREATES)
     wait(system, 60.0)
     assert all(exceptions(system, jobid) for jobid in broke)
     assert time_to_plan(system) < 1.0
 
 
-def test_a_job_that_waits_ends_at_once_when_it_is_cancelled() -> None:
-    system = slow(user_workflows=1)
-    first, waits, behind = hold(system, 3)
-    wait(system, 1.0)
-    system.instance.cancel(waits)
-    wait(system, 1.0)
-    assert system.instance.job(waits).state is JobState.INACTIVE
-    wait(system, 200.0)
-    assert is_planned(system, first) and is_planned(system, behind)
-
-
-def test_jobs_wait_for_the_same_others_after_a_restart() -> None:
-    system = slow(user_workflows=3)
-    held = hold(system, 20)
-    wait(system, 1.0)
-    before = proposed(system)
-    system.kill_module()
-    system.load_module()
-    assert always(system, lambda: proposed(system) == before, 30.0)
-    wait(system, HOUR)
-    assert all(is_planned(system, jobid) for jobid in held)
-
-
-def test_a_reload_of_the_configuration_puts_the_limits_in_force() -> None:
-    system = slow(user_workflows=1)
-    held = hold(system, 5)
-    wait(system, 1.0)
-    assert proposed(system) == held[:1]
-    assert system.service is not None
-    system.service.reconfigure(Config.parse({"user_workflows": 4}))
-    wait(system, 1.0)
-    assert proposed(system) == held[:4]
-
-
-def test_a_held_job_that_is_released_keeps_its_place() -> None:
-    system = slow(user_workflows=1)
-    held = hold(system, 3)
-    wait(system, 1.0)
-    set_urgency(system, held[2], 31)
-    wait(system, 90.0)
-    assert [is_planned(system, jobid) for jobid in held] == [True, False, False]
-
-
 def padded(size: int) -> str:
     """Directives of so many bytes."""
     return XFS + "1" * (size - len(XFS))
-
-
-def test_a_job_waits_while_the_directives_of_its_users_jobs_reach_the_limit() -> None:
-    system = started(config=Config.parse({"user_directives_limit": 300}))
-    first, second, waits = [
-        system.instance.submit(jobspec(padded(150)), userid=GUEST, urgency=0)
-        for _ in range(3)
-    ]
-    other = system.instance.submit(jobspec(padded(200)), userid=OTHER, urgency=0)
-    wait(system, HOUR)
-    assert all(is_planned(system, jobid) for jobid in (first, second, other))
-    assert system.instance.job(waits).state is JobState.DEPEND
-    assert memo(system, waits, WAITS) == LIMITS
-    system.unload_module()
-    system.load_module()
-    wait(system, HOUR)
-    assert not is_planned(system, waits) and not exceptions(system, waits)
-    system.instance.cancel(first)
-    wait(system, 60.0)
-    assert is_planned(system, waits) and memo(system, waits, WAITS) is None
-
-
-def test_a_job_that_is_beyond_the_limit_by_itself_waits_for_all_others_only() -> None:
-    system = started(config=Config.parse({"user_directives_limit": 100}))
-    first = system.instance.submit(long(padded(60)), userid=GUEST)
-    large = system.instance.submit(long(padded(150)), userid=GUEST)
-    running(system, first)
-    wait(system, 60.0)
-    assert not is_planned(system, large)
-    settle(system, DAY)
-    assert not exceptions(system, large) and "start" in names(system, large)
 
 
 def test_a_job_in_line_is_not_asked_whenever_another_one_has_its_turn(

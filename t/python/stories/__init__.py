@@ -20,7 +20,9 @@ from stories import (
     outages,
     release,
     rescues,
+    room,
     stage,
+    turns,
     unmount,
 )
 
@@ -39,6 +41,8 @@ STORIES = (
     *outages.STORIES,
     *release.STORIES,
     *rescues.STORIES,
+    *room.STORIES,
     *stage.STORIES,
+    *turns.STORIES,
     *unmount.STORIES,
 )

@@ -72,9 +72,10 @@ def cancel_job(number: int) -> Deed:
 
 @deed
 def set_urgency(system: StorySystem, urgency: int, number: int = 1) -> None:
-    """A job gets another urgency; 0 holds it."""
+    """A job gets another urgency, unless it has ended; 0 holds it."""
     manager, jobid = system.instance.manager, system.jobids[number - 1]
-    manager.set_urgency(jobid, urgency, manager.owner)
+    if manager.jobs[jobid].active:
+        manager.set_urgency(jobid, urgency, manager.owner)
 
 
 @deed

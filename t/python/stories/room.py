@@ -1,0 +1,183 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobs that fight for the room of Rabbits of which no scheduler gives out shares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Optional
+
+from flux_k8s.dws.directives import GIB
+from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws import Topology
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.torture.deeds import (
+    FOREVER,
+    break_rabbit,
+    cancel,
+    fail_for,
+    slow_kube,
+    submit,
+    unload,
+)
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.story import END, LIFE, XFS, Job, Story, When, of
+
+LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
+"""More than half of a Rabbit."""
+
+ERROR = KubeError(500, "InternalError")
+SMALL = Topology.regular(4, 2, capacity=64 * GIB)
+MADE = f"Setup DataIn PreRun start finish {END}"
+UNSCHEDULED = {"topology": SMALL, "scheduler": False, "dynamic_properties": False}
+
+
+def on(host: str, *directives: str, **more: Any) -> Job:
+    """A job that must run on a certain node."""
+    attributes = {"constraints": {"hostlist": [host]}}
+    given = {"directives": directives or (LARGE,), "seconds": 60.0, **more}
+    return Job(nodes=1, attributes=attributes, **given)
+
+
+ONE, TWO, THREE = map(on, ("compute-01", "compute-02", "compute-03"))
+"""Jobs on two nodes of the first Rabbit, and on one of the second."""
+
+
+def room(name: str, course: str, *troubles: Any, job: Job = ONE, **more: Any) -> Story:
+    """A story of jobs on two small Rabbits of which only DWS keeps count."""
+    given = {"machine": UNSCHEDULED, **more}
+    return Story(name, course, troubles=troubles, job=job, **given)
+
+
+def fail_servers(system: StorySystem) -> None:
+    """Nobody knows whether the first job's Servers were written."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        written = (request.verb, request.kind) == ("patch", SERVERS)
+        mine = str(request.name).startswith(workflow_name(system.first.id))
+        return Fault(error=ERROR) if written and mine else None
+
+    system.api_fault = fault
+
+
+def make_theirs(system: StorySystem) -> None:
+    """Another workload manager has storage made on the first Rabbit."""
+    spec: Json = {
+        "desiredState": "Proposal",
+        "dwDirectives": [LARGE],
+        "forceReady": False,
+        "groupID": 7,
+        "jobID": "7",
+        "userID": 7,
+        "wlmID": "another",
+    }
+    body: Json = {"metadata": {"name": "theirs"}, "spec": spec}
+    system.store.create(WORKFLOW, "default", body)
+    system.loop.call_later(1.0, lambda: _fill_theirs(system))
+
+
+def _fill_theirs(system: StorySystem) -> None:
+    storage = [{"name": "rabbit-01", "allocationCount": 1}]
+    sets = [{"label": "xfs", "allocationSize": 44 * GIB, "storage": storage}]
+    patch = {"spec": {"allocationSets": sets}}
+    system.store.merge_patch(SERVERS, "default", "theirs-0", patch)
+
+
+def delete_theirs(system: StorySystem) -> None:
+    """It tears that down."""
+    end = {"spec": {"desiredState": "Teardown"}}
+    system.store.merge_patch(WORKFLOW, "default", "theirs", end)
+    delete = system.store.delete
+    system.loop.call_later(5.0, lambda: delete(WORKFLOW, "default", "theirs"))
+
+
+def fill(gib: int) -> Any:
+    """Storage that no Workflow made comes to be on the first Rabbit."""
+    storage = [{"name": "rabbit-01", "allocationCount": 1}]
+    sets = [{"label": "xfs", "allocationSize": gib * GIB, "storage": storage}]
+    body: Json = {"metadata": {"name": "system"}, "spec": {"allocationSets": sets}}
+    return lambda system: system.store.create(SERVERS, "default", body)
+
+
+def empty(system: StorySystem) -> None:
+    """It goes."""
+    system.store.delete(SERVERS, "default", "system")
+
+
+STORIES = (
+    room(
+        "a job waits until other jobs leave room for its storage",
+        "Proposal alloc Setup DataIn PreRun start 2:Proposal 2:alloc finish "
+        "PostRun DataOut Teardown clean gone 2:Setup 2:DataIn 2:PreRun 2:start "
+        "2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone",
+        When("start", submit(TWO), 10.0),
+        spans=(("gone", "2:Setup", 27.7),),
+    ),
+    *(
+        room(
+            f"two jobs at once are not given the same room ({seed})",
+            "Proposal 2:Proposal alloc 2:alloc Setup DataIn PreRun start finish "
+            f"{END} {of(2, MADE)}",
+            others=(TWO,),
+            machine={**UNSCHEDULED, "kube_latency": 0.2, "seed": seed},
+        )
+        for seed in (0, 1)
+    ),
+    room(
+        "a new module sees the storage of others before it gives storage out",
+        "Proposal alloc Setup DataIn PreRun start 2:Proposal 2:alloc finish "
+        "PostRun DataOut Teardown clean gone 2:Setup 2:DataIn 2:PreRun 2:start "
+        "2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone",
+        When("start", slow_kube(60.0, 20.0, "watch", kind=SERVERS), 10.0),
+        When("start", unload(5.0), 10.0),
+        When("start", submit(TWO), 16.0),
+        job=replace(ONE, seconds=100.0),
+    ),
+    *(
+        room(
+            f"no job waits for a watch of Servers that fails ({error.status})",
+            f"Proposal alloc Setup DataIn PreRun start {of(2, LIFE)} finish {END} "
+            f"{of(3, LIFE)}",
+            When("start", fail_for(FOREVER, error, "watch", kind=SERVERS), 10.0),
+            When("start", unload(5.0), 10.0),
+            When("start", submit(THREE), 16.0),
+            When("gone", submit(TWO), 10.0),
+            job=replace(ONE, seconds=100.0),
+        )
+        for error in (ERROR, KubeError(403, "Forbidden"))
+    ),
+    room(
+        "Servers that may have been written take room until their job is over",
+        "Proposal alloc 2:Proposal 2:alloc cancel! Teardown clean gone 2:Setup "
+        "2:DataIn 2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown "
+        "2:clean 2:gone",
+        When("Proposal", fail_servers),
+        When("alloc", submit(TWO), 10.0),
+        When("alloc", cancel, 60.0),
+    ),
+    room(
+        "a job waits for storage of another workload manager",
+        "alloc start finish clean 2:Proposal 2:alloc 2:Setup 2:DataIn 2:PreRun "
+        "2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone",
+        When("", make_theirs),
+        When("", submit(ONE), 10.0),
+        When("", delete_theirs, 300.0),
+        job=Job((), nodes=1),
+    ),
+    room(
+        "a job does not wait for its own storage",
+        LIFE,
+        machine={**UNSCHEDULED, "kube_latency": 0.05},
+    ),
+    # Where a scheduler gives out shares
+    room(
+        "a Rabbit of a job is full, and another one is broken",
+        "Proposal alloc no-room! Teardown clean gone",
+        When("alloc", fill(100)),
+        When("alloc", break_rabbit("rabbit-02", 600.0, "Offline")),
+        When("clean", empty),
+        job=Job((XFS,), nodes=4),
+        machine={"topology": SMALL},
+    ),
+)
