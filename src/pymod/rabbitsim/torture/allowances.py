@@ -10,27 +10,24 @@ planned for this job, or for the Rabbit that it names.
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass
-from typing import Callable, Collection, Mapping, Optional
+from typing import TYPE_CHECKING, Collection, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.reasons import Reason, read_reason
-from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.api import CLIENT_TIMEOUT
+from rabbitsim.torture.causes import RULES, Case, tells_loss
+from rabbitsim.torture.interruptions import Interruption
 from rabbitsim.torture.jobs import PlannedJob
-from rabbitsim.torture.record import ABORT, NEVER, RESOLUTION, Record, Told, gave_up
-from rabbitsim.torture.world import World
+from rabbitsim.torture.record import ABORT, NEVER, Record, Told, gave_up
 
-RABBIT = re.compile(r"\brabbit-\d+\b")
-
-GIVEN_UP = (Reason.GIVEN_UP, Reason.UNMOUNT_FAILED)
-"""The reasons by which data goes with the storage of a job that was cancelled."""
+if TYPE_CHECKING:
+    from rabbitsim.torture.life import StorySystem
+    from rabbitsim.torture.story import Story
+    from rabbitsim.torture.world import World
 
 STALE = 150.0
 """Seconds by which the service's knowledge of a Rabbit may lag behind: a watch that is
@@ -41,15 +38,6 @@ PROMPT = 1.0
 
 OUTAGE = 3700.0
 """Seconds as :data:`STALE`, when there are outages."""
-
-
-def tells_loss(job: Job, told: Told) -> bool:
-    """Whether an exception only tells a job that ran, be it for a moment after it was
-    cancelled, that its output is lost."""
-    if told.reason not in GIVEN_UP or not job.was_posted("start"):
-        return False
-    dw = str(job.jobspec["attributes"]["system"]["dw"])
-    return "copy_out" in dw or "persistentdw" in dw
 
 
 class Allowances:
@@ -205,7 +193,7 @@ class PlannedAllowances(Allowances):
     def _is_true(self, case: Case) -> bool:
         """Whether a job may have failed for the reason that is told. One that no rule
         knows may not be told."""
-        rule = _RULES.get(case.told.reason)
+        rule = RULES.get(case.told.reason)
         bad = bool(self._jobs[case.job.id].bad)
         return rule is not None and (bad or rule(self, case))
 
@@ -297,195 +285,50 @@ class PlannedAllowances(Allowances):
         )
 
 
-# Why a job may fail
+class StoryAllowances(Allowances):
+    """The failures that a story allows, with an interruption."""
 
+    def __init__(
+        self, system: StorySystem, story: Story, interruption: Interruption
+    ) -> None:
+        self._system = system
+        self._story = story
+        self._cancel = interruption is Interruption.CANCEL
+        self.config = story.config
+        self.lateness += story.away + max(0.0, -story.ahead)
 
-@dataclass(frozen=True)
-class Case:
-    """What a job, or the record of its data, is told at a time."""
-
-    job: Job
-    record: Record
-    told: Told
-    now: float
-
-    @property
-    def rabbits(self) -> list[str]:
-        """The Rabbits that are named."""
-        return RABBIT.findall(self.told.note)
-
-
-Rule = Callable[[PlannedAllowances, Case], bool]
-
-
-def _asked_for_too_much(allowed: PlannedAllowances, case: Case) -> bool:
-    return allowed.planned(case.job).uncertain
-
-
-def _no_room(allowed: PlannedAllowances, case: Case) -> bool:
-    """Others' storage fills the Rabbits for too long, or one does not serve, without
-    whose nodes the job cannot do."""
-    if _asked_for_too_much(allowed, case) or allowed.waited(case.job, case.now):
-        return True
-    return _rabbit_broken(allowed, case) and not _tolerable(allowed, case)
-
-
-def _tolerable(allowed: PlannedAllowances, case: Case) -> bool:
-    """Whether a job may do without the nodes below the Rabbits that are named."""
-    if case.job.R is None:
-        return False
-    nodes = hostlist.decode_all(case.job.R["execution"]["nodelist"])
-    lost = [host for host in nodes if allowed.rabbit_of(host) in case.rabbits]
-    tolerance = case.job.jobspec["attributes"]["system"].get("dw_failure_tolerance", 0)
-    return bool(lost) and len(lost) <= tolerance and len(lost) < len(nodes)
-
-
-def _rabbit_broken(allowed: PlannedAllowances, case: Case) -> bool:
-    if allowed.planned(case.job).uncertain:
-        return True
-    named = case.rabbits
-    return bool(named) and all(allowed.was_unfit(name, case.now) for name in named)
-
-
-def _waited(allowed: PlannedAllowances, case: Case) -> bool:
-    uncertain = allowed.planned(case.job).uncertain
-    return uncertain or allowed.waited(case.job, case.now)
-
-
-def _other_nodes(allowed: PlannedAllowances, case: Case) -> bool:
-    planned = allowed.planned(case.job)
-    return planned.uncertain or allowed.is_about(case.job, "queue")
-
-
-def _staged_for_long(allowed: PlannedAllowances, case: Case) -> bool:
-    limit, copied = allowed.config.stage_timeout, case.record.reached.get("DataIn")
-    if limit is None or copied is None:
-        return False
-    return case.now + allowed.on_its_way - copied >= limit - RESOLUTION
-
-
-def _dws_failed(allowed: PlannedAllowances, case: Case) -> bool:
-    planned = allowed.dws_troubles(case.job)
-    return any(
-        ("error", state) in planned
-        or ("copy", state) in planned
-        or allowed.planned(case.job).uncertain
-        for state in case.record.errors
-    )
-
-
-def _transient(allowed: PlannedAllowances, case: Case) -> bool:
-    limit = allowed.config.tc_timeout
-    return any(
-        case.record.was_transient(state, limit, case.now)
-        and allowed.holds_up(case.job, state, "transient", "mount")
-        for state in STATES
-    )
-
-
-def _limit(key: str, *states: str) -> Rule:
-    """One of the states took longer than a limit: DWS was held up, or Kubernetes took
-    no request for the next one."""
-
-    def rule(allowed: PlannedAllowances, case: Case) -> bool:
-        limit: Optional[float] = getattr(allowed.config, key)
-        if limit is None:
-            return False
-        record, now = case.record, case.now + allowed.on_its_way
-        if record.was_refused(limit):
+    def fatal(self, job: Job, record: Record, told: Told, now: float) -> bool:
+        if told.cause in self._story.fatal:
             return True
-        late = [state for state in states if record.exceeded(state, limit, now)]
-        return any(
-            allowed.holds_up(
-                case.job, state, "never", "slow", "transient", "mount", "error", "stall"
-            )
-            or (allowed.delays and record.began_late(state, limit))
-            for state in late
+        aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP
+        freed = self._story.freed and aborted
+        return self._cancel and (
+            told.type in ("cancel", "dependency") or tells_loss(job, told) or freed
         )
 
-    return rule
+    def lost(self, job: Job, record: Record) -> bool:
+        expected = self._story.data not in ("", "out")
+        given_up = record.failed and self._story.data != "out"
+        return super().lost(job, record) or expected or given_up
 
+    def twice(self, jobid: int) -> bool:
+        return self._system.meddled
 
-def _torn_down_after(allowed: PlannedAllowances, case: Case) -> bool:
-    """Whatever held PostRun and DataOut up, an outage as well: they took that long."""
-    limit, now = allowed.config.teardown_after, case.now + allowed.on_its_way
-    if limit is None:
-        return False
-    together = case.record.exceeded("DataOut", limit, now, first="PostRun")
-    return together or _limit("teardown_after", "PostRun", "DataOut")(allowed, case)
+    def absent(self) -> bool:
+        return self._system.blind or not self._system.instance.module_loaded
 
+    def unkept(self) -> bool:
+        """The story has a job whose storage is not kept."""
+        words = self._story.course.split()
+        copied = (word for word in words if word.endswith("DataOut"))
+        return any(word.replace("DataOut", "kept") not in words for word in copied)
 
-def _nodes_failed(allowed: PlannedAllowances, case: Case) -> bool:
-    """Nodes lack their storage: they are passed over, or were held up."""
-    if allowed.passed_over:
-        return True
-    return (
-        _limit("setup_timeout", "Setup")(allowed, case)
-        or _limit("prerun_timeout", "PreRun")(allowed, case)
-        or _dws_failed(allowed, case)
-        or _transient(allowed, case)
-        or _rabbit_broken(allowed, case)
-    )
+    def left_alone(self, job: Job) -> bool:
+        told = {"service-fault", "service-fault!", "barred"}
+        return job is self._system.first and bool(told & {*self._story.course.split()})
 
+    def early(self, jobid: int) -> float:
+        return max(0.0, self._story.ahead)
 
-def _given_up(allowed: PlannedAllowances, case: Case) -> bool:
-    """The job's user, or somebody else, has given up its data, if there is some."""
-    record = case.record
-    if tells_loss(case.job, case.told):
-        return True
-    return bool(record.outputs or record.fatal)  # or before it started
-
-
-def _aborted(allowed: PlannedAllowances, case: Case) -> bool:
-    return case.record.aborted
-
-
-def _use_unknown(allowed: PlannedAllowances, case: Case) -> bool:
-    return case.record.aborted or _nodes_failed(allowed, case)
-
-
-def _meddled(allowed: PlannedAllowances, case: Case) -> bool:
-    return allowed.is_meddled(case.job)
-
-
-def _name_taken(allowed: PlannedAllowances, case: Case) -> bool:
-    return allowed.is_name_taken(case.job)
-
-
-def _planned_fault(allowed: PlannedAllowances, case: Case) -> bool:
-    return allowed.is_about(case.job, "fault")
-
-
-def _unguarded(allowed: PlannedAllowances, case: Case) -> bool:
-    return allowed.unguarded(case.job)
-
-
-_RULES: Mapping[Optional[Reason], Rule] = {
-    Reason.BAD_REQUEST: _asked_for_too_much,
-    Reason.UNSATISFIABLE: _asked_for_too_much,
-    Reason.DWS_REFUSED: _asked_for_too_much,
-    Reason.NO_ROOM: _no_room,
-    Reason.RABBIT_BROKEN: _rabbit_broken,
-    Reason.PROLOG_TIMEOUT: _waited,
-    Reason.OTHER_NODES: _other_nodes,
-    Reason.STAGE_TIMEOUT: _staged_for_long,
-    Reason.DWS_FAILED: _dws_failed,
-    Reason.TRANSIENT_CONDITION: _transient,
-    Reason.SETUP_TIMEOUT: _limit("setup_timeout", "Proposal", "Setup", "DataIn"),
-    Reason.PRERUN_TIMEOUT: _limit("prerun_timeout", "PreRun"),
-    Reason.POSTRUN_TIMEOUT: _limit("postrun_timeout", "PostRun", "Teardown"),
-    Reason.TEARDOWN_AFTER: _torn_down_after,
-    # In torture a copy takes one step, or is held up as a whole.
-    Reason.STALL_TIMEOUT: _limit("stall_timeout", "DataIn", "DataOut"),
-    Reason.NODES_FAILED: _nodes_failed,
-    Reason.GIVEN_UP: _given_up,
-    Reason.UNMOUNT_FAILED: _given_up,
-    Reason.EPILOG_GIVEN_UP: _aborted,
-    Reason.USE_UNKNOWN: _use_unknown,
-    Reason.WORKFLOW_DELETED: _meddled,
-    Reason.WORKFLOW_MOVED: _meddled,
-    Reason.NAME_TAKEN: _name_taken,
-    Reason.SERVICE_FAULT: _planned_fault,
-    Reason.PLUGIN_MISSING: _unguarded,
-}
-"""For each reason for which a job of a plan may fail, or lose its data, the rule."""
+    def node(self, job: Job, host: str) -> bool:
+        return self._story.job.tolerance > 0

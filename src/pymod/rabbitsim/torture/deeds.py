@@ -1,14 +1,12 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What people do in a story (:mod:`rabbitsim.torture.story`), and what happens to the
-machine."""
+"""What people do in a story, and what happens to the machine."""
 
 from __future__ import annotations
 
 import errno
-import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
@@ -29,15 +27,11 @@ from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.torture.interruptions import FAULT
-from rabbitsim.torture.story import NODE, Deed, Job
+from rabbitsim.torture.story import NODE, Deed, Job, deed
 from rabbitsim.torture.troubles.dws import FENCE
 
 if TYPE_CHECKING:
-    from typing_extensions import Concatenate, ParamSpec
-
     from rabbitsim.torture.life import StorySystem
-
-    P = ParamSpec("P")
 
 FOREVER = 1e9
 """Seconds that no story lasts."""
@@ -46,15 +40,6 @@ READ_TIMEOUT = 30.0
 """Seconds after which no answer is an error."""
 
 AWAY = KubeError(0, "ConnectionRefused", "connection refused")
-
-
-def deed(function: Callable[Concatenate[StorySystem, P], None]) -> Callable[P, Deed]:
-    """The deeds that a function does with more arguments than the system."""
-
-    def of(*args: P.args, **options: P.kwargs) -> Deed:
-        return lambda system: function(system, *args, **options)
-
-    return of
 
 
 # What the job's user does
@@ -463,14 +448,15 @@ def slow_kube(
 ) -> Deed:
     """Requests of some verbs, about a kind if there is one, take longer, for some
     seconds."""
-    return _disturb(Fault(delay), verbs, kind, seconds)
+    return lambda system: system.disturb(Fault(delay), verbs, kind, seconds)
 
 
 def fail_for(
     seconds: float, error: KubeError, *verbs: str, kind: Optional[Kind] = None
 ) -> Deed:
     """Requests of some verbs, about a kind if there is one, fail for some seconds."""
-    return _disturb(Fault(error=error), verbs, kind, seconds)
+    how = Fault(error=error)
+    return lambda system: system.disturb(how, verbs, kind, seconds)
 
 
 def fail_next(
@@ -483,13 +469,13 @@ def fail_next(
     """So many requests of some verbs, about a kind if there is one, fail; or they are
     ``done``, and are answered by the error all the same."""
     how = Fault(error=error, carried_out=done)
-    return _disturb(how, verbs, kind, count=count)
+    return lambda system: system.disturb(how, verbs, kind, count=count)
 
 
 def empty_next(kind: Kind) -> Deed:
     """The next list of a kind that is asked for is empty by mistake."""
-    nothing: Json = {"kind": f"{kind.name}List", "items": []}
-    return _disturb(Fault(answer=nothing), ("list",), kind, count=1)
+    how = Fault(answer={"kind": f"{kind.name}List", "items": []})
+    return lambda system: system.disturb(how, ("list",), kind, count=1)
 
 
 class Broken(dict[str, Any]):
@@ -505,32 +491,12 @@ def break_next(kind: Kind) -> Deed:
     """The service has an internal error when it reads the next list of a kind."""
     items = [Broken(metadata={"name": "x", "namespace": NODE})]
     answer: Json = {"kind": f"{kind.name}List", "metadata": {}, "items": items}
-    return _disturb(Fault(answer=answer), ("list",), kind, count=1)
+    return lambda system: system.disturb(Fault(answer=answer), ("list",), kind, count=1)
 
 
-@deed
-def _disturb(
-    system: StorySystem,
-    how: Fault,
-    verbs: Sequence[str],
-    kind: Optional[Kind],
-    seconds: float = FOREVER,
-    count: int = sys.maxsize,
-) -> None:
-    until, left = system.loop.now() + seconds, iter(range(count))
-
-    def fault(request: Request) -> Optional[Fault]:
-        meant = request.verb in verbs and kind in (None, request.kind)
-        lasts = meant and system.loop.now() < until and next(left, None) is not None
-        return how if lasts else None
-
-    system.api_fault = fault
-
-
-@deed
-def begin(system: StorySystem, fault: DwsFault) -> None:
+def begin(fault: DwsFault) -> Deed:
     """DWS begins to have a trouble."""
-    system.dws_faults.append(fault)
+    return lambda system: system.dws_faults.append(fault)
 
 
 def report(status: str, message: str = "it broke") -> Deed:
@@ -558,8 +524,8 @@ def hide(system: StorySystem, kind: Kind, times: int = 1, but_for: int = 0) -> N
         if request.kind != kind or not request.lists or next(left, None) is None:
             return None
         found = copy_json(system.store.list(kind, request.namespace))
-        items = found["items"]
-        return Fault(answer={**found, "items": items[len(items) - but_for :]})
+        del found["items"][: len(found["items"]) - but_for]
+        return Fault(answer=found)
 
     system.api_fault = fault
     lose_watches(system)

@@ -8,31 +8,31 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Iterable, Optional
+from typing import Callable, Collection, Iterable, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
-from flux_k8s.dws.workflowmarks import FAILED_UNTIL
 from flux_k8s.jobs.datareports import EVENT, NODES_RELEASED
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.jobs.progressmemos import MEMO as PROGRESS
 from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import Work
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, Kind
+from flux_k8s.ports import STORAGE, WORKFLOW, Json, Kind
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
+from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job as FluxJob
 from rabbitsim.kube.direct import DirectKube, Fault, Faults, Request
-from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.allowances import Allowances, tells_loss
+from rabbitsim.torture.allowances import StoryAllowances
+from rabbitsim.torture.course import Course, told_of
 from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.interruptions import (
     DOWN,
@@ -46,9 +46,9 @@ from rabbitsim.torture.interruptions import (
 )
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
-from rabbitsim.torture.record import ABORT, Record, Told
+from rabbitsim.torture.record import Told
 from rabbitsim.torture.storage import withheld
-from rabbitsim.torture.story import EVENTS, Job, Story, When
+from rabbitsim.torture.story import Job, Story, When
 
 PATIENCE = 7200.0
 """Seconds that a life may take, before and after an administrator has helped."""
@@ -62,108 +62,6 @@ REASON = re.compile(r" \[([a-z-]+)\]$", re.M)
 """The reason at the end of a line of the log."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z")
-
-
-class Course:
-    """What happens, in the words of :mod:`rabbitsim.torture.story`.
-
-    Attributes:
-        words: with the UNIX time of each.
-        heard: is called with each word.
-    """
-
-    def __init__(self, system: StorySystem) -> None:
-        self.words: list[tuple[str, float]] = []
-        self.heard: Callable[[str], None] = lambda word: None
-        self._system = system
-        self._desired: dict[int, tuple[str, bool]] = {}
-        self._kept: set[int] = set()
-        self._drained: set[str] = set()
-        self._down: set[str] = set()
-        self._disabled: dict[Kind, set[str]] = {STORAGE: set(), SYSTEMSTATUS: set()}
-        system.instance.manager.listeners.append(
-            lambda job, event, before: self._job_event(job, event)
-        )
-        system.instance.watch_nodes(self._nodes_changed)
-        version = str(system.store.version)
-        system.store.watch(WORKFLOW, None, self._workflow, resource_version=version)
-        for kind in self._disabled:
-            changed = partial(self._state, kind)
-            system.store.watch(kind, None, changed, resource_version=version)
-
-    def add(self, word: str) -> None:
-        self.words.append((word, self._system.loop.now()))
-        self.heard(word)
-
-    def _of_job(self, jobid: int, word: str) -> None:
-        if jobid in self._system.jobids:
-            number = self._system.jobids.index(jobid) + 1
-            self.add(f"{number}:{word}" if number > 1 else word)
-
-    def _job_event(self, job: FluxJob, event: Event) -> None:
-        if event.name in EVENTS:
-            self._of_job(job.id, event.name)
-        elif event.name == "exception":
-            fatal = (event.context or {})["severity"] == 0
-            self._of_job(job.id, told_of(event).cause + "!" * fatal)
-
-    def _workflow(self, change: Change) -> None:
-        jobid = jobid_of_workflow(change.object["metadata"]["name"]) or 0
-        if change.type == "DELETED":
-            self._desired.pop(jobid, None)
-            self._kept.discard(jobid)
-            self._of_job(jobid, "gone")
-            return
-        spec, status = change.object["spec"], change.object.get("status", {})
-        # (What is asked for with the next state is no matter until DWS takes that up.)
-        forced = spec["forceReady"] and status.get("state") == spec["desiredState"]
-        before = self._desired.get(jobid, ("", False))
-        after = self._desired[jobid] = spec["desiredState"], forced
-        if after[0] != before[0]:
-            self._of_job(jobid, after[0])
-        if forced and after != before:
-            self._of_job(jobid, "force")
-        annotations = change.object["metadata"].get("annotations") or {}
-        kept = {jobid} if FAILED_UNTIL in annotations else set()
-        if kept - self._kept:
-            self._of_job(jobid, "kept")
-        self._kept = self._kept - {jobid} | kept
-
-    def _nodes_changed(self) -> None:
-        nodes = self._system.instance.scheduler.pool.nodes
-        drained = {node.host for node in nodes if node.drained is not None}
-        down = {node.host for node in nodes if not node.up}
-        before, self._drained = self._drained, drained
-        self._changed("drain", drained - before)
-        self._changed("undrain", before - drained)
-        before, self._down = self._down, down
-        self._changed("down", down - before)
-        self._changed("up", before - down)
-
-    def _state(self, kind: Kind, change: Change) -> None:
-        """A Storage or SystemStatus was written."""
-        object = change.object
-        before = self._disabled[kind]
-        if kind == STORAGE:
-            name = {object["metadata"]["name"]}
-            disabled = object["spec"].get("state") == "Disabled"
-            after = before | name if disabled else before - name
-        else:
-            nodes = (object.get("data") or {}).get("nodes") or {}
-            after = {host for host, state in nodes.items() if state == "Disabled"}
-        self._disabled[kind] = after
-        self._changed("disable", after - before)
-        self._changed("enable", before - after)
-
-    def _changed(self, how: str, names: Iterable[str]) -> None:
-        for name in sorted(names):
-            self.add(f"{how}:{name}")
-
-
-def told_of(event: Event) -> Told:
-    """What an exception tells."""
-    context = event.context or {}
-    return Told(context["type"], context["note"], event.reason)
 
 
 class StorySystem(VirtualSystem):
@@ -310,6 +208,25 @@ class StorySystem(VirtualSystem):
             self.barred.add(work)
         self._crash()
 
+    def disturb(
+        self,
+        how: Fault,
+        verbs: Collection[str],
+        kind: Optional[Kind],
+        seconds: float = float("inf"),
+        count: int = sys.maxsize,
+    ) -> None:
+        """Let requests of some verbs, about a kind if there is one, have a fault: for
+        some seconds, and no more than so many."""
+        until, left = self.loop.now() + seconds, iter(range(count))
+
+        def fault(request: Request) -> Optional[Fault]:
+            meant = request.verb in verbs and kind in (None, request.kind)
+            lasts = meant and self.loop.now() < until and next(left, None) is not None
+            return how if lasts else None
+
+        self.api_fault = fault
+
     def free(self) -> None:
         """Let jobs go whose Teardown does not end, as an administrator does: nothing
         else lets a job go that is cancelled before a node of it has failed to
@@ -324,53 +241,6 @@ class StorySystem(VirtualSystem):
             body: Json = {"spec": {"state": "Enabled"}}
             name = storage["metadata"]["name"]
             self.store.merge_patch(STORAGE, "default", name, body)
-
-
-class _Allowances(Allowances):
-    def __init__(
-        self, system: StorySystem, story: Story, interruption: Interruption
-    ) -> None:
-        self._system = system
-        self._story = story
-        self._cancel = interruption is Interruption.CANCEL
-        self.config = story.config
-        self.lateness += story.away + max(0.0, -story.ahead)
-
-    def fatal(self, job: FluxJob, record: Record, told: Told, now: float) -> bool:
-        if told.cause in self._story.fatal:
-            return True
-        aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP
-        freed = self._story.freed and aborted
-        return self._cancel and (
-            told.type in ("cancel", "dependency") or tells_loss(job, told) or freed
-        )
-
-    def lost(self, job: FluxJob, record: Record) -> bool:
-        expected = self._story.data not in ("", "out")
-        given_up = record.failed and self._story.data != "out"
-        return super().lost(job, record) or expected or given_up
-
-    def twice(self, jobid: int) -> bool:
-        return self._system.meddled
-
-    def absent(self) -> bool:
-        return self._system.blind or not self._system.instance.module_loaded
-
-    def unkept(self) -> bool:
-        """The story has a job whose storage is not kept."""
-        words = self._story.course.split()
-        copied = (word for word in words if word.endswith("DataOut"))
-        return any(word.replace("DataOut", "kept") not in words for word in copied)
-
-    def left_alone(self, job: FluxJob) -> bool:
-        told = {"service-fault", "service-fault!", "barred"}
-        return job is self._system.first and bool(told & {*self._story.course.split()})
-
-    def early(self, jobid: int) -> float:
-        return max(0.0, self._story.ahead)
-
-    def node(self, job: FluxJob, host: str) -> bool:
-        return self._story.job.tolerance > 0
 
 
 @dataclass(frozen=True)
@@ -413,7 +283,7 @@ def live(
         system.loop.now,
         lambda: jobs,
         system.data,
-        _Allowances(system, story, interruption),
+        StoryAllowances(system, story, interruption),
         lambda host: nodes[host].drained is not None,
         sizes={name: r.capacity for name, r in system.topology.rabbits.items()},
         faults=story.faults,

@@ -49,7 +49,11 @@ from flux_k8s.reasons import Reason
 from rabbitsim.dws.options import Fault as DwsFault
 
 if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
     from rabbitsim.torture.life import StorySystem
+
+    P = ParamSpec("P")
 
 RUN = "Proposal alloc Setup DataIn PreRun start finish"
 """A job to the end of its tasks."""
@@ -86,6 +90,15 @@ _OF_NAMES = ("drain", "undrain", "down", "up", "disable", "enable")
 
 Deed = Callable[["StorySystem"], None]
 """What somebody does, or what happens to the machine."""
+
+
+def deed(function: Callable[Concatenate[StorySystem, P], None]) -> Callable[P, Deed]:
+    """The deeds that a function does with more arguments than the system."""
+
+    def of(*args: P.args, **options: P.kwargs) -> Deed:
+        return lambda system: function(system, *args, **options)
+
+    return of
 
 
 def of(number: int, words: str) -> str:
