@@ -12,7 +12,7 @@ LIMIT=${LIMIT:-600}
 
 # These take longest, and begin first, so that none runs alone at the end.
 FIRST="t1045 t1007 t2004 t3000 t1017 t1015 t2021 t1004 t1010 t1035 t2003"
-FIRST="$FIRST t2006 t2012 t1001 t2002 t3002 t1008 t1033"
+FIRST="$FIRST t2006 t2012 t1001 t2002 t1008 t1033"
 
 # These repeat others with another scheduler, and run only where they are named.
 LEFT_OUT="t1046 t1047"

@@ -1,5 +1,5 @@
 #!/bin/sh
-test_description='flux dws job-object: jobs as job objects (seed 003)'
+test_description='flux dws job-object and submit-object: jobs as job objects (seed 003)'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
@@ -16,6 +16,23 @@ path, place, *expected = sys.argv[1:]
 found = [e.text or "" for e in ElementTree.parse(path).findall(place)]
 if found != expected:
     sys.exit(f"{place}: expected {expected}, found {found}")' "$@"
+}
+
+# usage: tell FILE <LINES: each has a path, " = " and what its elements say, with "|"
+# between them. (One program, for all of them.)
+tell () {
+    python_stdin '
+import sys
+import xml.etree.ElementTree as ElementTree
+
+root = ElementTree.parse(sys.argv[1])
+wrong = 0
+for line in sys.stdin.read().splitlines():
+    place, expected = map(str.strip, line.split(" =", 1))
+    found = "|".join(e.text or "" for e in root.findall(place))
+    if found != expected:
+        wrong = print(f"{place}: expected {expected}, found {found}") or 1
+sys.exit(wrong)' "$@"
 }
 
 # usage: others_read FILE: it is a job object that others can read
@@ -49,139 +66,105 @@ second () {
         | sed -n "s/^\([0-9]*\)\.[0-9]* $2\( .*\)\{0,1\}\$/\1/p"
 }
 
-test_expect_success 'the object of a job without storage has its request' '
+# usage: time_of JOBID EVENT: when it was, UNIX time
+time_of () {
+    flux job eventlog --time-format=raw "$1" \
+        | sed -n "s/^\([0-9.]*\) $2\( .*\)\{0,1\}\$/\1/p"
+}
+
+# usage: comes_before TIME TIME
+comes_before () {
+    awk "BEGIN { exit !($1 <= $2) }"
+}
+
+# usage: submit_object [OPTION...] <OBJECT: without a warning; the IDs
+submit_object () {
+    flux dws submit-object "$@" - 2>err &&
+    test_must_be_empty err
+}
+
+# usage: submit_job [ELEMENT...]: of a Job with these
+submit_job () {
+    submit_object <<-END
+	<Job><Id>one</Id>$*</Job>
+	END
+}
+
+# usage: count_jobs: how many there are, active or not
+count_jobs () {
+    flux jobs -a --no-header -o "{id}" | wc -l
+}
+
+# ---- flux dws job-object
+
+test_expect_success 'the object of a job without storage has its request, and what it got' '
     id=$(flux submit -n4 -N2 -t 90s --job-name="a & b" --output=here.out \
         -o output.mode=append --env="-*" --env=GREETING="hello world" \
+        --rlimit="-*" --rlimit=core=4096 --taskmap=cyclic \
         --requires="host:compute-[01-03] and not host:compute-02" \
         sh -c "exit 3") &&
     wait_event $id clean &&
-    object job.xml $id &&
-    tells job.xml Environment &&
     object job.xml --environment $id &&
-    tells job.xml Id "$(id_of $id)" &&
-    tells job.xml Name "a & b" &&
-    tells job.xml State Completed &&
-    tells job.xml User "$(id -un)" &&
-    tells job.xml Executable sh &&
-    tells job.xml Arguments "-c '\''exit 3'\''" &&
-    tells job.xml InitialWorkingDirectory "$(pwd)" &&
-    tells job.xml "OutputFile[@redirectList=\"Append\"]" here.out &&
-    tells job.xml "Environment/Variable[@name=\"GREETING\"]" "hello world" &&
-    tells job.xml Requested/NodeCount 2 &&
-    tells job.xml Requested/Processors 4 &&
-    tells job.xml Requested/Duration 90 &&
-    tells job.xml Requested/Node "compute-[01-03]" compute-02 &&
-    tells job.xml "Requested/Node[@op=\"NE\"]" compute-02 &&
-    tells job.xml TaskGroup/TaskCount 4 &&
-    tells job.xml Extension
+    tell job.xml <<-END
+	Id = $(id_of $id)
+	Name = a & b
+	State = Completed
+	User = $(id -un)
+	Executable = sh
+	Arguments = -c '\''exit 3'\''
+	InitialWorkingDirectory = $(pwd)
+	OutputFile[@redirectList="Append"] = here.out
+	Environment/Variable[@name="GREETING"] = hello world
+	ResourceLimit[@name="CoreFileSize"] = 4096
+	Requested/NodeCount = 2
+	Requested/Processors = 4
+	Requested/Duration = 90
+	Requested/Node = compute-[01-03]|compute-02
+	Requested/Node[@op="NE"] = compute-02
+	TaskGroup/TaskCount = 4
+	TaskGroup/TaskDistribution[@type="Rule"] = RoundRobin
+	Extension =
+	Delivered/NodeCount = 2
+	Delivered/Node[@aggregation="Range"] = compute-[01,03]
+	Delivered/Processors = 4
+	ExitCode = 3
+	Priority = 16
+	SubmitTime = $(second $id submit)
+	StartTime = $(second $id start)
+	EndTime = $(second $id finish)
+	END
 '
-test_expect_success 'the object of a job has the resources that it got' '
-    tells job.xml Delivered/NodeCount 2 &&
-    tells job.xml "Delivered/Node[@aggregation=\"Range\"]" "compute-[01,03]" &&
-    tells job.xml Delivered/Processors 4 &&
-    tells job.xml ExitCode 3 &&
-    tells job.xml Priority 16 &&
-    tells job.xml SubmitTime "$(second $id submit)" &&
-    tells job.xml StartTime "$(second $id start)" &&
-    tells job.xml EndTime "$(second $id finish)"
-'
-test_expect_success 'limits and tasks are elements of the job object' '
-    id=$(flux submit -N1 -n2 --rlimit="-*" --rlimit=core=4096 --taskmap=cyclic true) &&
-    wait_event $id clean &&
-    object job.xml $id &&
-    tells job.xml "ResourceLimit[@name=\"CoreFileSize\"]" 4096 &&
-    tells job.xml "TaskGroup/TaskDistribution[@type=\"Rule\"]" RoundRobin &&
-    tells job.xml Extension
-'
-test_expect_success 'whole nodes are written as their number alone' '
-    id=$(flux submit -N2 true) &&
-    wait_event $id clean &&
-    object job.xml $id &&
-    tells job.xml Requested/NodeCount 2 &&
-    tells job.xml Requested/Processors &&
-    tells job.xml Delivered/Processors 8 &&
-    tells job.xml Extension
-'
-test_expect_success 'the object of a job with storage has the storage' '
+test_expect_success 'the object of a job with storage has the storage, its preset as directives, and the seconds of each state' '
     cat >>conf/rabbit.toml <<-END &&
 	save_datamovements = 10
 	[rabbit.presets]
-	fast = "$DW"
+	fast = """$DW
+	#DW copy_in source=/lustre/data destination=\$DW_JOB_p1/data"""
 	END
     flux config reload &&
     module_load &&
     mkdir -p scratch/lustre &&
     head -c 3145728 /dev/zero >scratch/lustre/data &&
-    moved="$DW
-        #DW copy_in source=/lustre/data destination=\$DW_JOB_p1/data" &&
-    id=$(flux submit --setattr=system.dw="$moved" -N1 true) &&
-    job_succeeds $id &&
-    object job.xml $id &&
-    tells job.xml "Requested/Resource[@name=\"Storage\"][@type=\"xfs\"]" 10 &&
-    tells job.xml "Extension[@name=\"rabbits\"]" "$(memos $id rabbits)" &&
-    tells job.xml "Delivered/Resource[@name=\"DataMovement\"][@type=\"copy_in\"]" \
-        3145728 &&
-    test -n "$(memos $id rabbits)"
-'
-test_expect_success 'the object of a job with storage has the seconds of each state' '
-    for state in Proposal Setup DataIn PreRun PostRun DataOut Teardown; do
-        key=rabbit_$(echo $state | tr A-Z a-z)_timing &&
-        tells job.xml "Delivered/Resource[@name=\"WorkflowState\"][@type=\"$state\"]" \
-            "$(flux job info $id $key | sed "s/\.0\$//")" || return 1
-    done
-'
-test_expect_success 'changes of the module are not in Requested' '
-    event_context $id jobspec-update | grep badrabbit &&
-    tells job.xml Requested/Feature &&
-    tells job.xml Requested/NodeCount 1 &&
-    tells job.xml "Extension[@name=\"attributes.system.dw\"]" \
-        "[\"$DW\", \"#DW copy_in source=/lustre/data destination=\$DW_JOB_p1/data\"]"
-'
-test_expect_success 'a preset is written as its directives' '
-    id=$(flux submit --setattr=system.dw=fast true) &&
-    job_succeeds $id &&
-    object job.xml $id &&
-    tells job.xml "Requested/Resource[@name=\"Storage\"]" 10 &&
-    tells job.xml "Extension[@name=\"attributes.system.dw\"]" "[\"$DW\"]"
-'
-test_expect_success 'a job that waits in its prolog is running, and has no times' '
-    active=$(job_in setup) &&
-    object job.xml $active &&
-    tells job.xml State Running &&
-    tells job.xml StartTime &&
-    tells job.xml Delivered/NodeCount 1
-'
-test_expect_success 'a job that is cancelled in its prolog says why it never ran' '
-    flux cancel --message="not needed" $active &&
-    job_let_go $active setup &&
-    wait_event $active clean &&
-    object job.xml $active &&
-    tells job.xml State Completed &&
-    tells job.xml StatusMessage "cancel: not needed" &&
-    tells job.xml StartTime &&
-    tells job.xml ExitCode &&
-    tells job.xml EndTime "$(second $active clean)"
-'
-test_expect_success 'a job that is held says so, with the time that it has by now' '
-    held=$(flux submit --urgency=hold -t 1m true) &&
-    flux update $held duration=2m &&
-    object job.xml $held &&
-    tells job.xml State Hold &&
-    tells job.xml Hold User &&
-    tells job.xml Requested/Duration 120
-'
-test_expect_success 'several jobs are a group, and refer to each other' '
-    after=$(flux submit --dependency=afterok:$held true) &&
-    object group.xml $held $after $held &&
-    tells group.xml Id "group-$(id_of $held)" &&
-    tells group.xml State Unstarted &&
-    tells group.xml Job/Id "$(id_of $held)" "$(id_of $after)" &&
-    tells group.xml "Job/Dependency[@condition=\"OnSuccess\"]" "$(id_of $held)" &&
-    job_go $held &&
-    wait_event $after clean &&
-    object group.xml --group=mine $held $after &&
-    tells group.xml Id mine &&
-    tells group.xml State Completed
+    stored=$(flux submit --setattr=system.dw=fast -N1 -t 10m \
+        --requires=host:compute-03,compute-04 sh -c "test -e \$DW_JOB_p1/data") &&
+    job_succeeds $stored &&
+    object job.xml --environment $stored &&
+    event_context $stored jobspec-update | grep badrabbit &&
+    {
+        for state in Proposal Setup DataIn PreRun PostRun DataOut Teardown; do
+            key=rabbit_$(echo $state | tr A-Z a-z)_timing
+            time=$(flux job info $stored $key | sed "s/\.0\$//")
+            echo "Delivered/Resource[@name=\"WorkflowState\"][@type=\"$state\"] = $time"
+        done
+        cat <<-END
+	Requested/Resource[@name="Storage"][@type="xfs"] = 10
+	Requested/Feature =
+	Requested/NodeCount = 1
+	Extension[@name="rabbits"] = rabbit-02
+	Extension[@name="attributes.system.dw"] = ["$DW", "#DW copy_in source=/lustre/data destination=\$DW_JOB_p1/data"]
+	Delivered/Resource[@name="DataMovement"][@type="copy_in"] = 3145728
+	END
+    } | tell job.xml
 '
 test_expect_success 'the object of a batch job has its steps while it runs' '
     cat >steps.sh <<-\END &&
@@ -197,24 +180,23 @@ test_expect_success 'the object of a batch job has its steps while it runs' '
     eventually test -e steps.there &&
     object steps.xml --steps $batch &&
     job=$(id_of $batch) &&
-    tells steps.xml Id $job &&
-    tells steps.xml Name steps &&
-    tells steps.xml State Active &&
-    tells steps.xml Job/Name steps first second &&
-    tells steps.xml Job/State Running Completed Completed &&
-    tells steps.xml Job/ExitCode 2 0 &&
     sed -n "s,.*<Id>\($job.*\)</Id>,\1,p" steps.xml >ids &&
     grep -c "^$job/f" ids | grep -x 2 &&
-    tells steps.xml "Job/Dependency[@condition=\"OnFailure\"]" "$(sed -n 3p ids)"
+    tell steps.xml <<-END
+	Id = $job
+	Name = steps
+	State = Active
+	Job/Name = steps|first|second
+	Job/State = Running|Completed|Completed
+	Job/ExitCode = 2|0
+	Job/Dependency[@condition="OnFailure"] = $(sed -n 3p ids)
+	END
 '
-test_expect_success 'a batch job that has ended has no steps in its object' '
+test_expect_success 'a batch job that has ended has no steps in its object, but in its dump' '
     touch steps.end &&
     wait_event $batch clean &&
-    command_fails dws \
-        "job $(id_of $batch) has ended: its steps are known only while it runs" \
-        flux dws job-object --steps $batch
-'
-test_expect_success 'the dump of a batch job has its steps' '
+    command_fails dws "job $job has ended: its steps are known only while it runs" \
+        flux dws job-object --steps $batch &&
     mkdir dump &&
     tar -xzf steps.tgz -C dump &&
     flux dws job-object --from=dump --group=$job >dump.xml 2>err &&
@@ -225,39 +207,99 @@ test_expect_success 'the dump of a batch job has its steps' '
     sed -n "s,^.*/\(f.*\)\$,<Id>\1</Id>,p" ids >wanted &&
     grep -o "<Id>f.*</Id>" dump.xml | tail -n 2 | diff wanted -
 '
-test_expect_success 'a job that is no instance has no steps' '
-    lone=$(flux submit sleep 100) &&
-    wait_event $lone start &&
-    command_fails dws "job $(id_of $lone) has no steps" \
-        flux dws job-object --steps $lone &&
-    flux cancel $lone &&
-    wait_event $lone clean
-'
-test_expect_success 'an argument that is no job is an error' '
-    command_fails dws "not the ID of a job: compute-01" \
-        flux dws job-object compute-01 &&
-    command_fails dws "job f2 not found" flux dws job-object f2
-'
-test_expect_success 'a job of somebody else is not shown' '
+test_expect_success 'what is no job, no instance or the job of somebody else is an error' '
+    held=$(flux submit --urgency=hold -t 1m true) &&
+    command_fails dws "job $(id_of $held) has no steps" \
+        flux dws job-object --steps $held &&
+    command_fails dws "job f2 not found" flux dws job-object f2 &&
     command_fails dws "job $(id_of $id) is not yours" as_guest flux dws job-object $id
 '
-test_expect_success 'rabbitsim run --save keeps what is needed on another machine' '
-    cat >save.sh <<-END &&
-	#!/bin/sh
-	#FLUX: -N2 -n2
-	#FLUX: -S dw="$DW"
-	exit 4
+test_expect_success 'several jobs are a group, and refer to each other' '
+    flux update $held duration=2m &&
+    after=$(flux submit --dependency=afterok:$held true) &&
+    object group.xml $held $after $held &&
+    tell group.xml <<-END &&
+	Id = group-$(id_of $held)
+	State = Unstarted
+	Job/Id = $(id_of $held)|$(id_of $after)
+	Job/Hold = User
+	Job/Requested/Duration = 120
+	Job/Dependency[@condition="OnSuccess"] = $(id_of $held)
 	END
-    (unset FLUX_URI FLUX_DWS_INSIDE &&
-     test_expect_code 4 "$PYTHON" -m rabbitsim run --flux=real --kube=sim \
-        --save=saved save.sh) &&
-    kept=$(ls saved) &&
-    (PATH= "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws.py" job-object \
-        --from=saved/$kept >job.xml) &&
-    others_read job.xml &&
-    tells job.xml Id $kept &&
-    tells job.xml ExitCode 4 &&
-    tells job.xml "Requested/Resource[@name=\"Storage\"]" 10 &&
-    tells job.xml Delivered/NodeCount 2
+    job_cancel $held &&
+    wait_event $after clean
+'
+
+# ---- flux dws submit-object
+
+test_expect_success 'a job has the nodes, limits, files, folder and environment that the object says' '
+    mkdir dir &&
+    id=$(cd dir && export HERE=hidden && submit_job "<Executable>sh</Executable>
+        <Arguments>-c &quot;ulimit -n; cat; echo \$GREETING \$HERE &gt;&amp;2&quot;</Arguments>
+        <Environment><Variable name=\"GREETING\">a &amp; b</Variable></Environment>
+        <ResourceLimit name=\"OpenFiles\">123</ResourceLimit>
+        <InputFile redirectList=\"Close\"/>
+        <ErrorFile>errors</ErrorFile>
+        <Requested><NodeCount>2</NodeCount>
+        <Node aggregation=\"Range\">compute-[01-03]</Node>
+        <Node op=\"NE\">compute-02</Node></Requested>
+        <TaskGroup><TaskCount>3</TaskCount></TaskGroup>") &&
+    wait_event $id clean &&
+    flux job status $id &&
+    test "$(flux jobs -no "{nodelist}" $id)" = "compute-[01,03]" &&
+    test $(flux job attach $id | grep -cx 123) -eq 3 &&
+    test $(grep -cx "a & b" dir/errors) -eq 3
+'
+test_expect_success 'jobs of a group wait for each other, as they say, and until all are submitted' '
+    cat >group.xml <<-\END &&
+	<JobGroup><Id>group</Id>
+	<JobDefaults><Environment><Variable name="PATH">/bin:/usr/bin</Variable>
+	</Environment></JobDefaults>
+	<Job><Id>last</Id><Executable>true</Executable>
+	<Dependency designator="JobName">mended</Dependency></Job>
+	<Job><Id>broken</Id><Executable>false</Executable></Job>
+	<Job><Id>mender</Id><Name>mended</Name><Executable>true</Executable>
+	<Dependency condition="OnFailure">broken</Dependency></Job>
+	</JobGroup>
+	END
+    submit_object <group.xml >ids &&
+    test $(wc -l <ids) -eq 3 &&
+    { read -r last && read -r broken && read -r mender; } <ids &&
+    wait_event $last clean &&
+    flux job status $last $mender &&
+    test_must_fail flux job status $broken &&
+    test "$(flux jobs -no "{name}" $mender)" = mended &&
+    comes_before $(time_of $last submit) $(time_of $broken start) &&
+    comes_before $(time_of $broken finish) $(time_of $mender start) &&
+    comes_before $(time_of $mender finish) $(time_of $last start)
+'
+test_expect_success 'a job waits for one that was there before, which is held' '
+    before=$(submit_job "<Executable>true</Executable><Hold>User</Hold>") &&
+    id=$(submit_job "<Executable>true</Executable>
+        <Dependency condition=\"OnExit\">$before</Dependency>") &&
+    wait_event $id dependency-add &&
+    event_context $id dependency-add | grep after-finish &&
+    test "$(flux jobs -no "{urgency}" $before)" = 0 &&
+    job_go $before &&
+    wait_event $id clean &&
+    flux job status $id
+'
+test_expect_success 'when one is refused, those before it are cancelled' '
+    sed "s:<Executable>true</Executable>:&<Queue>none</Queue>:" group.xml >queue.xml &&
+    before=$(count_jobs) &&
+    test_expect_code 1 flux dws submit-object queue.xml >out 2>err &&
+    test_must_be_empty out &&
+    test $(wc -l <err) -eq 2 &&
+    grep "ERROR: line [0-9]*: /JobGroup/Job\[3\]: .*queue" err &&
+    id=$(sed -n "s/.*ERROR: cancelled: //p" err) &&
+    wait_event $id clean &&
+    job_exception $id cancel "the rest of its job object cannot be submitted" &&
+    ! has_event $id start &&
+    test $(count_jobs) -eq $((before + 1))
+'
+test_expect_success 'a job with storage that ran can be submitted again' '
+    again=$(submit_object <job.xml) &&
+    job_succeeds $again &&
+    test "$(memos $again rabbits)" = rabbit-02
 '
 test_done

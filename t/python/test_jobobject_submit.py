@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""flux dws submit-object --dry-run. t/t3002-submit-object.t has what needs an
+"""flux dws submit-object --dry-run. t/t3000-job-object.t has what needs an
 instance."""
 
 from __future__ import annotations

@@ -252,11 +252,15 @@ def test_a_real_flux_gives_the_same_eventlog(
     tmp_path: pathlib.Path, capfd: Captured
 ) -> None:
     names = {}
+    saved = {}
     for flux in ("real", "sim"):
         eventlog = tmp_path / flux
         script = DATA / "copy-in-out.sh"
         choice = [f"--flux={flux}", "--kube=sim", f"--eventlog={eventlog}"]
-        assert main(["run", *choice, str(script)]) == 0
+        folder = tmp_path / f"saved-{flux}"
+        assert main(["run", *choice, "--save", str(folder), str(script)]) == 0
+        (job,) = folder.iterdir()
+        saved[flux] = {path.name for path in job.iterdir()}
         events = [json.loads(line) for line in eventlog.read_text().splitlines()]
         # job-exec releases the nodes beside the epilog, not before or after it.
         beside = ("memo", "release")
@@ -266,6 +270,7 @@ def test_a_real_flux_gives_the_same_eventlog(
         times = re.findall(r"^ *([0-9.]+)s ", out, re.MULTILINE)
         assert times == sorted(times, key=float)
     assert names["real"] == names["sim"]
+    assert saved["real"] >= saved["sim"]
 
 
 def test_a_real_job_and_its_workflow_are_shown_in_the_order_of_time(

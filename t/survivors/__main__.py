@@ -51,7 +51,7 @@ REAL_FLUX = {
         *("t1012", "t1020", "t1033", "t1039", "t1008", "t1017"),
     ),
     "src/pymod/flux_k8s/dws/jgfextend": ("t2011",),
-    "src/pymod/dwscli/": ("t3000", "t3002"),
+    "src/pymod/dwscli/": ("t3000",),
 }
 REAL_LIMIT = 300
 """Seconds that one of these files may take."""
