@@ -428,16 +428,6 @@ def test_a_job_given_up_before_data_movement_costs_no_request_for_records(
     assert not {"list nnfdatamovements", "list pods"} & set(seen)
 
 
-def test_after_a_restart_the_workflow_tells_which_directives_there_were() -> None:
-    system = saving()
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    assert system.loop.run(in_state(system, "DataOut"), HOUR)
-    system.kill_module()
-    system.load_module()
-    settle(system)
-    assert len(movements(system, jobid)) == 1
-
-
 # Container logs
 
 

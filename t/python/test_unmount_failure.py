@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from dwscli.page import mounts_line
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault
@@ -129,10 +127,7 @@ def test_data_that_is_given_up_is_reported_once() -> None:
     assert lost.startswith("DWS failed in PostRun: ") and lost.count("not copied") == 1
 
 
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_job_shows_only_the_nodes_that_its_storage_is_still_kept_for(
-    restart: bool,
-) -> None:
+def test_a_job_shows_only_the_nodes_that_its_storage_is_still_kept_for() -> None:
     late = Fault("PostRun", "mount", node="compute-04", duration=600.0)
     system = system_of(STUCK, late, Fault("PostRun", "mount", node="compute-03"))
     jobid = submit(system)
@@ -142,10 +137,6 @@ def test_a_job_shows_only_the_nodes_that_its_storage_is_still_kept_for(
     wait(system, 600.0)
     switch_off(system)
     wait(system, 120.0)
-    if restart:
-        system.kill_module()
-        system.load_module()
-        wait(system, 1.0)
     assert job_show(system, jobid)["waits"].startswith("compute-03 to unmount")
     switch_off(system, "compute-03")
     settle_unharmed(system)

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from typing import Callable, Optional
 
-import pytest
-
 from flux_k8s.dws.workflowmarks import (
-    INSTANCE,
     REQUESTED,
     requested_times,
 )
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.patch import as_merge_patch
@@ -142,46 +138,6 @@ def test_the_finalizer_is_there_until_teardown_is_requested() -> None:
     assert held == {(state.name, state is not State.Teardown) for state in State}
 
 
-def hold(system: VirtualSystem, name: str) -> None:
-    """Put a finalizer before that of the service, and remove it a moment later."""
-    key = WORKFLOW, "default", name
-    finalizers = system.store.get(*key)["metadata"]["finalizers"]
-    more = {"metadata": {"finalizers": ["example.com/held", *finalizers]}}
-    system.store.merge_patch(*key, more)
-
-    def let_go() -> None:
-        found = system.store.get(*key)["metadata"]["finalizers"]
-        rest = [each for each in found if each != "example.com/held"]
-        system.store.merge_patch(*key, {"metadata": {"finalizers": rest}})
-
-    system.loop.call_later(0.05, let_go)
-
-
-def remove_annotations(system: VirtualSystem, name: str) -> None:
-    body = {"metadata": {"annotations": None}}
-    system.store.merge_patch(WORKFLOW, "default", name, body)
-
-
-@pytest.mark.parametrize("change", [hold, remove_annotations])
-def test_a_workflow_that_others_change_meanwhile_is_torn_down_all_the_same(
-    change: Callable[[VirtualSystem, str], None],
-) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    changed: list[Request] = []
-
-    def act(request: Request) -> Optional[Fault]:
-        if requests_teardown(request) and not changed:
-            changed.append(request)
-            change(system, workflow_name(jobid))
-        return None
-
-    interfere(system, act)
-    settle(system)
-    assert changed and names(system, jobid) == LIFE
-    assert exceptions(system, jobid) == []
-
-
 def test_a_finalizer_that_was_not_removed_with_the_request_goes_soon_after() -> None:
     """Not only when DWS has completed Teardown."""
     slow = table({"Teardown": 8.0})
@@ -202,40 +158,6 @@ def test_a_finalizer_that_was_not_removed_with_the_request_goes_soon_after() -> 
     assert FINALIZER not in workflow["metadata"]["finalizers"]
     assert refused and not workflow["status"]["ready"]
     settle(system, HOUR)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("status", [0, 500])
-def test_teardown_is_requested_again_when_its_answer_is_lost(status: int) -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    lost: list[Request] = []
-
-    def act(request: Request) -> Optional[Fault]:
-        if requests_teardown(request) and len(lost) < 3:
-            lost.append(request)
-            return Fault(error=KubeError(status, "Lost", ""), carried_out=True)
-        return None
-
-    interfere(system, act)
-    settle(system)
-    assert lost and names(system, jobid) == LIFE
-    assert exceptions(system, jobid) == []
-
-
-@pytest.mark.parametrize(
-    "time", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00"]
-)
-def test_a_time_that_is_none_in_utc_costs_no_job_its_storage(time: str) -> None:
-    """Another program may write anything to an annotation."""
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    assert system.loop.run(in_state(system, "DataIn"), HOUR)
-    note = f"Proposal={time} Setup={time}"
-    body = {"metadata": {"annotations": {REQUESTED: note}}}
-    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
-    settle(system)
-    assert exceptions(system, jobid) == [] and lines(system, "internal error") == []
     assert names(system, jobid) == LIFE
 
 
@@ -260,35 +182,3 @@ def test_a_teardown_that_a_webhook_rejects_is_requested_once_at_a_time() -> None
     over.append(None)
     settle(system)
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
-
-
-@pytest.mark.parametrize("finalizers", [[], [FINALIZER]])
-def test_a_workflow_of_others_in_place_of_that_of_the_job_is_left_alone(
-    finalizers: list[str],
-) -> None:
-    """The watch has not shown it yet when Teardown is requested."""
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    key = WORKFLOW, "default", workflow_name(jobid)
-    put: list[Json] = []
-
-    def act(request: Request) -> Optional[Fault]:
-        if requests_teardown(request) and not put:
-            system.controllers.pause()
-            old = system.store.get(*key)
-            system.store.merge_patch(*key, {"metadata": {"finalizers": None}})
-            system.store.delete(*key)
-            labels = {INSTANCE: "another"}
-            metadata = {"name": key[2], "labels": labels, "finalizers": finalizers}
-            spec = {**old["spec"], "desiredState": "Proposal", "jobID": "f1"}
-            put.append(
-                system.store.create(*key[:2], {"metadata": metadata, "spec": spec})
-            )
-        return None
-
-    interfere(system, act)
-    system.loop.run(timeout=200.0)
-    assert put and names(system, jobid)[-1] == "clean"
-    now = system.store.get(*key)
-    assert now["spec"]["desiredState"] == "Proposal"
-    assert now["metadata"].get("finalizers", []) == finalizers

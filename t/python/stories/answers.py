@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any, Callable, Optional
 
+from flux_k8s.dws.workflowmarks import REQUESTED
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import (
     COMPUTES,
     NNFDATAMOVEMENT,
@@ -19,14 +21,18 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws.directive import STATES
 from rabbitsim.kube.direct import Call, Fault, Request
+from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.torture.deeds import (
+    annotate,
     delete,
     fail_next,
     lose_watches,
+    patch_workflows,
     silence_watches,
+    strip,
 )
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.story import LIFE, Deed, Job, Story, When
+from rabbitsim.torture.story import LIFE, RUN, Deed, Job, Story, When
 
 SLOW = dict.fromkeys(STATES, 5.0)
 TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
@@ -135,13 +141,14 @@ def show_of_another(verb: str) -> Deed:
     return deed
 
 
-def put_another(system: StorySystem) -> None:
+def put_another(system: StorySystem, *finalizers: str) -> None:
     """Another program makes a Workflow of its own in the place of the job's."""
     stored = system.workflow
     if stored is not None:
         delete(system)
         spec = {**stored["spec"], "jobID": "another", "desiredState": "Proposal"}
-        body = {"metadata": {"name": stored["metadata"]["name"]}, "spec": spec}
+        metadata = {"name": stored["metadata"]["name"], "finalizers": [*finalizers]}
+        body = {"metadata": metadata, "spec": spec}
         system.store.create(WORKFLOW, "default", body)
 
 
@@ -165,6 +172,29 @@ def put_another_at(verb: str, kind: Any, late: float, *, shown: bool) -> Deed:
         system.api_fault = fault
 
     return deed
+
+
+def at_teardown(act: Deed) -> Deed:
+    """Something happens just before the request for Teardown arrives."""
+
+    def deed(system: StorySystem) -> None:
+        def fault(request: Request) -> None:
+            body = as_merge_patch(request.body) if request.verb == "patch" else {}
+            if (body.get("spec") or {}).get("desiredState") == "Teardown":
+                system.api_fault = lambda request: None
+                act(system)
+
+        system.api_fault = fault
+
+    return deed
+
+
+def hold_back(system: StorySystem) -> None:
+    """Another program has a finalizer before that of the service, for a moment."""
+    held = {"metadata": {"finalizers": ["example.com/held", FINALIZER]}}
+    rest = {"metadata": {"finalizers": [FINALIZER]}}
+    patch_workflows(system, held)
+    system.loop.call_later(0.05, lambda: patch_workflows(system, rest))
 
 
 def come_and_go(system: StorySystem) -> None:
@@ -396,6 +426,55 @@ STORIES = (
         LIFE,
         "out",
         troubles=(When("", create_late),),
+    ),
+    # What others do to Workflows meanwhile
+    *(
+        Story(
+            f"another program changes {what} just before Teardown",
+            LIFE,
+            "out",
+            troubles=(When("PostRun", at_teardown(act)),),
+        )
+        for what, act in (("finalizers", hold_back), ("annotations", strip))
+    ),
+    *(
+        Story(
+            "another program makes the Workflow anew just before Teardown"
+            f"{', with a finalizer of ours' if finalizers else ''}",
+            f"{RUN} PostRun DataOut gone Proposal name-taken! clean gone",
+            "name-taken",
+            troubles=(
+                When(
+                    "PostRun",
+                    at_teardown(lambda system, f=finalizers: put_another(system, *f)),  # type: ignore[misc]
+                ),
+                *ANOTHER,
+            ),
+        )
+        for finalizers in ((), (FINALIZER,))
+    ),
+    *(
+        Story(
+            f"three answers to requests for Teardown are lost ({error.status})",
+            LIFE,
+            "out",
+            troubles=(
+                When("DataOut", fail_next(3, error, "patch", kind=WORKFLOW, done=True)),
+            ),
+        )
+        for error in (TIMEOUT, KubeError(500, "Lost", ""))
+    ),
+    *(
+        Story(
+            f"another program writes {time} as a time",
+            LIFE,
+            "out",
+            latency={"DataIn": 1.0},
+            troubles=(
+                When("DataIn", annotate(REQUESTED, f"Proposal={time} Setup={time}")),
+            ),
+        )
+        for time in ("9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00")
     ),
     # What is out of date
     *(
