@@ -66,12 +66,14 @@ forkservers_start () {
     return 1
 }
 
-# With the programs that run yet
+# With the programs that run yet. The time of this run has that of the servers then, and of
+# all that they have run.
 # shellcheck disable=SC2329
 forkservers_stop () {
     for group in $forkservers; do
         kill -- "-$group" 2>/dev/null
     done
+    wait
 }
 
 cd "$(dirname "$0")" || exit 1
