@@ -41,36 +41,23 @@ are_offline () {
     test "$(cat offline)" = "$*"
 }
 
-test_expect_success 'load the module' '
-    module_load &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
-    node_is Enabled compute-04
-'
-test_expect_success 'DWS is not to wait for a node that goes offline' '
+test_expect_success 'DWS is not to wait for nodes that are offline when the module is loaded, or go offline' '
+    node_is Enabled compute-04 &&
     broker_dies 3 &&
-    kube wait-node compute-04 Disabled &&
-    are_offline compute-04 &&
-    node_is Enabled compute-03
-'
-test_expect_success 'jobs with storage run on nodes that are online' '
-    id=$(job_submit -N3 hostname) &&
-    job_succeeds $id
-'
-test_expect_success 'a module that is loaded again changes nothing' '
-    flux module remove dws &&
-    broker_dies 2 &&
     module_load &&
+    kube wait-node compute-04 Disabled &&
+    broker_dies 2 &&
     kube wait-node compute-03 Disabled &&
-    node_is Disabled compute-04
+    are_offline "compute-[03-04]" &&
+    node_is Enabled compute-02
 '
 test_expect_success 'DWS waits again for nodes that are back' '
     broker run 2 &&
     broker run 3 &&
     kube wait-node compute-03 Enabled &&
-    kube wait-node compute-04 Enabled &&
-    are_offline
+    kube wait-node compute-04 Enabled
 '
-test_expect_success 'DWS waits for a node on which a job waits for its storage' '
+test_expect_success 'DWS waits for a node on which a job waits for its storage, until that has given up' '
     gate_shut PreRun &&
     id=$(job_submit --requires=host:compute-04 true) &&
     kube wait $(workflow $id) PreRun &&
@@ -78,9 +65,7 @@ test_expect_success 'DWS waits for a node on which a job waits for its storage' 
     eventually are_offline compute-04 &&
     broker_dies 2 &&
     kube wait-node compute-03 Disabled &&
-    node_is Enabled compute-04
-'
-test_expect_success 'DWS stops waiting when the job has given up on the node' '
+    node_is Enabled compute-04 &&
     job_cancel $id &&
     kube wait-node compute-04 Disabled &&
     rm gates/PreRun &&
@@ -109,21 +94,23 @@ test_expect_success 'a job ends when its node goes offline, and so does its stor
     kube wait-gone $(workflow $id) &&
     kube wait-node compute-04 Disabled
 '
-test_expect_success 'the module sees drains after the resource module was loaded again' '
+# usage: drain_first REASON
+drain_first () {
+    rpc resource.drain "{\"targets\": \"compute-01\", \"reason\": \"$1\"}"
+}
+
+test_expect_success 'the module sees drains after the resource module was loaded again, and warns of no short eventlog' '
     eventually are_offline compute-04 &&
-    flux resource drain compute-01 "none of ours" &&
-    flux resource undrain compute-01 &&
+    drain_first "none of ours" &&
+    undrain_all &&
     flux dmesg -C &&
     flux module remove sched-simple &&
     flux module reload resource &&
     flux module load sched-simple &&
-    flux resource drain compute-01 \
-        "$(flux job id --to=f58plain $id): Rabbit storage could not be mounted" &&
+    drain_first "$(flux job id --to=f58plain $id): Rabbit storage could not be mounted" &&
     kube wait-node compute-01 Disabled &&
-    flux resource undrain compute-01 &&
-    kube wait-node compute-01 Enabled
-'
-test_expect_success 'the module logs no warning about a shortened eventlog' '
+    undrain_all &&
+    kube wait-node compute-01 Enabled &&
     flux dmesg >log &&
     ! grep kvs-watch log
 '
