@@ -11,13 +11,11 @@ from typing import Callable, Optional
 import pytest
 
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.orphans import LOOK_AGAIN, given_up
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux import services
-from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.broker import FluxPort, Offered, Respond
 from rabbitsim.flux.fluxion import MODULE as FLUXION
 from rabbitsim.system import VirtualSystem
 from support.service import (
@@ -99,24 +97,13 @@ def system_with_orphan() -> VirtualSystem:
     return system
 
 
-def is_torn_down_at_the_fourth_try(asked: list[int]) -> None:
-    """Let the service find an orphan, and check that it is torn down in the end."""
-    system = system_with_orphan()
-    system.start()
-    assert system.loop.run(lambda: not system.workflows(), HOUR)
-    assert len(asked) == 4
-    assert len(lines(system, "cannot tell whether")) == 1
-
-
 def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
     ask = FluxPort.job_ended
 
-    def fail(
-        self: FluxPort, jobid: int, done: Callable[[Optional[bool]], None]
-    ) -> None:
+    def fail(self: FluxPort, jobid: int, done: Done) -> None:
         asked.append(jobid)
         if len(asked) < 4:
             self.call_later(0.0, lambda: done(None))
@@ -124,29 +111,16 @@ def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(
             ask(self, jobid, done)
 
     monkeypatch.setattr(FluxPort, "job_ended", fail)
-    is_torn_down_at_the_fourth_try(asked)
-
-
-def test_a_job_that_the_plugin_could_not_hold_loses_its_storage_at_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ended_at = 0.0
-
-    def ask(self: FluxPort, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
-        self.call_later(0.0, lambda: done(self.now() >= ended_at))
-
-    monkeypatch.setattr(FluxPort, "job_ended", ask)
     system = system_with_orphan()
-    ended_at = system.loop.now() + HOUR
     system.start()
-    system.loop.run(timeout=HOUR - 1.0)
-    assert system.workflows()
-    assert system.loop.run(lambda: not system.workflows(), LOOK_AGAIN + 10.0)
+    assert system.loop.run(lambda: not system.workflows(), HOUR)
+    assert len(asked) == 4
+    assert len(lines(system, "cannot tell whether")) == 1
 
 
-def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_ended() -> (
+    None
+):
     """Its nodes have unmounted when it would be looked at again, but Fluxion does not
     answer, so that it cannot end yet."""
     options = Options(latency=table({"DataOut": 2 * LOOK_AGAIN}))
@@ -155,37 +129,29 @@ def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_has_end
     jobid = system.instance.submit(spec)
     running(system, jobid)
     system.kill_module()
-    with monkeypatch.context() as context:
-        context.setattr(JobLister, "_take", lambda self, entry, held: None)
-        system.load_module()
-        system.loop.run(timeout=10.0)
+
+    def forgetful(before: Offered) -> Offered:
+        def answer(method: str, payload: Json, user: int, respond: Respond) -> None:
+            def without_jobs(errnum: int, text: str, found: Optional[Json]) -> None:
+                respond(errnum, text, {**(found or {}), "jobs": []})
+
+            before(method, payload, user, without_jobs)
+
+        return answer
+
+    def broken(method: str, payload: Json, user: int, respond: Respond) -> None:
+        respond(errno.EIO, "a fault", None)
+
+    broker = system.instance.broker
+    restore = broker.stand_in("job-manager.dws", forgetful)
+    system.load_module()
+    system.loop.run(timeout=10.0)
+    restore()
     system.instance.unload_plugin()
     system.load_plugin()
-    broker_services = system.instance.broker._services
-    fluxion = broker_services[FLUXION]
-    broker_services[FLUXION] = lambda method, payload, user, respond: respond(
-        errno.EIO, "a fault", None
-    )
+    restore = broker.stand_in(FLUXION, lambda before: broken)
     assert system.loop.run(in_state(system, "DataOut"), HOUR)
     system.loop.run(timeout=LOOK_AGAIN)
     assert system.instance.job(jobid).active
-    broker_services[FLUXION] = fluxion
+    restore()
     settle(system)
-
-
-@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH, errno.EIO])
-def test_an_orphan_is_torn_down_although_job_info_fails_at_the_time(
-    errnum: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    lookup = services._Jobs.lookup
-
-    def fail(self: services._Jobs, payload: Json, userid: int) -> Json:
-        if "eventlog" in payload["keys"]:
-            asked.append(payload["id"])
-        if len(asked) < 4:
-            raise OSError(errnum, "job-info is away")
-        return lookup(self, payload, userid)
-
-    monkeypatch.setattr(services._Jobs, "lookup", fail)
-    is_torn_down_at_the_fourth_try(asked)

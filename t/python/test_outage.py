@@ -19,7 +19,7 @@ from flux_k8s.jobs.step import (
     Step,
     Withhold,
 )
-from flux_k8s.ports import SERVERS, Flux
+from flux_k8s.ports import Flux
 from flux_k8s.reasons import Note, Reason
 from rabbitsim.loop import VirtualLoop
 
@@ -35,17 +35,6 @@ def started(loop: LoggingLoop) -> Outage:
     outage = Outage(cast(Flux, loop), lambda: None)
     outage.start()
     return outage
-
-
-def test_silence_after_the_first_of_the_lists_is_an_outage() -> None:
-    loop = LoggingLoop()
-    outage = started(loop)
-    loop.run(timeout=PATIENCE / 2)
-    outage.note_watch(SERVERS, None)
-    loop.run(timeout=PATIENCE)
-    assert outage.reason is None
-    loop.run(timeout=PATIENCE)
-    assert outage.reason == SILENCE
 
 
 def test_nothing_is_checked_any_more_once_all_lists_are_known() -> None:

@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.config.table import Config
 from flux_k8s.jobs import jobtable
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
 from flux_k8s.ports import WORKFLOW
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import recorded
-from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.dws.options import Options, table
+from rabbitsim.dws.options import Options
 from rabbitsim.flux.events import JobState
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.manager import SubmitError
@@ -31,7 +28,6 @@ from support.service import (
     XFS,
     exceptions,
     jobspec,
-    lines,
     long,
     memo,
     names,
@@ -42,109 +38,36 @@ from support.service import (
 )
 
 
-def test_a_job_gets_its_storage_and_everything_is_gone_at_the_end() -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    assert names(system, jobid) == LIFE
-    assert exceptions(system, jobid) == []
-    assert memo(system, jobid, "rabbit_workflow") == workflow_name(jobid)
-    assert memo(system, jobid, "rabbits") in ("rabbit-01", "rabbit-02")
-
-
-def test_the_life_of_the_storage_is_recorded_in_the_jobs_kvs() -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    kvs = system.instance.job(jobid).kvs
-    for state in ("proposal", "setup", "datain", "prerun", "postrun", "teardown"):
-        assert float(kvs[f"rabbit_{state}_timing"]) >= 0
-    assert json.loads(kvs["rabbit_workflow"])["spec"]["jobID"] == f58(jobid)
-
-
-def test_the_environment_is_that_of_the_workflow() -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    (event,) = (
-        event
-        for event in system.instance.eventlog(jobid)
-        if event.name == "dws_environment"
-    )
-    assert event.context is not None
-    variables = event.context["variables"]
-    assert variables["DW_JOB_p1"] == variables["DW_JOB_XFS"]
-    assert variables["DW_WORKFLOW_NAME"] == workflow_name(jobid)
-
-
-def test_the_event_of_the_environment_says_what_is_copied_after_the_tasks() -> None:
+def test_a_job_has_its_storage_its_records_and_its_environment() -> None:
     system = started()
     copy_out = "#DW copy_out source=$DW_JOB_p1/out destination=/lustre/out"
-    jobids = [system.instance.submit(jobspec(dw)) for dw in (XFS, [XFS, copy_out])]
-    settle(system)
-    said = [
-        event.context.get("copy_out")
-        for jobid in jobids
-        for event in system.instance.eventlog(jobid)
-        if event.name == "dws_environment" and event.context is not None
-    ]
-    assert said == [None, "$DW_JOB_p1/out to /lustre/out"]
+    for dw, said in ((XFS, None), ([XFS, copy_out], "$DW_JOB_p1/out to /lustre/out")):
+        jobid = system.instance.submit(jobspec(dw))
+        settle(system)
+        assert names(system, jobid) == LIFE
+        assert exceptions(system, jobid) == []
+        assert memo(system, jobid, "rabbit_workflow") == workflow_name(jobid)
+        assert memo(system, jobid, "rabbits") in ("rabbit-01", "rabbit-02")
+        kvs = system.instance.job(jobid).kvs
+        for state in ("proposal", "setup", "datain", "prerun", "postrun", "teardown"):
+            assert float(kvs[f"rabbit_{state}_timing"]) >= 0
+        assert json.loads(kvs["rabbit_workflow"])["spec"]["jobID"] == f58(jobid)
+        events = system.instance.eventlog(jobid)
+        (event,) = (event for event in events if event.name == "dws_environment")
+        assert event.context is not None
+        variables = event.context["variables"]
+        assert variables["DW_JOB_p1"] == variables["DW_JOB_XFS"]
+        assert variables["DW_WORKFLOW_NAME"] == workflow_name(jobid)
+        assert event.context.get("copy_out") == said
 
 
-@pytest.mark.parametrize(
-    "dw, message",
-    [
-        ("#DW jobdw type=xfs capacity=1GiB name=p1 profile=nosuch", "nosuch"),
-        ("#DW persistentdw name=nosuch", "nosuch"),
-    ],
-)
-def test_an_error_of_dws_is_the_note_of_the_jobs_exception(
-    dw: str, message: str
-) -> None:
+def test_an_error_of_dws_is_the_note_of_the_jobs_exception() -> None:
     system = started()
-    jobid = system.instance.submit(jobspec(dw))
+    jobid = system.instance.submit(jobspec("#DW persistentdw name=nosuch"))
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert "DWS failed in Proposal" in exception["note"]
-    assert message in exception["note"]
-
-
-def test_a_workflow_whose_job_is_unknown_is_torn_down_and_deleted() -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(
-        lambda: system.instance.job(jobid).state is JobState.RUN, timeout=HOUR
-    )
-    system.unload_module()
-    other = jobid + 1
-    workflow = system.workflows()[0]
-    spec = dict(workflow["spec"], jobID=f58(other), desiredState="Proposal")
-    metadata = {"name": workflow_name(other)}
-    system.store.create(WORKFLOW, "default", {"metadata": metadata, "spec": spec})
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("prefix", ["f", "ƒ"])
-def test_a_workflow_that_has_the_job_id_is_adopted(prefix: str) -> None:
-    system = started()
-    system.unload_module()
-    jobid = system.instance.submit(jobspec())
-    spec = {
-        "desiredState": "Proposal",
-        "dwDirectives": [XFS],
-        "forceReady": False,
-        "groupID": 0,
-        "jobID": prefix + f58(jobid)[1:],
-        "userID": 0,
-        "wlmID": "flux",
-    }
-    metadata = {"name": workflow_name(jobid)}
-    system.store.create(WORKFLOW, "default", {"metadata": metadata, "spec": spec})
-    system.load_module()
-    settle(system)
-    assert "exception" not in names(system, jobid)
+    assert "nosuch" in exception["note"]
 
 
 def test_a_workflow_that_is_not_ours_is_never_touched() -> None:
@@ -170,60 +93,6 @@ def test_a_workflow_that_is_not_ours_is_never_touched() -> None:
     left = sorted(w["metadata"]["name"] for w in system.workflows())
     assert left == ["fluxjob-77", "mine"]
     assert all(w["spec"]["desiredState"] == "Proposal" for w in system.workflows())
-
-
-def test_a_malformed_workflow_fails_its_job_and_no_other() -> None:
-    system = started()
-    first = system.instance.submit(jobspec())
-    second = system.instance.submit(jobspec())
-    name = workflow_name(first)
-    system.loop.run(
-        lambda: any(w["metadata"]["name"] == name for w in system.workflows()),
-        timeout=HOUR,
-    )
-    patch = {"status": {"computes": {"name": "", "namespace": ""}}}
-    system.store.merge_patch(WORKFLOW, "default", name, patch)
-    settle(system)
-    (exception,) = exceptions(system, first)
-    assert f"Workflow {name}: status.computes" in exception["note"]
-    assert names(system, second) == LIFE
-
-
-def test_many_jobs_at_once_all_get_through() -> None:
-    latency = table({"Setup": 0.2, "PreRun": 1.0, "PostRun": 1.0}, spread=0.5)
-    system = started(nodes=16, rabbits=4, options=Options(latency=latency))
-    jobids = [system.instance.submit(jobspec(nodes=1)) for _ in range(40)]
-    settle(system)
-    assert all(names(system, jobid) == LIFE for jobid in jobids)
-
-
-def test_only_the_owner_may_create_persistent_storage_unless_all_may() -> None:
-    dw = "#DW create_persistent type=xfs capacity=1GiB name=keep"
-    system = started()
-    jobid = system.instance.submit(jobspec(dw), userid=4711)
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert "rabbit.restrict_persistent_creation" in exception["note"]
-    config = Config.parse({"restrict_persistent_creation": False})
-    system = started(config=config)
-    jobid = system.instance.submit(jobspec(dw), userid=4711)
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_the_log_says_that_the_plugin_is_away() -> None:
-    system = started(options=Options(latency=table({"PreRun": 5.0})))
-    jobid = system.instance.submit(jobspec())
-    assert system.loop.run(
-        lambda: any(w["spec"]["desiredState"] == "PreRun" for w in system.workflows()),
-        HOUR,
-    )
-    system.instance.unload_plugin()
-    system.loop.run(timeout=20.0)
-    text = f"{f58(jobid)}: Flux: dws-jobtap.so is not loaded; trying again"
-    assert lines(system, f"{text} [plugin-missing]")
-    system.load_plugin()
-    settle(system)
 
 
 def test_an_error_in_a_guests_job_is_no_error_in_the_administrators_log() -> None:
@@ -272,13 +141,6 @@ def test_a_job_manager_that_is_loaded_anew_starts_no_job_before_job_exec_is() ->
     assert names(system, jobid) == LIFE
 
 
-def test_a_job_without_directives_is_left_alone() -> None:
-    system = make()
-    jobid = submit(system, "-N2")
-    settle(system)
-    assert not [n for n in names(system, jobid) if "log-" in n or "dependency" in n]
-
-
 def test_a_seed_gives_the_same_run_each_time() -> None:
     def run(seed: int) -> list[Any]:
         system = make(seed)
@@ -291,19 +153,6 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
 
     assert run(3) == run(3)
     assert run(3) != run(4)
-
-
-def test_jobs_have_their_nodes_one_after_the_other() -> None:
-    system = make()
-    jobs = [submit(system, "-N4", "-S", OPTION) for _ in range(3)]
-    settle(system)
-    spans = []
-    for jobid in jobs:
-        times = {e.name: e.timestamp for e in system.instance.eventlog(jobid)}
-        spans.append((times["alloc"], times["free"]))
-    spans.sort()
-    for (_, freed), (alloc, _) in zip(spans, spans[1:]):
-        assert freed <= alloc
 
 
 def test_a_new_job_manager_finds_the_record_that_a_job_waits_for() -> None:
@@ -383,17 +232,3 @@ def test_all_jobs_learn_of_an_outage_in_portions(
     assert max(turns) == 2
     settle(system)
     assert all(names(system, jobid) == LIFE for jobid in jobids)
-
-
-def test_a_new_service_does_not_repeat_the_memo_of_the_last_one() -> None:
-    options = Options(faults=(DwsFault("Setup", "never"),))
-    system = started(options=options)
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=2 * DWS_PATIENCE)
-    before = names(system, jobid)
-    assert str(memo(system, jobid, MEMO)).startswith("DWS in Setup: ")
-    for end in (system.unload_module, system.kill_module):
-        end()
-        system.load_module()
-        system.loop.run(timeout=2 * DWS_PATIENCE)
-    assert names(system, jobid) == before

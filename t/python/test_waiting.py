@@ -8,17 +8,24 @@ from typing import Optional
 
 import pytest
 
-from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.service import exceptions, jobspec, memo, running, settle, started
+from support.outages import OUTAGES, inject
+from support.service import (
+    XFS,
+    exceptions,
+    jobspec,
+    long,
+    memo,
+    run_until,
+    settle,
+    started,
+)
 
 
 def system_with(*faults: DwsFault) -> VirtualSystem:
@@ -76,28 +83,26 @@ def test_a_job_with_progress_has_no_memo() -> None:
     assert memos(system, jobid) == 0
 
 
-def test_a_job_that_is_released_in_an_outage_says_so_although_a_step_hangs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hanging: list[object] = []
-
-    async def lookup(self: WorkflowRequests, info: WorkflowInfo) -> None:
-        await Call[None](hanging.append)
-
+def test_a_job_that_is_released_in_an_outage_says_so() -> None:
     system: VirtualSystem = started()
-    service = system.service
-    assert service is not None
-    jobid = system.instance.submit(jobspec())
-    running(system, jobid)
-    monkeypatch.setattr(WorkflowRequests, "lookup", lookup)
-    job = service._jobs.get(jobid)
-    assert job is not None
-    job.info.doubtful = True
-    service._jobs.changed(job)
-    assert system.loop.run(lambda: bool(hanging), timeout=0.5)
-    service.workflows.trouble(KubeError(0, "Timeout", "no answer"))
+    jobid = system.instance.submit(long(XFS, seconds=30))
+    run_until(system, jobid, "start")
+    inject(system, OUTAGES["hang"])
+    run_until(system, jobid, "epilog-start")
+    assert memo(system, jobid, MEMO) is None
     system.loop.run(timeout=60.0)
-    assert memo(system, jobid, MEMO) == "Kubernetes: no answer"
+    assert memo(system, jobid, MEMO) == "Kubernetes: no answer yet"
+
+
+def test_a_new_service_does_not_repeat_the_memo_of_the_last_one() -> None:
+    system = system_with(DwsFault("Setup", "never"))
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=2 * DWS_PATIENCE)
+    system.kill_module()
+    system.load_module()
+    system.loop.run(timeout=2 * DWS_PATIENCE)
+    assert str(memo(system, jobid, MEMO)).startswith("DWS in Setup: ")
+    assert memos(system, jobid) == 1
 
 
 def test_news_during_a_step_that_fails_wait_for_no_pause() -> None:

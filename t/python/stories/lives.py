@@ -21,6 +21,7 @@ from rabbitsim.torture.story import (
     When,
 )
 
+GUEST = 4711
 LOST = ("workflow-deleted! gone clean", "gone workflow-deleted! clean")
 """The end of a job whose Workflow is deleted, or is wiped out."""
 
@@ -64,6 +65,16 @@ STORIES = (
                 "#DW jobdw type=foo capacity=1GiB name=p1",
                 "dws-refused! clean",
             ),
+            (
+                "an unknown profile",
+                f"{XFS} profile=nosuch",
+                "Proposal dws-refused! Teardown clean gone",
+            ),
+            (
+                "the name of unknown storage",
+                "#DW persistentdw name=nosuch",
+                "Proposal dws-refused! Teardown clean gone",
+            ),
         )
     ),
     *(
@@ -80,6 +91,25 @@ STORIES = (
             ),
             ("PostRun", f"{RUN} PostRun dws-failed! Teardown clean gone"),
         )
+    ),
+    *(
+        Story(
+            f"a guest asks for create_persistent, which {who} may",
+            course,
+            job=Job(
+                ("#DW create_persistent type=xfs capacity=1GiB name=keep",), user=GUEST
+            ),
+            config=Config(restrict_persistent_creation=restricted),
+        )
+        for who, restricted, course in (
+            ("the owner", True, "bad-request! clean"),
+            ("all", False, LIFE),
+        )
+    ),
+    Story(
+        "a job without directives is left alone",
+        "alloc start finish clean",
+        job=Job(()),
     ),
     Story(
         "messages within Flux, and to Kubernetes, take a while",

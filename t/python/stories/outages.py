@@ -166,6 +166,21 @@ STORIES = (
             When("start", hide(WORKFLOW), after=199.0),
         ),
     ),
+    *(
+        Story(
+            f"Kubernetes {what} when the module starts",
+            LIFE,
+            troubles=(When("", unload(5.0)), When("", deed, after=1.0)),
+            log="kubernetes-away kubernetes-back",
+        )
+        for what, deed in (
+            ("says nothing", outage(60.0, hangs=True)),
+            (
+                "shows its Workflows, and says nothing more,",
+                slow_kube(60.0, 50.0, "list", "watch", kind=STORAGE),
+            ),
+        )
+    ),
     Story(
         "patches say that there is no Workflow",
         LIFE,

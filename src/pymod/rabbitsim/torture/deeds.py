@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -21,13 +22,13 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
-from flux_k8s.rfc.jobid import workflow_name
+from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.torture.interruptions import FAULT
-from rabbitsim.torture.story import NODE, Deed, Job, deed
+from rabbitsim.torture.story import NODE, XFS, Deed, Job, deed
 from rabbitsim.torture.troubles.dws import FENCE
 
 if TYPE_CHECKING:
@@ -249,6 +250,24 @@ def mend(system: StorySystem) -> None:
         steps.clear()
     system.barred.clear()
     system.unload_for(0.0)
+
+
+@deed
+def leave_workflow(system: StorySystem, jobid: int, state: str = "Proposal") -> None:
+    """There is a Workflow that says that it is that of a job, made by an earlier
+    service, or restored from a backup."""
+    spec = {
+        "desiredState": state,
+        "dwDirectives": [XFS],
+        "forceReady": False,
+        "groupID": 0,
+        "jobID": "ƒ" + f58(jobid)[1:],
+        "userID": 0,
+        "wlmID": "flux",
+    }
+    metadata = {"name": workflow_name(jobid), "finalizers": [FINALIZER]}
+    body: Json = {"metadata": metadata, "spec": spec}
+    system.store.create(WORKFLOW, "default", body)
 
 
 @deed

@@ -81,6 +81,7 @@ TYPES = (
     "dws-epilog-timeout",
     "exec",
     "node-failure",
+    "timeout",
 )
 """The types of the exceptions that others than the service raise."""
 

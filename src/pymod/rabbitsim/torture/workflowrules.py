@@ -229,7 +229,9 @@ OF_REQUESTS: Sequence[Callable[["Monitor", Request, Json], None]] = (
 def is_ours(workflow: Json) -> bool:
     jobid = jobid_of_workflow(workflow["metadata"]["name"])
     spec: Any = workflow["spec"]
-    return jobid is not None and spec["wlmID"] == WLM_ID and spec["jobID"] == f58(jobid)
+    if jobid is None or spec["wlmID"] != WLM_ID:
+        return False
+    return bool(spec["jobID"].replace("ƒ", "f") == f58(jobid))
 
 
 def is_deleting(workflow: Json) -> bool:

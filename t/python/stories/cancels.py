@@ -1,0 +1,86 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobs that are cancelled."""
+
+from __future__ import annotations
+
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.deeds import cancel, unload, unload_plugin
+from rabbitsim.torture.story import COPY_OUT, XFS, Job, Story, When
+
+DEAF = {"exec": {"test": {"run_duration": "600s", "deaf": True}}}
+SLOW = Job((XFS, COPY_OUT), attributes=DEAF)
+"""A job whose tasks take their time to end."""
+
+START = "Proposal alloc Setup DataIn PreRun start"
+LIMITED = Job((XFS, COPY_OUT), attributes={**DEAF, "duration": 60.0})
+KEEP = Job(("#DW create_persistent type=xfs capacity=1GiB name=keep",))
+
+STORIES = (
+    *(
+        Story(
+            f"{name}{how}",
+            f"{START} {course} clean gone",
+            data,
+            job=job,
+            troubles=(*troubles, *(When(word, deed, after + 0.5) for deed in deeds)),
+        )
+        for name, course, data, job, troubles, word, after in (
+            (
+                "a second cancel while tasks are ending leaves the data to be copied",
+                "cancel! cancel! finish PostRun DataOut Teardown",
+                "out",
+                SLOW,
+                (When("start", cancel, 5.0), When("start", cancel, 6.0)),
+                "start",
+                6.0,
+            ),
+            (
+                "a cancel after the time limit leaves the data to be copied",
+                "timeout! cancel! finish PostRun DataOut Teardown",
+                "out",
+                LIMITED,
+                (When("timeout!", cancel, 1.0),),
+                "timeout!",
+                1.0,
+            ),
+            (
+                "a cancel after the tasks have ended gives the data up",
+                "cancel! cancel! finish cancel! PostRun given-up! Teardown",
+                "given-up",
+                SLOW,
+                (
+                    DwsFault("PostRun", "never"),
+                    When("start", cancel, 5.0),
+                    When("start", cancel, 6.0),
+                    When("finish", cancel),
+                ),
+                "finish",
+                0.0,
+            ),
+        )
+        for how, deeds in (
+            ("", ()),
+            (
+                ", and plugin and module are loaded anew",
+                (unload_plugin(0.0), unload(0.0)),
+            ),
+        )
+    ),
+    Story(
+        "a cancelled job names the persistent storage that it has made",
+        "Proposal alloc Setup DataIn PreRun cancel! Teardown persistent-left clean "
+        "gone",
+        job=KEEP,
+        troubles=(
+            DwsFault("PreRun", "slow", duration=60.0),
+            When("PreRun", cancel, 5.0),
+        ),
+    ),
+    Story(
+        "a cancelled job that has made no persistent storage yet names none",
+        "Proposal alloc Setup cancel! Teardown clean gone",
+        job=KEEP,
+        troubles=(DwsFault("Setup", "never"), When("Setup", cancel, 5.0)),
+    ),
+)

@@ -1,0 +1,80 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Workflows that no job claims, and Workflows of others."""
+
+from __future__ import annotations
+
+import errno
+
+from flux_k8s.ports import WORKFLOW
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.torture.deeds import (
+    fail_flux,
+    leave_workflow,
+    unload,
+)
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.story import LIFE, Job, Story, When
+
+UNKNOWN = 4711
+"""A job that Flux does not know any more."""
+
+PLAIN = Job((), seconds=1800.0)
+DAMAGED = {"status": {"computes": {"name": "", "namespace": ""}}}
+
+
+def own(system: StorySystem) -> None:
+    leave_workflow(system.first.id)(system)
+
+
+def damage(system: StorySystem) -> None:
+    """The status of the job's Workflow is not what it should be."""
+    name = workflow_name(system.first.id)
+    system.store.merge_patch(WORKFLOW, "default", name, DAMAGED)
+
+
+STORIES = (
+    *(
+        Story(
+            f"a Workflow whose job is unknown is torn down{how}",
+            LIFE,
+            troubles=(
+                *more,
+                When("", unload(10.0)),
+                When("", leave_workflow(UNKNOWN), 5.0),
+            ),
+            log=log,
+        )
+        for how, log, more in (
+            ("", "orphan", ()),
+            *(
+                (
+                    f", although job-info fails at the time ({number})",
+                    "flux-error orphan flux-error",  # the last: it has no KVS
+                    (When("", fail_flux("job-info", 8.0, number), 9.0),),
+                )
+                for number in (errno.ENOSYS, errno.EHOSTUNREACH, errno.EIO)
+            ),
+        )
+    ),
+    Story(
+        "a job whose Workflow the plugin does not know of loses it at its end",
+        "alloc start Proposal finish clean Teardown gone",
+        job=PLAIN,
+        troubles=(When("start", own),),
+        log="orphan",
+    ),
+    Story(
+        "a Workflow that has the job's ID is adopted",
+        LIFE,
+        troubles=(When("", unload(10.0)), When("", own, 1.0)),
+    ),
+    Story(
+        "a Workflow that is malformed fails its job, and no other",
+        "Proposal 2:Proposal alloc 2:alloc Setup 2:Setup bad-object! Teardown 2:DataIn "
+        "2:PreRun clean gone 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean "
+        "2:gone",
+        troubles=(When("Setup", damage),),
+        others=(Job(),),
+    ),
+)
