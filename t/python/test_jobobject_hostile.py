@@ -167,6 +167,8 @@ def fork() -> Iterator[Run]:
 
 NIGHTLY = {
     "a million jobs",
+    "a million attributes",
+    "many jobs",
     "a million attributes, spread",
     "lines",
     "references",

@@ -149,7 +149,7 @@ def left_in(world: World) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", seeds(1, 60))
 def test_queries_are_answered_in_all_trouble_and_leave_nothing(seed: int) -> None:
-    plan = make_plan(seed, 25 if SOAKING else 20, None)
+    plan = make_plan(seed, 25 if SOAKING else 10, None)
     trace: list[tuple[float, str]] = []
     world = World(plan, lambda line: trace.append((0.0, line)))
     users = Users(world)

@@ -42,12 +42,6 @@ def run(scripts: list[list[Json]]) -> list[Json]:
     return found
 
 
-def start_times(jobs: list[Json]) -> list[float]:
-    """When each of these jobs has started, in their order."""
-    (found,) = run([jobs])
-    return [found["started"][str(job["id"])][0] for job in jobs]
-
-
 def nodes(count: int) -> Json:
     return node(slot(core()), count=count, exclusive=True)
 
@@ -75,43 +69,64 @@ def job(
     }
 
 
-def test_jobs_on_other_nodes_go_past_one_that_waits_however_long_they_take() -> None:
-    busy = job(1, nodes(1), lasts=1000.0, hosts="node2")
-    first = job(2, nodes(1), lasts=1.0, hosts="node2")
-    limited = job(3, nodes(3), lasts=5000.0, limit=7200.0)
-    endless = job(4, nodes(2), lasts=5000.0)
-    assert start_times([busy, first, limited, endless]) == [1.0, 1001.0, 3.0, 4.0]
+HALF = NODES // 2
+COURSES: dict[str, tuple[list[Json], list[float]]] = {
+    "jobs on other nodes go past one that waits, however long they take": (
+        [
+            job(1, nodes(1), lasts=1000.0, hosts="node2"),
+            job(2, nodes(1), lasts=1.0, hosts="node2"),
+            job(3, nodes(3), lasts=5000.0, limit=7200.0),
+            job(4, nodes(2), lasts=5000.0),
+        ],
+        [1.0, 1001.0, 3.0, 4.0],
+    ),
+    # The third has no limit, the fourth too long a one.
+    "a job behind one that waits starts on its nodes if it ends in time": (
+        [
+            job(1, nodes(HALF), lasts=600.0, limit=600.0),
+            job(2, nodes(NODES), lasts=60.0, limit=60.0),
+            job(3, nodes(1), lasts=1.0),
+            job(4, nodes(1), lasts=1.0, limit=600.0),
+            job(5, nodes(1), lasts=1.0, limit=590.0),
+        ],
+        [1.0, 601.0, 661.0, 661.0, 5.0],
+    ),
+    # The first ends long before its limit.
+    "a job that can start earlier now is not held up by others": (
+        [
+            job(1, nodes(HALF), lasts=3.0, limit=3600.0),
+            job(2, nodes(HALF), lasts=600.0, limit=600.0),
+            job(3, nodes(NODES), lasts=60.0, limit=60.0),
+            job(5, nodes(HALF), lasts=1800.0, limit=1800.0),
+            job(6, nodes(HALF), lasts=300.0, limit=300.0),
+        ],
+        [1.0, 2.0, 602.0, 662.0, 6.0],
+    ),
+    "of jobs that wait the one of the highest priority starts first": (
+        [
+            job(1, nodes(NODES), lasts=100.0),
+            job(2, nodes(NODES), lasts=10.0, priority=5),
+            job(3, nodes(NODES), lasts=10.0, priority=20),
+            job(4, nodes(NODES), lasts=10.0, priority=16),
+            job(5, nodes(NODES), lasts=10.0, priority=20),
+        ],
+        [1.0, 131.0, 101.0, 121.0, 111.0],
+    ),
+}
+"""Jobs, and when each starts."""
 
 
-def test_a_job_behind_one_that_waits_starts_on_its_nodes_if_it_ends_in_time() -> None:
-    half = NODES // 2
-    busy = job(1, nodes(half), lasts=600.0, limit=600.0)
-    first = job(2, nodes(NODES), lasts=60.0, limit=60.0)
-    endless = job(3, nodes(1), lasts=1.0)
-    late = job(4, nodes(1), lasts=1.0, limit=600.0)
-    in_time = job(5, nodes(1), lasts=1.0, limit=590.0)
-    found = start_times([busy, first, endless, late, in_time])
-    assert found == [1.0, 601.0, 661.0, 661.0, 5.0]
+@pytest.fixture(scope="module")
+def courses() -> dict[str, Json]:
+    """What was seen of each, by one Flux Python."""
+    return dict(zip(COURSES, run([jobs for jobs, _ in COURSES.values()])))
 
 
-def test_a_job_that_can_start_earlier_now_is_not_held_up_by_others() -> None:
-    half = NODES // 2
-    long = job(1, nodes(half), lasts=3.0, limit=3600.0)
-    other = job(2, nodes(half), lasts=600.0, limit=600.0)
-    first = job(3, nodes(NODES), lasts=60.0, limit=60.0)
-    behind = job(5, nodes(half), lasts=1800.0, limit=1800.0)
-    short = job(6, nodes(half), lasts=300.0, limit=300.0)
-    found = start_times([long, other, first, behind, short])
-    assert found == [1.0, 2.0, 602.0, 662.0, 6.0]
-
-
-def test_of_jobs_that_wait_the_one_of_the_highest_priority_starts_first() -> None:
-    jobs = [job(1, nodes(NODES), lasts=100.0)]
-    jobs += [
-        job(id, nodes(NODES), lasts=10.0, priority=priority)
-        for id, priority in ((2, 5), (3, 20), (4, 16), (5, 20))
-    ]
-    assert start_times(jobs) == [1.0, 131.0, 101.0, 121.0, 111.0]
+@pytest.mark.parametrize("name", COURSES)
+def test_jobs_start_in_their_turns(courses: dict[str, Json], name: str) -> None:
+    jobs, times = COURSES[name]
+    started = courses[name]["started"]
+    assert [started[str(job["id"])][0] for job in jobs] == times
 
 
 def random_jobs(seed: int) -> list[Json]:

@@ -80,6 +80,14 @@ def reading() -> Iterator[Reading]:
     reading.process.close()
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Reading]:
+    """For tests that do nothing to the process."""
+    reading = Reading()
+    yield reading
+    reading.process.close()
+
+
 def some_R() -> Any:
     return fluxion_r({"n1": "rab0", "n2": "rab1"}, {"rab0": [7], "rab1": [5]})
 
@@ -106,9 +114,9 @@ def inline(text: bytes) -> Any:
         return str(error)
 
 
-def test_a_large_R_says_the_same_in_another_process(reading: Reading) -> None:
+def test_a_large_R_says_the_same_in_another_process(shared: Reading) -> None:
     text = payload(large_R(1_000_000))
-    result = reading.read(text)
+    result = shared.read(text)
     assert isinstance(result, Summary)
     assert result == inline(text)
     assert len(result.graph().ssd) == 2
@@ -126,19 +134,19 @@ def test_a_large_R_says_the_same_in_another_process(reading: Reading) -> None:
         '{"version": 1, "execution": "\udcff"}',
     ],
 )
-def test_a_malformed_R_gets_the_same_sentence(reading: Reading, R: str) -> None:
+def test_a_malformed_R_gets_the_same_sentence(shared: Reading, R: str) -> None:
     text = b'{"jobid":1,"R":%s}' % R.encode(errors="surrogateescape")
-    result = reading.read(text)
+    result = shared.read(text)
     assert isinstance(result, UnreadableR)
     assert str(result) == inline(text)
 
 
 def test_a_malformed_graph_gets_its_sentence_when_it_is_needed(
-    reading: Reading,
+    shared: Reading,
 ) -> None:
     R = some_R()
     R["scheduling"]["graph"]["nodes"].append({"metadata": {"type": "ssd"}})
-    result = reading.read(payload(R))
+    result = shared.read(payload(R))
     assert isinstance(result, Summary) and result.hosts == rset.parse(R).hosts
     with pytest.raises(UnreadableR, match=r"^R of job .*nodes\[[0-9]+\].* expected"):
         ssd_per_rabbit(result, mapping.parse({"computes": {}, "rabbits": {}}))

@@ -126,7 +126,7 @@ def hours_of_a_day_on_which_nothing_fails(**mode: str) -> Json:
     rates = dict.fromkeys(TROUBLED, 0.0)
     for name in ("rabbit_mtbf", "node_mtbf", "link_mtbf"):
         rates[name] = float("inf")
-    day = Day(Site(nodes=16, rabbits=4, jobs=6, hours=1.0, **mode, **rates))
+    day = Day(Site(nodes=16, rabbits=4, jobs=3, hours=1.0, **mode, **rates))
     day.run()
     found: Json = results.to_json(day)["node_hours"]
     assert found["idle"]["failures"] == found["idle"]["outages"] == 0
