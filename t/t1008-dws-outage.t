@@ -7,7 +7,7 @@ With outages and pauses as long as in real life (make soak):
 
 OUTAGE=${OUTAGE:-3}  # seconds that Kubernetes is away
 PAUSE=${PAUSE:-0.1}  # seconds between two cancels
-MANY=${MANY:-8}      # jobs at once, and as many others that are cancelled
+MANY=${MANY:-4}      # jobs at once, and as many others that are cancelled
 
 # Start what is between the module and Kubernetes, where connections can be cut.
 proxy_start () {
@@ -47,19 +47,13 @@ outage_begin () {
 outage_end () {
     kill -CONT "$KUBE_PID" &&
     kill -USR2 "$PROXY_PID" &&
-    wait_for_line proxy.state "open" &&
-    outage_end=$(date +%s%N)
+    wait_for_line proxy.state "open"
 }
 
 # usage: outage_shows KIND: a server that only hangs may be a slow one; after
 # 10 s it is said to be away
 outage_shows () {
     test "$1" = refuses || test "$OUTAGE" -ge 20
-}
-
-# usage: outage_cost WHAT: write down how long after the outage this is
-outage_cost () {
-    echo "# $1 $((($(date +%s%N) - outage_end) / 1000000)) ms after $OUTAGE s" >>cost
 }
 
 # usage: log_count TEXT NUMBER
@@ -106,38 +100,22 @@ for kind in hangs refuses; do
         module_load &&
         id=$(job_submit true) &&
         eventually stats_say "\"jobs\": 1" &&
-        sleep 1 &&
+        { test $kind = hangs || eventually has_memo $id rabbit_waits_for "Kubernetes: "; } &&
         ! has_event $id depend
-    '
-    test "$kind" = hangs ||
-    test_expect_success 'a job that is submitted then says why it waits' '
-        eventually has_memo $id rabbit_waits_for "Kubernetes: "
-    '
-    test "$kind" = hangs ||
-    test_expect_success 'a job says why it waits when the module was loaded again' '
-        flux module reload dws scheduler=none &&
-        eventually stats_say "\"jobs\": 1" &&
-        has_memo $id rabbit_waits_for "Kubernetes: "
     '
     test_expect_success "a job goes on when Kubernetes $kind no more" '
         outage_end &&
         job_succeeds $id &&
-        ! has_memo $id rabbit_waits_for &&
-        flux module remove dws
+        ! has_memo $id rabbit_waits_for
     '
+    test $kind = refuses || flux module remove dws
 done
-test_expect_success 'the module is loaded' '
-    module_load
-'
 for kind in ${SOAK:+hangs} refuses; do
     test_expect_success "Kubernetes $kind while there are jobs in all phases" '
         jobs_in_all_phases &&
         outage_begin $kind &&
-        let_go
-    '
-    test_expect_success 'other jobs are submitted during the outage' '
-        id=$(job_submit true) &&
-        other=$(job_submit --urgency=31 true)
+        let_go &&
+        id=$(job_submit true)
     '
     test_expect_success 'no job makes progress during the outage' '
         sleep $OUTAGE &&
@@ -145,29 +123,21 @@ for kind in ${SOAK:+hangs} refuses; do
             ! has_event $(job_of $phase) clean || return 1
         done &&
         ! has_event $id depend &&
-        ! has_event $other depend
-    '
-    test_expect_success 'flux module stats dws answers' '
-        eventually stats_say "\"jobs\": 11"
+        eventually stats_say "\"jobs\": 10"
     '
     if outage_shows $kind; then
-        test_expect_success 'jobs say why they wait' '
+        test_expect_success 'jobs say why they wait, and the log says it once' '
             eventually has_memo $id rabbit_waits_for "Kubernetes: " &&
-            eventually has_memo $running rabbit_waits_for "Kubernetes: "
-        '
-        test_expect_success 'the log says it once' '
+            eventually has_memo $running rabbit_waits_for "Kubernetes: " &&
             log_count "; jobs wait" 1
         '
     fi
-    test_expect_success "jobs go on after the outage" '
+    test_expect_success 'jobs go on after the outage' '
         outage_end &&
         job_succeeds $id &&
-        job_succeeds $other &&
         ! has_memo $id rabbit_waits_for
     '
-    outage_cost "Kubernetes $kind: new jobs end"
     expect_each_to_succeed 'after it'
-    outage_cost "Kubernetes $kind: all jobs end"
     if outage_shows $kind; then
         test_expect_success 'the log says that it is there again, once' '
             eventually log_count "Kubernetes answers again" 1 &&
@@ -175,27 +145,14 @@ for kind in ${SOAK:+hangs} refuses; do
         '
     fi
 done
-test_expect_in_soak 'many jobs at once, half of them cancelled one by one' '
-    submit_mixed "$MANY" &&
-    cancel_each endless &&
-    all_end_well
-'
 test_expect_success 'many jobs and cancels while connections are cut again and again' '
     submit_mixed "$MANY" &&
-    split -l 3 endless part. &&
+    split -l 2 endless part. &&
     for part in part.*; do
         outage_begin refuses && cancel_each $part && outage_end && sleep 0.3 ||
         return 1
     done &&
     all_end_well
 '
-test_expect_in_soak 'many jobs and cancels while Kubernetes hangs at their submission' '
-    outage_begin hangs &&
-    submit_mixed "$MANY" &&
-    cancel_each endless &&
-    outage_end &&
-    all_end_well
-'
-cat "$TRASH/cost"
 outage_end
 test_done

@@ -15,7 +15,7 @@ from flux_k8s.errors import DWSError
 OLDEST_FLUX = "0.86.0"
 """The oldest flux-core on which all of ``t/*.t`` was run, and passes; 0.84 fails some.
 Before 0.88 a reload of job-exec while jobs run ends job-exec
-(``t/t1013-dws-tasks.t``)."""
+(``t/t1003-dws-cancel.t``)."""
 
 
 def check_flux(version: str, part: str = "flux-dws") -> None:
