@@ -121,6 +121,21 @@ def show_another(seconds: float, **spec: str) -> Deed:
     return deed
 
 
+def miss(system: StorySystem) -> None:
+    """One patch of the Workflow, and one GET, say that there is none, and the watch is
+    lost."""
+    left = {"patch", "get"}
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != WORKFLOW or request.verb not in left:
+            return None
+        left.remove(request.verb)
+        return Fault(error=NOT_FOUND)
+
+    system.api_fault = fault
+    lose_watches(system)
+
+
 def show_of_another(verb: str) -> Deed:
     """The next answer to such a request has the kind, name and uid that were asked for,
     and is of another job."""
@@ -381,6 +396,17 @@ STORIES = (
             troubles=(When("", show_of_another(verb)),),
         )
         for verb in ("create", "patch")
+    ),
+    *(
+        Story(
+            f"one patch and one GET miss the Workflow in {state}",
+            LIFE,
+            "out",
+            latency=SLOW,
+            job=Job(seconds=1.0),
+            troubles=(When(state, miss),),
+        )
+        for state in STATES[:-1]
     ),
     # Workflows of others
     Story(

@@ -121,6 +121,7 @@ class WorkflowInfo:
             GET has shown one that is not the job's. Or there is none by what is known:
             a request to create it got no answer, it was there when an earlier service
             was, or its end was seen before Flux wanted that.
+        missing: the uid of the Workflow, if the last GET said that there is none.
         deleted_uid: the uid of the Workflow that was deleted last.
         unsaved: as in the last view of the Workflow, which may be gone.
         staged: its storage was made, or begun with, with nodes or without.
@@ -204,6 +205,7 @@ class WorkflowInfo:
     seen_early: dict[float, float] = field(default_factory=dict)
     watched: Watched = field(default_factory=Watched)
     doubtful: bool = False
+    missing: Optional[str] = None
     deleted_uid: Optional[str] = None
     unsaved: tuple[str, ...] = ()
     user_limit: str = ""
@@ -479,7 +481,7 @@ class WorkflowInfo:
             self.nodes_released = self.nodes_released or view.nodes_released
             self.staged = self.staged or _is_made(view)
             self.remade = max(self.remade, view.remade)
-            self.again_at = None
+            self.again_at = self.missing = None
             if view.trouble is None:
                 self.troubled_since = None
             elif before is None or before.trouble != view.trouble:
@@ -546,7 +548,8 @@ class WorkflowInfo:
             self.doubtful = True
 
     def see_missing(self, known: Optional[WorkflowView], now: float) -> None:
-        """A GET says that there is no Workflow. One that was there is lost.
+        """A GET says that there is no Workflow. One that was there is lost if that is
+        said twice, by the watch or by the GET before: one answer may be wrong.
 
         Args:
             known: the view at the time of the request. Another Workflow that is shown
@@ -555,6 +558,9 @@ class WorkflowInfo:
         if self.view is not None and (known is None or known.uid != self.view.uid):
             return
         gone = self.watched.gone if self.view is None else self.view.uid
+        if self.view is not None and gone not in (self.watched.gone, self.missing):
+            self.missing, self.doubtful = gone, True
+            return
         if gone is not None and gone != self.deleted_uid:
             self.see_gone(gone)
         self.doubtful = False
