@@ -147,6 +147,14 @@ STORIES = (
         for column, state in enumerate(STATES[1:])
         if (row + column) % 2 == 0
     ),
+    Story(
+        "all Workflows are hidden while one is created",
+        LIFE,
+        troubles=(
+            When("", slow_kube(9.0, 10.0, "create", kind=WORKFLOW)),
+            When("Proposal", hide(WORKFLOW)),
+        ),
+    ),
     *(
         Story(
             f"{what} {kind.plural} are hidden when a job's data is staged",

@@ -184,7 +184,8 @@ class WorkflowRequests:
         return await patch
 
     async def create(self, info: WorkflowInfo) -> None:
-        """Create the Workflow, or adopt it if it exists."""
+        """Create the Workflow, or adopt it if it exists. The doubts that the watch
+        raises meanwhile call for a look."""
         request = info.request
         assert request is not None
         if info.group is None:
@@ -240,7 +241,9 @@ class WorkflowRequests:
                 raise
         else:
             self.announce(info)
+            doubtful = info.doubtful
             self._see(info, created)
+            info.doubtful = info.doubtful or doubtful
             if info.remade:
                 text = f"Workflow {info.name} was lost, and is made again"
                 remade = Reason.WORKFLOW_REMADE

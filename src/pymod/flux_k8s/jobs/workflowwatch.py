@@ -7,9 +7,10 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.jobs.isolation import JobScope
-from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.step import Create
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.ports import WORKFLOW, Json, Kube, KubeError, Watch
 from flux_k8s.rfc.jobid import jobid_of_workflow
@@ -65,8 +66,7 @@ class WorkflowWatch:
         if self._jobs.stopped:
             return
         for job in self._jobs:
-            view = job.info.view
-            if view is not None and view.uid != job.info.watched.uid:
+            if _lacks(job):
                 job.info.doubtful = True
                 self._jobs.changed(job)
         self._outage.note_watch(WORKFLOW, None)
@@ -87,3 +87,12 @@ class WorkflowWatch:
         if self._jobs.see(jobid, type, object):
             self._orphans.added(jobid)
         self._unreported.check(jobid)
+
+
+def _lacks(job: Job) -> bool:
+    """Whether the list lacks the Workflow of a job, or lacked it while it was created:
+    what became of it before the list no event tells."""
+    view = job.info.view
+    if view is None:
+        return isinstance(job.step, Create)
+    return view.uid != job.info.watched.uid
