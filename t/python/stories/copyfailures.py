@@ -16,6 +16,7 @@ from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.torture.deeds import (
     FOREVER,
     cancel,
+    empty_next,
     fail_for,
     give_up,
     lose_watches,
@@ -116,6 +117,13 @@ def tear_down_in_list(system: StorySystem) -> None:
 
 
 STORIES = (
+    copying(
+        "one list of copies is empty by mistake",
+        *failing("x", message="no space"),
+        *going("y"),
+        When("DataOut", empty_next(NNFDATAMOVEMENT)),
+        lasts=GOES_ON,
+    ),
     *(
         copying(
             f"a job waits for the copies that go on ({goes_on}), and loses the others "

@@ -370,7 +370,8 @@ class Records:
 async def list_movements(
     calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
 ) -> None:
-    """List the data movements of a Workflow.
+    """List the data movements of a Workflow. That there are none counts if it is said
+    twice: one answer may be wrong.
 
     Args:
         take: is called with those of each page, and whether there is another page.
@@ -378,7 +379,16 @@ async def list_movements(
     Raises:
         KubeError: a request failed.
     """
+    if not await _take_movements(calls, workflow, take):
+        await _take_movements(calls, workflow, take)
+
+
+async def _take_movements(
+    calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
+) -> bool:
+    """List them once. Returns whether there are some."""
     token: Optional[str] = ""
+    some = False
     while token is not None:
         page = await calls.list(
             NNFDATAMOVEMENT,
@@ -388,8 +398,10 @@ async def list_movements(
             limit=PAGE,
             token=token,
         )
-        token = _get(page, "metadata", "continue") or None
-        take(items_of(page), token is not None)
+        items, token = items_of(page), _get(page, "metadata", "continue") or None
+        some = some or bool(items)
+        take(items, token is not None)
+    return some
 
 
 @lru_cache(maxsize=None)

@@ -16,7 +16,6 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (
-    NNFDATAMOVEMENT,
     WORKFLOW,
     CommitDone,
     Flux,
@@ -66,9 +65,8 @@ _FAULTS = {
 
 
 def _wrong(request: Request) -> Fault:
-    """What a proxy makes of an answer: a list is empty, an object is none. (Of data
-    movements one list is believed: copies that are not in it are told as lost.)"""
-    if request.verb == "list" and request.kind != NNFDATAMOVEMENT:
+    """What a proxy makes of an answer: a list is empty, an object is none."""
+    if request.verb == "list":
         return Fault(answer={"kind": f"{request.kind.name}List", "items": []})
     return Fault(answer={}, carried_out=True)
 
