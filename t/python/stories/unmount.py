@@ -266,9 +266,16 @@ FENCED = (
         When("gone", submit(Job()), 100.0),
         When("2:clean", switch_off(), LONG),
         config=FENCING,
-        # What a module that has just been loaded asks is not answered at once.
-        may=("teardown-late",),
         log="fenced node-back",
+    ),
+    kept(
+        "a module that is loaded in Teardown asks which nodes are fenced",
+        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! "
+        "Teardown disable:compute-02 clean gone",
+        When("PostRun", fence(NODE)),
+        When("Teardown", unload(1.0)),
+        config=FENCING,
+        spans=(("Teardown", "gone", 2.0),),
     ),
     kept(
         "nodes that were not asked for, and no nodes at all, are no answer",

@@ -401,7 +401,7 @@ def _tear_down(
     if view.complete:
         return Delete()
     overdue, deadline = unmounts_late(info, view, now, config)
-    if view.awaits_unmount:
+    if view.awaits_unmount or view.left_mounted:
         # A node that cannot write any more is to be Disabled: DWS does without it then.
         deadline = _writers_valid_until(info)
         if deadline is None or now >= deadline:
