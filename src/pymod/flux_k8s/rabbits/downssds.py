@@ -102,6 +102,7 @@ class DownSsds:
         self._out_of_service = False
         self._chosen = self._recorded
         self._checked = False  # whether no job has any of the chosen ``ssd``
+        self._due: list[SetStatus] = []  # those that are to follow, the last one first
         self.applied: AppliedSet[int] = AppliedSet(possible=set(self._recorded))
         self.short = False
 
@@ -111,11 +112,12 @@ class DownSsds:
         Args:
             out_of_service: have all of them down, however few are needed.
         """
-        self._out_of_service = out_of_service
+        if out_of_service != self._out_of_service:
+            self._out_of_service, self._due = out_of_service, []
         needed = min(needed, len(self._all))
         if needed == self._needed:
             return
-        self._needed = needed
+        self._needed, self._due = needed, []
         self.short = False
         if needed in (0, len(self._all)):
             self._chosen = self._all if needed else frozenset()
@@ -129,15 +131,20 @@ class DownSsds:
 
     def next(self) -> Union[SsdChange, CheckAllocated, None]:
         """The next change; None when no change is needed, or possible."""
+        if self._due:
+            return self._due[-1]
         desired = self._all if self._out_of_service else self._chosen
         if not desired <= self._recorded:  # never record fewer than are down
             return RecordDown(self._recorded | desired)
-        for number in sorted(self.applied.missing(desired)):
-            return SetStatus(number, True)
-        if not (self._checked or self._out_of_service or self.short):
+        missing = self.applied.missing(desired)
+        if not (missing or self._checked or self._out_of_service or self.short):
             return CheckAllocated(self._chosen)
-        for number in sorted(self.applied.surplus(desired)):
-            return SetStatus(number, False)
+        change = missing or self.applied.surplus(desired)
+        if change:
+            # There may be ten thousands of them.
+            order = sorted(change, reverse=True)
+            self._due = [SetStatus(number, bool(missing)) for number in order]
+            return self._due[-1]
         return None if desired == self._recorded else RecordDown(desired)
 
     def begin(self, change: SsdChange) -> None:
@@ -151,6 +158,8 @@ class DownSsds:
         """Fluxion has carried out a request."""
         if isinstance(change, SetStatus):
             self.applied.end([change.number], change.down)
+            if self._due and self._due[-1] == change:
+                self._due.pop()
         else:
             self._recorded = change.numbers
 
@@ -169,6 +178,7 @@ class DownSsds:
         """Of the ``ssd`` that were to be checked, jobs have those in ``allocated``."""
         if check.numbers != self._chosen:
             return  # others are needed now
+        self._due = []
         free = self._chosen - allocated
         if len(free) < self._needed:
             self._add(self._needed - len(free))
