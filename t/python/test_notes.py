@@ -38,6 +38,14 @@ NOTES = {
         r"DWS failed in DataOut: .*; not copied: \$DW_JOB_p1/ to /lustre/x \(failed\), "
         r"\$DW_JOB_p1/ to /lustre/y" + MORE
     ),
+    "a copy that is over is not lost with one that takes too long (teardown_after)": (
+        r"PostRun and DataOut took more than teardown_after=300s; not copied: "
+        r"\$DW_JOB_p1/ to /lustre/x" + MORE
+    ),
+    "a copy that is over is not lost with one that takes too long (stall_timeout)": (
+        r"no data moved in DataOut for stall_timeout=300s; not copied: "
+        r"\$DW_JOB_p1/ to /lustre/x" + MORE
+    ),
     "a job whose plan does not fit any more fails": (
         ".*needs other resources now than Flux was asked for.*"
     ),

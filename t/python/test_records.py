@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import STATE_LABEL, Totals
-from flux_k8s.jobs import records
 from flux_k8s.jobs.records import (
     CHARACTERS,
     CONTAINERS,
@@ -23,7 +22,7 @@ from flux_k8s.jobs.records import (
     fair_shares,
     join_logs,
 )
-from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
@@ -386,16 +385,27 @@ def test_the_sum_is_of_the_movements_whose_size_is_known(
         assert total["begun"] is None and total["ended"] is None
 
 
-def test_an_object_that_python_cannot_write_costs_one_record_and_leaves_no_storage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def listed(items: list[Json], token: str = "") -> Json:
+    """The answer to a request for data movements."""
+    return {
+        "kind": "NnfDataMovementList",
+        "items": items,
+        "metadata": {"continue": token},
+    }
+
+
+def test_an_object_that_python_cannot_write_costs_one_record_and_no_storage() -> None:
     deep: Any = None
     for _ in range(100_000):
         deep = [deep]
-    monkeypatch.setattr(records, "_plain", lambda item: {**item, "spec": deep})
-    system = saving()
+
+    def fault(request: Request) -> Optional[Fault]:
+        asked = (request.verb, request.kind) == ("list", NNFDATAMOVEMENT)
+        movement = {"metadata": {"name": "m1", "namespace": "x"}, "spec": deep}
+        return Fault(answer=listed([movement])) if asked else None
+
+    system = saving(faults=fault)
     jobid = offloading(system)
-    offload(system, jobid, "m1", "Success")
     settle(system)
     assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
     assert "rabbit_datamovements" not in system.instance.job(jobid).kvs
@@ -653,17 +663,9 @@ def portions(system: VirtualSystem, seconds: float, number: float) -> list[float
         if (request.verb, request.kind) != ("list", NNFDATAMOVEMENT):
             return None
         asked_for.append(system.loop.now())
-        return Fault(delay=seconds)
-
-    def listed(kind: Kind, namespace: Optional[str], **options: Any) -> Json:
-        if kind != NNFDATAMOVEMENT or not options.get("limit"):
-            return whole(kind, namespace, **options)
         token = "more" if len(asked_for) < number else ""
-        empty = whole(kind, namespace, limit=1)
-        return {**empty, "items": [{"metadata": {}}], "metadata": {"continue": token}}
+        return Fault(seconds, answer=listed([{"metadata": {}}], token))
 
-    whole = system.store.list
-    pytest.MonkeyPatch().setattr(system.store, "list", listed)  # of this test alone
     kube.faults = fault
     return asked_for
 

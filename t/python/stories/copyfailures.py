@@ -233,6 +233,7 @@ STORIES = (
         config=Config(stall_timeout=20.0),
         dws={"report_interval": 10.0},
         copied=2**30,
+        spans=(("DataOut", "Teardown", 20.2),),
     ),
     copying(
         "a copy is not done since Teardown has deleted what failed",
