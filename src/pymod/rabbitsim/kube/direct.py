@@ -131,12 +131,12 @@ class DirectKube:
     def create(
         self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
     ) -> None:
-        self._ask(Request("create", kind, namespace, None, copy_json(body)), done, key)
+        self.send(Request("create", kind, namespace, None, copy_json(body)), done, key)
 
     def get(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:
-        self._ask(Request("get", kind, namespace, name), done, key)
+        self.send(Request("get", kind, namespace, name), done, key)
 
     def patch(
         self,
@@ -148,7 +148,7 @@ class DirectKube:
         *,
         key: str,
     ) -> None:
-        self._ask(Request("patch", kind, namespace, name, copy_json(body)), done, key)
+        self.send(Request("patch", kind, namespace, name, copy_json(body)), done, key)
 
     def patch_status(
         self,
@@ -161,7 +161,7 @@ class DirectKube:
         key: str,
     ) -> None:
         request = Request("patch_status", kind, namespace, name, copy_json(body))
-        self._ask(request, done, key)
+        self.send(request, done, key)
 
     def delete(
         self,
@@ -174,7 +174,7 @@ class DirectKube:
         uid: Optional[str] = None,
     ) -> None:
         request = Request("delete", kind, namespace, name, uid=uid or "")
-        self._ask(request, done, key)
+        self.send(request, done, key)
 
     def list(
         self,
@@ -188,7 +188,7 @@ class DirectKube:
         token: str = "",
     ) -> None:
         request = Request("list", kind, namespace, limit=limit, token=token, lists=True)
-        self._ask(request, done, key, label_selector)
+        self.send(request, done, key, label_selector)
 
     def pod_log(
         self,
@@ -203,7 +203,7 @@ class DirectKube:
         def cut(answer: Any) -> None:
             done(answer[-characters:] if isinstance(answer, str) else answer)
 
-        self._ask(Request("log", POD, namespace, name), cut, key, container)
+        self.send(Request("log", POD, namespace, name), cut, key, container)
 
     def watch(
         self,
@@ -242,14 +242,15 @@ class DirectKube:
     def forget_watch(self, watch: DirectWatch) -> None:
         self._watches.pop(id(watch), None)
 
-    def _ask(
+    def send(
         self,
         request: Request,
         done: Callable[[Any], None],
         key: str,
         which: str = "",
     ) -> None:
-        """``which``: a label selector, or a container."""
+        """Send a request after those of the same key. ``which``: a label selector, or
+        a container."""
         queue = self._queues.get(key)
         if queue is not None:
             queue.append((request, done, which))

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass
-from typing import Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 from flux_k8s.ports import (
     DIRECTIVEBREAKDOWN,
@@ -56,14 +55,6 @@ were."""
 _WRITES = ("create", "patch", "patch_status", "delete")
 
 
-@dataclass(frozen=True)
-class _Window:
-    """A trouble that lasts until a time."""
-
-    trouble: Trouble
-    until: float
-
-
 class ApiTroubles:
     """Injects the present troubles of the API. They stay when the module is loaded
     again.
@@ -78,25 +69,22 @@ class ApiTroubles:
         self._clock = clock
         self._rng = rng
         self._straight = DirectKube(store, clock)
-        self._windows: list[_Window] = []
+        self._present: list[tuple[Trouble, float]] = []
         self.seen: Callable[[Request, Optional[Fault]], None] = lambda *_: None
         self.late: set[int] = set()
 
     def add(self, trouble: Trouble) -> None:
-        until = self._clock.now() + trouble.duration
-        self._windows.append(_Window(trouble, until))
+        self._present.append((trouble, self._clock.now() + trouble.duration))
 
     def clear(self) -> None:
-        self._windows.clear()
+        self._present.clear()
 
     def inject(self, kind: str, whats: Sequence[str] = ()) -> Optional[Trouble]:
         """The trouble of a kind that is to be injected now, by the chance of each;
         None if there is none."""
         now = self._clock.now()
-        if any(window.until <= now for window in self._windows):
-            self._windows = [w for w in self._windows if w.until > now]
-        for window in self._windows:
-            trouble = window.trouble
+        self._present = [each for each in self._present if each[1] > now]
+        for trouble, _ in self._present:
             if trouble.kind != kind or (whats and trouble.what not in whats):
                 continue
             if trouble.chance >= 1.0 or self._rng.random() < trouble.chance:
@@ -122,27 +110,13 @@ class ApiTroubles:
 
     def carry_out(self, request: Request) -> None:
         """Carry out a request whose answer is lost."""
-        kube, space, name = self._straight, request.namespace or "", request.name or ""
-        body, key = request.body, "late"
+        if request.verb not in _WRITES:
+            return
         if request.kind == WORKFLOW:
-            made = (
-                body["metadata"]["name"] if isinstance(body, dict) and not name else ""
-            )
-            self.late.add(jobid_of_workflow(name or made) or 0)
-
-        def ignore(answer: object) -> None:
-            pass
-
-        if request.verb == "create" and isinstance(body, dict):
-            kube.create(request.kind, space, body, ignore, key=key)
-        elif request.verb == "patch" and body is not None:
-            kube.patch(request.kind, space, name, body, ignore, key=key)
-        elif request.verb == "patch_status" and isinstance(body, dict):
-            kube.patch_status(request.kind, space, name, body, ignore, key=key)
-        elif request.verb == "delete":
-            kube.delete(
-                request.kind, space, name, ignore, key=key, uid=request.uid or None
-            )
+            body: Any = request.body
+            name = request.name or body["metadata"]["name"]
+            self.late.add(jobid_of_workflow(name) or 0)
+        self._straight.send(request, lambda answer: None, "late")
 
     def latency(self, most: float) -> float:
         seconds = self._rng.uniform(0.0, most) if most > 0 else 0.0

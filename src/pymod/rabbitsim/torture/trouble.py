@@ -42,24 +42,20 @@ class Trouble:
     copy: Optional[int] = None
 
     def __str__(self) -> str:
-        words = [self.kind, self.what]
-        if self.name:
-            words.append(self.name)
-        if self.copy is not None:
-            words.append(f"of copy_out {self.copy}")
-        if self.job is not None:
-            words.append(f"job {self.job}")
-        if self.at is not None:
-            words.append(f"at {self.at:.3f}s")
-        elif self.events:
-            words.append(f"after its event {self.events}")
-        if self.skip:
-            words.append(f"and {self.skip} steps")
-        if self.duration:
-            words.append(f"for {self.duration:g}s")
-        if self.chance < 1.0:
-            words.append(f"with chance {self.chance:g}")
-        return " ".join(words)
+        copy, job, at, events = self.copy, self.job, self.at, self.events
+        moment = f"after its event {events}" if events else ""
+        words = (
+            self.kind,
+            self.what,
+            self.name,
+            "" if copy is None else f"of copy_out {copy}",
+            "" if job is None else f"job {job}",
+            moment if at is None else f"at {at:.3f}s",
+            f"and {self.skip} steps" if self.skip else "",
+            f"for {self.duration:g}s" if self.duration else "",
+            f"with chance {self.chance:g}" if self.chance < 1.0 else "",
+        )
+        return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True)
