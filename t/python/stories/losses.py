@@ -40,6 +40,7 @@ UP = (
     "up:compute-04 alloc Setup DataIn enable:compute-04 PreRun start finish PostRun "
     "DataOut Teardown clean gone"
 )
+COPIES = tuple(f"#DW copy_out source=$DW_JOB_p1/ destination=/lustre/{x}" for x in "xy")
 WAITS = (When("", down("compute-04")), When("", up("compute-04"), 400.0))
 """One of the nodes that a job needs is there only later."""
 
@@ -249,6 +250,29 @@ STORIES = (
             When("2:Proposal", up(), 100.0),
         ),
         may=("dws-refused",),
+    ),
+    *(
+        Story(
+            f"what is copied when the Workflow is gone is not said to be lost{how}",
+            f"{RUN} PostRun DataOut gone workflow-deleted! clean",
+            "workflow-deleted",
+            job=Job((XFS, *COPIES)),
+            troubles=(
+                DwsFault("DataOut", "stall", directive=2),
+                When("DataOut", delete, 30.0),
+                *more,
+            ),
+        )
+        for how, more in (
+            ("", ()),
+            (
+                ", and nobody saw it",
+                (
+                    When("DataOut", silence_watches(WORKFLOW), 29.0),
+                    When("DataOut", lose_watches, 31.0),
+                ),
+            ),
+        )
     ),
     Story(
         "a job that has nodes fails when its Workflow is lost",
