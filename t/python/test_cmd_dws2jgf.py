@@ -170,6 +170,13 @@ def test_a_graph_that_cannot_be_extended_is_refused(mapping: Path) -> None:
         "the root of R's graph is /mine, not /yours"
     )
     other = own_graph(HOSTS)
+    for node in other["scheduling"]["graph"]["nodes"]:
+        if node["metadata"]["type"] == "node":
+            node["metadata"]["rank"] ^= 1
+    assert refusal(other) == (
+        f"rank 1 is {HOSTS[0]} in R's graph, and {HOSTS[1]} in R itself"
+    )
+    other = own_graph(HOSTS)
     other["scheduling"]["writer"] = "another"
     assert refusal(other).startswith('R: scheduling.writer is "another", expected')
     other = own_graph(HOSTS)

@@ -43,17 +43,36 @@ def extend(
         cluster: the name that the root must have, if any.
 
     Raises:
-        GraphError: the graph cannot be extended, or a Rabbit cannot be cut.
+        GraphError: the graph cannot be extended or is not that of R, or a Rabbit cannot
+            be cut.
         BadObject: the graph is not as RFC 40 says.
     """
     graph = _Graph(copy.deepcopy(dict(rset.scheduling or {})), "R")
     if cluster is not None and graph.root != f"/{cluster}":
         raise GraphError(f"the root of R's graph is {graph.root}, not /{cluster}")
+    _check_ranks(rset)
     for rabbit in mapping.rabbits:
         if rabbit not in graph.rabbits:
             size = chunk_size(mapping, rabbit, chunks)
             graph.add(rabbit, mapping.hosts_of(rabbit), chunks, size)
     return graph.finish()
+
+
+def _check_ranks(rset: ResourceSet) -> None:
+    """Refuse a graph that has another host than R for a rank: jobs would run there, and
+    have their storage elsewhere. ``flux ion-R encode`` of flux-sched 0.54 makes such a
+    graph where not all nodes have the same resources."""
+    hosts = dict(zip(rset.ranks, rset.hosts))
+    reader = Reader("R", rset.scheduling or {}, "scheduling")
+    for metadata in (v.object("metadata") for v in reader.objects("graph.nodes")):
+        rank = metadata.optional_integer("rank")
+        if metadata.string("type") != NODE or rank not in hosts:
+            continue
+        name = metadata.string("name")
+        if name != hosts[rank]:
+            raise GraphError(
+                f"rank {rank} is {name} in R's graph, and {hosts[rank]} in R itself"
+            )
 
 
 class _Graph:
