@@ -14,7 +14,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.userturns import CREATES, LIMITS, UserTurns
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
@@ -200,6 +200,23 @@ def test_without_a_limit_no_job_waits_for_others() -> None:
     held = hold(system, 120)
     wait(system, 1.0)
     assert sorted(proposed(system)) == held
+
+
+def test_a_job_whose_workflow_cannot_be_created_holds_up_no_other_user() -> None:
+    system = slow(user_workflows=100)
+    hold(system, 3 * CREATES)
+
+    def fail(request: Request) -> Optional[Fault]:
+        body = request.body if isinstance(request.body, dict) else {}
+        if request.verb == "create" and body["spec"]["userID"] == GUEST:
+            return Fault(error=KubeError(500, "InternalError", "no"))
+        return None
+
+    assert system.service_kube is not None
+    system.service_kube.faults = fail
+    wait(system, 10.0)
+    assert not system.workflows()
+    assert time_to_plan(system) < 61.0
 
 
 class Broken(Dict[str, Any]):

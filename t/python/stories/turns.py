@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.ports import WORKFLOW, KubeError
-from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.torture.deeds import (
     cancel,
     cancel_job,
@@ -30,7 +28,6 @@ GUEST, OTHER = 4711, 4712
 PLAIN = Job((XFS,), nodes=1, user=GUEST)
 HELD = replace(PLAIN, urgency=0)
 AHEAD = replace(PLAIN, directives=(XFS, COPY_IN), stage="ahead")
-DENIED = KubeError(500, "InternalError", "no")
 
 
 def turns(
@@ -59,20 +56,6 @@ def hold_workflow(system: StorySystem) -> None:
     patch_workflows(system, {"metadata": {"finalizers": names}})
     nothing = {"metadata": {"finalizers": []}}
     system.loop.call_later(HOUR, lambda: patch_workflows(system, nothing))
-
-
-def fail_guest(system: StorySystem) -> None:
-    """A user's Workflows cannot be made for ten minutes."""
-    until = system.loop.now() + 600.0
-
-    def fault(request: Request) -> Optional[Fault]:
-        body: Any = request.body
-        made = (request.verb, request.kind) == ("create", WORKFLOW)
-        if made and body["spec"]["userID"] == GUEST and system.loop.now() < until:
-            return Fault(error=DENIED)
-        return None
-
-    system.api_fault = fault
 
 
 STORIES = (
@@ -206,16 +189,6 @@ STORIES = (
         proposal=60.0,
         others=(PLAIN, HELD),
         spans=(("Proposal", "2:Proposal", 60.0), ("Proposal", "3:Proposal", 120.0)),
-    ),
-    turns(
-        "a job whose Workflow cannot be made holds up no other user",
-        "3:Proposal 3:alloc 3:Setup 3:DataIn 3:PreRun 3:start 3:finish 3:PostRun "
-        "3:DataOut 3:Teardown 3:clean 3:gone Proposal 2:Proposal alloc Setup "
-        "2:alloc 2:Setup DataIn PreRun 2:DataIn 2:PreRun 2:start 2:finish start "
-        "finish 2:PostRun PostRun 2:DataOut DataOut 2:Teardown Teardown 2:clean "
-        "clean 2:gone gone",
-        When("", fail_guest),
-        others=(PLAIN, replace(PLAIN, user=OTHER)),
     ),
     # Directives
     turns(
