@@ -73,6 +73,7 @@ test_expect_success 'the Rabbits of a job that has ended, and of nodes, each onc
 test_expect_success 'within a batch job, and jobs of that, what the instance around it knows' '
     cat >batch.sh <<-END &&
 	#!/bin/sh
+	. "$TESTDIR/flux.sh"
 	flux getrabbit >all
 	flux getrabbit -c compute-01 >node
 	flux getrabbit -j $active >job

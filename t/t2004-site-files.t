@@ -108,6 +108,7 @@ test_expect_success 'an instance starts although the module cannot, which is loa
         -e "s,/etc/flux/system/rabbitmapping,$TRASH/none," \
         "$TOP/etc/examples/rabbit.toml" >example/rabbit.toml &&
     cat >inside <<-END &&
+	. "$TESTDIR/flux.sh"
 	flux module list >modules
 	cp example/rabbit.toml right
 	flux modprobe rc1 --dry-run >with
@@ -233,14 +234,15 @@ test_expect_success 'a prolog whose service does not start says so, and the node
 # ---- an instance within a job
 
 test_expect_success 'an instance that is a job drains its nodes without storage, and no others' '
-    cat >inside <<-"END" &&
-	flux resource drain -no "{nodelist} {reason}" >"$1"
-	flux resource list -s free -no "{nodelist}" >>"$1"
+    cat >inside <<-END &&
+	. "$TESTDIR/flux.sh"
+	flux resource drain -no "{nodelist} {reason}" >drained
+	flux resource list -s free -no "{nodelist}" >>drained
 	END
     id=$(job_submit -N2 --requires=host:compute-0[2-3] --urgency=hold \
         --setattr=system.dw_failure_tolerance=1 flux start \
         "-Sbroker.rc1_path=$TESTDIR/rc.sh rc1" -Sbroker.rc3_path= \
-        --conf=resource.noverify=true sh inside $TRASH/drained) &&
+        --conf=resource.noverify=true sh inside) &&
     flux job memo $id "note=a line separator: $(printf "\342\200\250")" &&
     job_go $id &&
     wait_event $id clean &&

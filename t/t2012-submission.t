@@ -1,5 +1,5 @@
 #!/bin/sh
-test_description='The options of commands that submit; wrong directives are refused, with the word underlined'
+test_description='Commands of Flux: our options, what they refuse with the word underlined, and man pages'
 . "$(dirname "$0")/tap.sh"
 
 SITE=$PREFIX/etc/flux
@@ -158,4 +158,32 @@ test_expect_success 'a jobspec of any shape is answered, and ends no validator' 
     flux job-validator --plugins=$SITE/validator/dws.py <jobs >answers &&
     test $(wc -l <answers) -eq $(wc -l <jobs)
 '
+
+# ---- the man pages, where man and flux help look for them
+
+# Flux puts its own man pages before those of MANPATH. Its own folder has links to these
+# once flux-dws is installed.
+MANPATH=$PREFIX/share/man:
+MANPAGER=cat
+MANWIDTH=80
+# A Flux that was built without its manual still has flux help.
+FLUX_IGNORE_NO_DOCS=1
+export MANPATH MANPAGER MANWIDTH FLUX_IGNORE_NO_DOCS
+
+if command -v man >/dev/null; then
+    test_expect_success 'flux help shows the pages of commands, plugins and the configuration' '
+        for name in dws rabbitmapping dws2jgf getrabbit jobtap-dws shell-dws config-rabbit; do
+            flux help flux-$name | grep -i "^flux-$name([15])" || return 1
+        done &&
+        man 5 flux-config-rabbit | grep "prerun_timeout"
+    '
+    test_expect_success 'links in the folder of Flux are found as well' '
+        mkdir -p man/man1 &&
+        ln -s "$PREFIX/share/man/man1/flux-dws.1" man/man1 &&
+        MANPATH=$PWD/man flux help dws | grep "^FLUX-DWS(1)"
+    '
+else
+    test_count=$((test_count + 1))
+    echo "ok $test_count - man pages # SKIP man is not installed"
+fi
 test_done

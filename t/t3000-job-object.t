@@ -2,21 +2,9 @@
 test_description='flux dws job-object and submit-object: jobs as job objects (seed 003)'
 . "$(dirname "$0")/tap.sh"
 
+export TESTDIR
 cluster_start
 instance_start 4
-
-# usage: tells FILE PATH [TEXT...]: the elements at this path (as in ElementTree) say
-# this, in this order
-tells () {
-    python_stdin '
-import sys
-import xml.etree.ElementTree as ElementTree
-
-path, place, *expected = sys.argv[1:]
-found = [e.text or "" for e in ElementTree.parse(path).findall(place)]
-if found != expected:
-    sys.exit(f"{place}: expected {expected}, found {found}")' "$@"
-}
 
 # usage: tell FILE <LINES: each has a path, " = " and what its elements say, with "|"
 # between them. (One program, for all of them.)
@@ -170,6 +158,7 @@ test_expect_success 'the object of a batch job has its steps while it runs' '
     cat >steps.sh <<-\END &&
 	#!/bin/sh
 	#FLUX: -N2 -n2 --job-name=steps --dump=steps.tgz
+	. "$TESTDIR/flux.sh"
 	first=$(flux submit --job-name=first sh -c "exit 2")
 	second=$(flux submit --job-name=second --dependency=afternotok:$first true)
 	flux job wait-event $second clean
@@ -202,8 +191,10 @@ test_expect_success 'a batch job that has ended has no steps in its object, but 
     flux dws job-object --from=dump --group=$job >dump.xml 2>err &&
     test_must_be_empty err &&
     others_read dump.xml &&
-    tells dump.xml Job/Name first second &&
-    tells dump.xml Job/ExitCode 2 0 &&
+    tell dump.xml <<-END &&
+	Job/Name = first|second
+	Job/ExitCode = 2|0
+	END
     sed -n "s,^.*/\(f.*\)\$,<Id>\1</Id>,p" ids >wanted &&
     grep -o "<Id>f.*</Id>" dump.xml | tail -n 2 | diff wanted -
 '
