@@ -160,6 +160,39 @@ json.dump(jobspec, sys.stdout)" >jobspec.json &&
     grep "^DW_JOB_p1=" env.out &&
     grep "^DW_JOB_p2=" env.out
 '
+test_expect_success 'a job gets file systems of all types' '
+    id=$(flux submit --setattr=system.dw="#DW jobdw type=xfs capacity=1GiB name=p1
+        #DW jobdw type=gfs2 capacity=1GiB name=p2
+        #DW jobdw type=raw capacity=1GiB name=p3
+        #DW jobdw type=lustre capacity=1GiB name=p4" \
+        sh -c "test -e \$DW_JOB_p1 && test -e \$DW_JOB_p2 && test -e \$DW_JOB_p3 &&
+            test -e \$DW_JOB_p4") &&
+    job_succeeds $id
+'
+test_expect_success 'a job that fails keeps its exit status, and its data is copied out' '
+    id=$(job_submit sh -c "exit 7") &&
+    wait_event $id clean &&
+    test_expect_code 7 flux job status $id &&
+    ! has_event $id exception &&
+    flux job info $id rabbit_dataout_timing
+'
+test_expect_success 'persistent storage outlives the job that makes it, until one destroys it' '
+    id=$(flux submit \
+        --setattr=system.dw="#DW create_persistent type=lustre capacity=1GiB name=keep" \
+        true) &&
+    job_succeeds $id &&
+    kube get persistentstorageinstances keep | grep "\"state\": \"Active\"" &&
+    dw="#DW persistentdw name=keep" &&
+    id=$(flux submit --setattr=system.dw="$dw" \
+        sh -c "echo here >\$DW_PERSISTENT_keep/file") &&
+    job_succeeds $id &&
+    id=$(flux submit --setattr=system.dw="$dw" \
+        sh -c "grep here \$DW_PERSISTENT_keep/file") &&
+    job_succeeds $id &&
+    id=$(flux submit --setattr=system.dw="#DW destroy_persistent name=keep" true) &&
+    job_succeeds $id &&
+    kube wait-none persistentstorageinstances
+'
 test_expect_success 'jobs that run at once have storage of their own' '
     flux submit --cc=1-4 --quiet --wait --setattr=system.dw="$DW" \
         sh -c "touch \$DW_JOB_p1/mine && test \$(ls \$DW_JOB_p1) = mine"

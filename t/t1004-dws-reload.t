@@ -16,6 +16,19 @@ conf = { epilog-timeout = 60.0 }
 END
 instance_start 2
 
+# usage: R_grow JOBID VERTICES: so many more cores in the graph of the job's R
+R_grow () {
+    R_grow_key=$(flux job id --to=kvs "$1").R &&
+    flux kvs get --raw "$R_grow_key" | python_stdin '
+import json, sys
+R = json.load(sys.stdin)
+core = {"id": "9", "metadata": {"type": "core", "id": 0, "rank": 0, "uniq_id": 0,
+    "name": "core0", "paths": {"containment": "/cluster0/compute-01/core0"}}}
+R["scheduling"] = {"graph": {"nodes": [core] * int(sys.argv[1]), "edges": []}}
+sys.stdout.write(json.dumps(R))' "$2" >R &&
+    flux kvs put --raw "$R_grow_key=-" <R
+}
+
 test_expect_success 'jobs that are submitted while the module is not loaded say so, and wait' '
     flux submit --cc=1-3 --setattr=system.dw="$DW" true >ids &&
     for id in $(cat ids); do
@@ -93,5 +106,17 @@ test_expect_success 'no job is started without the plugin while its queue is sto
     flux queue start --all --quiet &&
     job_end $id &&
     job_succeeds $id
+'
+test_expect_success 'a job whose R has 10 MB runs' '
+    id=$(job_in sched) &&
+    flux module remove dws &&
+    job_go $id &&
+    wait_event $id prolog-start &&
+    job_end $id &&
+    R_grow $id 100000 &&
+    test $(wc -c <R) -gt 10000000 &&
+    module_load &&
+    PATIENCE=180 job_succeeds $id &&
+    ! child_of "$(service_pid)" flux_k8s.broker.readerprogram
 '
 test_done

@@ -62,12 +62,6 @@ test_expect_success 'when the job has ended nothing of the token is left' '
     no_token_in_kvs $id &&
     shows_no_token $id "$(cat token.0)"
 '
-test_expect_success 'a job that needs no token has none, and no key' '
-    id=$(job_submit ./tasks) &&
-    job_succeeds $id &&
-    test -z "$(cat token.0)" &&
-    no_token_in_kvs $id
-'
 test_expect_success 'while the job runs its user and the instance owner can read it' '
     rm -f token.0 &&
     id=$(offload ./tasks loop) &&
@@ -95,21 +89,5 @@ test_expect_success 'the token is gone when Teardown begins' '
     gates_open $id &&
     wait_event $id clean &&
     shows_no_token $id "$(cat token.0)"
-'
-test_expect_success 'the token is gone after a cancel while the module was away' '
-    rm token.0 &&
-    id=$(offload ./tasks loop) &&
-    wait_event $id start &&
-    eventually test -s token.0 &&
-    flux module remove dws &&
-    job_cancel $id &&
-    wait_event $id epilog-start &&
-    module_load &&
-    wait_event $id clean &&
-    no_token_in_kvs $id &&
-    shows_no_token $id "$(cat token.0)"
-'
-test_expect_success 'jobs without directives do not look for a token' '
-    flux run true
 '
 test_done
