@@ -27,7 +27,7 @@ from stories import STORIES
 from support.effort import SOAKING
 from support.seed import GIVEN, SEED
 
-TRIED = 2
+TRIED = 1
 """How often each story is interrupted."""
 
 
