@@ -621,6 +621,7 @@ TORN_DOWN = (
         troubles=(*MOUNTING, LATE, When("clean", fence(NODE), 200.0)),
         config=FENCING,
         latency={"PreRun": 5.0},
+        spared="teardown-late",
         log="fenced",
     ),
     kept(

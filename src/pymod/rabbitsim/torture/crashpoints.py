@@ -25,6 +25,7 @@ from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,
     postdate,
+    purge,
     strip,
     take_over,
 )
@@ -78,10 +79,11 @@ UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
 
 DELETED = (
     "KVS rabbit_workflow",
+    "KVS rabbit_moved",
     *CHOSEN,
     *UNDATED,
 )
-"""The same for one that somebody else deletes."""
+"""The same for one that somebody else deletes, or whose job is purged."""
 
 
 def course_of(life: Life) -> str:
@@ -145,14 +147,14 @@ def problem_at(
         return ""
     deeds = {when.deed for when in story.deeds}
     lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
-    lost = DELETED if deeds & {delete, ask_deletion} else lost
+    lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
     life = _without_more(life, whole, story.may)
     expected = _without(whole, life, story.spared)
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, events=life.events, exceptions=life.exceptions)
         expected = replace(expected, left=())
-    meddled = bool(deeds & {delete, ask_deletion, take_over})
+    meddled = bool(deeds & {delete, ask_deletion, take_over, purge})
     if interruption is Interruption.CRASH and _forgets(whole, life, meddled):
         expected = replace(expected, data=life.data)
         lost = (*lost, f"KVS {DATA_OUT}")
