@@ -251,28 +251,15 @@ STORIES = (
         ),
         may=("dws-refused",),
     ),
-    *(
-        Story(
-            f"what is copied when the Workflow is gone is not said to be lost{how}",
-            f"{RUN} PostRun DataOut gone workflow-deleted! clean",
-            "workflow-deleted",
-            job=Job((XFS, *COPIES)),
-            troubles=(
-                DwsFault("DataOut", "stall", directive=2),
-                When("DataOut", delete, 30.0),
-                *more,
-            ),
-        )
-        for how, more in (
-            ("", ()),
-            (
-                ", and nobody saw it",
-                (
-                    When("DataOut", silence_watches(WORKFLOW), 29.0),
-                    When("DataOut", lose_watches, 31.0),
-                ),
-            ),
-        )
+    Story(
+        "what is copied when the Workflow is gone is not said to be lost",
+        f"{RUN} PostRun DataOut gone workflow-deleted! clean",
+        "workflow-deleted",
+        job=Job((XFS, *COPIES)),
+        troubles=(
+            DwsFault("DataOut", "stall", directive=2),
+            When("DataOut", delete, 30.0),
+        ),
     ),
     Story(
         "a job that has nodes fails when its Workflow is lost",

@@ -158,6 +158,11 @@ def problem_at(
     if interruption is Interruption.CRASH and _forgets(whole, life, meddled):
         expected = replace(expected, data=life.data)
         lost = (*lost, f"KVS {DATA_OUT}")
+    if interruption is Interruption.CRASH and meddled:
+        # Nor which of its data was out.
+        causes = [[told.cause for told in each.exceptions] for each in (life, expected)]
+        if causes[0] == causes[1]:
+            expected = replace(expected, exceptions=life.exceptions)
     return _difference(expected, life, lost)
 
 
