@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, cast
 
 from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.service import Service
@@ -17,17 +17,9 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (
     WORKFLOW,
-    CommitDone,
     Flux,
-    Json,
     KubeError,
-    ProgramDone,
-    ReadOutput,
-    RpcDone,
-    Timer,
-    Watch,
 )
-from flux_k8s.reasons import Reason
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.patch import as_merge_patch
@@ -153,6 +145,20 @@ class _InterruptedSteps(Steps):
                 await Call[None](lambda answer: None)  # there is no service any more
 
 
+_SENT: Mapping[str, Callable[..., str]] = {
+    "rpc": lambda topic, *_: str(topic),
+    "raise_exception": lambda *_: "the job exception",
+    "post_memo": lambda jobid, memo: f"the memo {', '.join(memo)}",
+    "kvs_put": lambda jobid, key, *_: f"the KVS key {key}",
+    "kvs_commit": lambda jobid, key, *_: f"the KVS key {key}",
+    "drain": lambda hosts, *_: f"draining {hosts}",
+    "undrain": lambda hosts: f"undraining {hosts}",
+    "run_program": lambda argv, *_: f"the program {argv[0]}",
+    "job_ended": lambda *_: "whether the job has ended",
+}
+"""The calls of the port that send something, and what, by their arguments."""
+
+
 class _InterruptedPort:
     """Flux; the interruption may happen after each call that sends something."""
 
@@ -160,79 +166,18 @@ class _InterruptedPort:
         self._port = port
         self._interrupter = interrupter
 
-    def _sent(self, what: str) -> None:
-        if self._interrupter.reached(what):
-            # The message is on its way; it arrives before this does.
-            self._port.call_later(0.0, self._interrupter.interrupt)
+    def __getattr__(self, name: str) -> Any:
+        call, text = getattr(self._port, name), _SENT.get(name)
+        if text is None:
+            return call
 
-    def now(self) -> float:
-        return self._port.now()
+        def sent(*args: Any, **more: Any) -> None:
+            call(*args, **more)
+            if self._interrupter.reached(text(*args)):
+                # The message is on its way; it arrives before this does.
+                self._port.call_later(0.0, self._interrupter.interrupt)
 
-    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
-        return self._port.call_later(delay, function)
-
-    def log(self, level: int, message: str, reason: Reason) -> None:
-        self._port.log(level, message, reason)
-
-    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
-        self._port.rpc(topic, payload, done)
-        self._sent(topic)
-
-    def raise_exception(
-        self, jobid: int, type: str, severity: int, note: str, reason: Reason
-    ) -> None:
-        self._port.raise_exception(jobid, type, severity, note, reason)
-        self._sent("the job exception")
-
-    def post_memo(
-        self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
-    ) -> None:
-        self._port.post_memo(jobid, memo, volatile=volatile)
-        self._sent(f"the memo {', '.join(memo)}")
-
-    def kvs_put(
-        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
-    ) -> None:
-        self._port.kvs_put(jobid, key, value, last=last)
-        self._sent(f"the KVS key {key}")
-
-    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
-        self._port.kvs_commit(jobid, key, value, done)
-        self._sent(f"the KVS key {key}")
-
-    def drain(
-        self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
-    ) -> None:
-        self._port.drain(hosts, reason, done, overwrite=overwrite)
-        self._sent(f"draining {hosts}")
-
-    def undrain(self, hosts: str) -> None:
-        self._port.undrain(hosts)
-        self._sent(f"undraining {hosts}")
-
-    def watch_nodes(self, changed: Callable[[], None]) -> Watch:
-        return self._port.watch_nodes(changed)
-
-    def watch_module(self, name: str, loaded: Callable[[], None]) -> Watch:
-        return self._port.watch_module(name, loaded)
-
-    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
-        self._port.primary_group(userid, done)
-
-    def run_program(
-        self,
-        argv: Sequence[str],
-        timeout: float,
-        done: ProgramDone,
-        *,
-        read: ReadOutput,
-    ) -> None:
-        self._port.run_program(argv, timeout, done, read=read)
-        self._sent(f"the program {argv[0]}")
-
-    def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
-        self._port.job_ended(jobid, done)
-        self._sent("whether the job has ended")
+        return sent
 
 
 def text_of(request: Request) -> str:
@@ -246,7 +191,7 @@ def text_of(request: Request) -> str:
 
 def interrupt_port(port: FluxPort, interrupter: Interrupter) -> Flux:
     """A port whose calls are points."""
-    return _InterruptedPort(port, interrupter)
+    return cast(Flux, _InterruptedPort(port, interrupter))
 
 
 def interrupt_steps(service: Service, interrupter: Interrupter) -> None:
