@@ -11,8 +11,8 @@
 LIMIT=${LIMIT:-600}
 
 # These take longest, and begin first, so that none runs alone at the end.
-FIRST="t1045 t1007 t2004 t3000 t1017 t1015 t2021 t1004 t1010 t1035 t2003"
-FIRST="$FIRST t2006 t2012 t1001 t2002 t1008 t1033"
+FIRST="t1007 t1033 t1045 t2004 t3000 t1035 t1017 t2021 t1043 t1003 t1004 t1048 t1018"
+FIRST="$FIRST t2003 t2006 t2012 t1001 t1036 t2002 t1008 t1002"
 
 # These repeat others with another scheduler, and run only where they are named.
 LEFT_OUT="t1046 t1047"
