@@ -29,7 +29,6 @@ from rabbitsim.torture.deeds import (
     submit,
     unload,
 )
-from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.story import (
     COPY_OUT,
     RUN,
@@ -71,14 +70,6 @@ GUEST, OTHER = 1001, 1002
 def of_size(gib: int, user: int = GUEST, **more: Any) -> Job:
     dw = XFS.replace("10GiB", f"{gib}GiB"), COPY_OUT
     return Job(dw, user=user, **{"nodes": 1, **more})
-
-
-def give_up_unseen(system: StorySystem) -> None:
-    """The job's data is given up when its Workflow has gone, which nobody has seen."""
-    silence_watches(WORKFLOW)(system)
-    delete(system)
-    give_up(system)
-    lose_watches(system)
 
 
 def story(name: str, course: str, data: str, *troubles: Any, **more: Any) -> Story:
@@ -156,7 +147,9 @@ STORIES = (
         "data is given up whose Workflow has gone unseen",
         f"{ENDS} gone",
         "workflow-deleted",
-        *(ALWAYS, When("clean", give_up_unseen, 60.0)),
+        *(ALWAYS, When("clean", silence_watches(WORKFLOW), 60.0)),
+        *(When("clean", delete, 61.0), When("clean", give_up, 61.1)),
+        When("clean", lose_watches, 62.0),
     ),
     *(
         story(
