@@ -2,6 +2,9 @@
 test_description='A job with #DW directives never runs without storage'
 . "$(dirname "$0")/tap.sh"
 
+# On a machine that is busy an instance within this one is there late.
+PATIENCE=180
+
 FROBNICATOR=$PREFIX/etc/flux/frobnicator/dws.py
 
 cluster_start
