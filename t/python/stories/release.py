@@ -294,6 +294,14 @@ STORIES = (
         config=Config(teardown_after=100.0),
     ),
     Story(
+        "a module that is loaded in Teardown knows why data was lost",
+        f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+        "teardown-after",
+        troubles=(When("Teardown", unload(1.0), after=10.0),),
+        latency=SLOW,
+        config=Config(teardown_after=100.0),
+    ),
+    Story(
         "a job that waits for data fails when it is lost, with its job",
         f"{RUN} PostRun DataOut teardown-after! Teardown clean {FAILS} gone "
         "3:dependency! 3:clean",

@@ -82,8 +82,8 @@ FAILURE = "flux-framework.readthedocs.io/failure"
 """An annotation that goes with :data:`FAILED_UNTIL`: the reason, in words."""
 
 FAILURE_REASON = "flux-framework.readthedocs.io/failure-reason"
-"""An annotation that goes with :data:`FAILURE`: the reason, as one of
-:class:`~flux_k8s.reasons.Reason`."""
+"""An annotation that goes with :data:`FAILURE`, and with what is requested when a job
+has failed: the reason, as one of :class:`~flux_k8s.reasons.Reason`."""
 
 RESCUED = "flux-framework.readthedocs.io/rescued"
 """An annotation in place of :data:`FAILED_UNTIL`: the time since which the data is
@@ -198,11 +198,11 @@ def read_hosts(text: str) -> tuple[str, ...]:
 
 
 def _failure(annotations: Mapping[str, Any]) -> Note:
-    """Why data could not be copied out; without a text if there is no failure."""
+    """Why data could not be copied out; without a text if the job has failed for
+    something else, or not at all."""
     text = printable(read_string(annotations, FAILURE), NOTE)
-    if not text:
-        return NO_FAILURE
-    return Note(text, read_reason(annotations.get(FAILURE_REASON)))
+    reason = read_reason(annotations.get(FAILURE_REASON))
+    return Note(text, reason) if text or reason is not NO_FAILURE.reason else NO_FAILURE
 
 
 def _seconds(text: str) -> float:

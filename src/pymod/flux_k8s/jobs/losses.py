@@ -49,7 +49,7 @@ def cause_of(info: WorkflowInfo) -> Reason:
         return Reason.NAME_TAKEN
     if view.damage is not None:
         return Reason.BAD_OBJECT
-    if view.failure.text:
+    if view.failure.reason is not Reason.CAUSE_UNKNOWN:
         return view.failure.reason
     if info.aborted:
         return Reason.EPILOG_GIVEN_UP

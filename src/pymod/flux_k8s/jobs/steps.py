@@ -81,7 +81,7 @@ from flux_k8s.jobs.step import (
 from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
-from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.jobs.workflowrequests import WorkflowRequests, cause_note
 from flux_k8s.ports import (
     Flux,
     Json,
@@ -208,7 +208,7 @@ class Steps:
             seconds = f"{info.out_of_reach:.3f}"
             await workflows.annotate(info, {OUT_OF_REACH: seconds})
         elif isinstance(step, NoteGivenUp):
-            await workflows.annotate(info, {GIVEN_UP: "true"})
+            await workflows.annotate(info, {GIVEN_UP: "true", **cause_note(info)})
         elif isinstance(step, NoteCopies):
             await self._note_copies(info)
         elif isinstance(step, KeepFailed):

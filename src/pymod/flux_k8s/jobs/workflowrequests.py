@@ -268,7 +268,7 @@ class WorkflowRequests:
             if info.view is not None:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
                 await self._records.leave(info, info.view)
-            annotations[TEARDOWN_REQUESTED] = "true"
+            annotations.update({TEARDOWN_REQUESTED: "true", **cause_note(info)})
         elif step.state is State.DataOut and info.view is not None:
             overlooked = _overlooked(info, info.view, self._flux.now())
             info.out_of_reach = round(info.out_of_reach + overlooked, 3)
@@ -379,6 +379,11 @@ class WorkflowRequests:
 def _refused(directives: Sequence[Directive], error: KubeError) -> str:
     texts = "; ".join(directive.text for directive in directives)
     return f"{printable(texts, SHOWN)}: {refusal(error)}"
+
+
+def cause_note(info: WorkflowInfo) -> dict[str, str]:
+    """The annotation by which the next service knows why the job has failed."""
+    return {} if info.cause is None else {FAILURE_REASON: info.cause.value}
 
 
 def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
