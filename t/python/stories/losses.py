@@ -193,6 +193,7 @@ STORIES = (
             *WAITS,
             *(When("Proposal", delete, after) for after in (5.0, 10.0, 40.0, 200.0)),
         ),
+        spared="workflow-deleted",
         log="workflow-remade workflow-remade workflow-remade",
     ),
     Story(

@@ -266,6 +266,7 @@ STORIES = (
         LEFT_OUT,
         job=four(),
         troubles=(MOUNT, DwsFault("PostRun", "mount", node=LAST)),
+        freed=True,
     ),
     Story(
         "a node that cannot unmount is none that the job tolerates",

@@ -101,8 +101,9 @@ def fill(gib: int) -> Any:
 
 
 def empty(system: StorySystem) -> None:
-    """It goes."""
-    system.store.delete(SERVERS, "default", "system")
+    """It goes, if it is there yet."""
+    if system.store.find(SERVERS, "default", "system") is not None:
+        system.store.delete(SERVERS, "default", "system")
 
 
 STORIES = (

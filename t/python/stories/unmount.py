@@ -647,6 +647,7 @@ TORN_DOWN = (
         config=Config(postrun_timeout=60.0),
         harm=True,
         freed=True,
+        spared="unmount-failed",
     ),
     Story(
         "a module that is loaded in Teardown knows that the nodes have unmounted",

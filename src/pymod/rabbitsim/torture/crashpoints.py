@@ -74,6 +74,10 @@ UNTRUE = "untrue"
 """The rule for a job that is told that data is not copied which is. One that is
 cancelled is told what DWS says: after an Error that is less than what there is."""
 
+IN_USE = "in use"
+"""The rule for Rabbits that stay in service with storage of a job that was let go. One
+answer says that there is none."""
+
 UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
 """The same for a Workflow that has lost its annotations, and with them its times."""
 
@@ -141,14 +145,18 @@ def problem_at(
     """What is wrong after an interruption at a point of a whole life; "" if nothing."""
     life, point = live(story, number, interruption), whole.points[number]
     if life.breach is not None:
-        cancelled = interruption is Interruption.CANCEL
-        return "" if cancelled and life.breach.rule == UNTRUE else str(life.breach)
+        rule = life.breach.rule
+        untrue = interruption is Interruption.CANCEL and rule == UNTRUE
+        hidden = interruption is Interruption.WRONG and point.step == TELLS
+        return "" if untrue or hidden and rule == IN_USE else str(life.breach)
     if interruption not in UNSEEN:
         return ""
     deeds = {when.deed for when in story.deeds}
     lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
+    if story.fatal:  # it may fail before it is told which storage it gets
+        lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
     life = _without_more(life, whole, story.may)
     expected = _without(whole, life, story.spared)
     if interruption is not Interruption.CRASH and point.step == TELLS:
@@ -190,18 +198,16 @@ def _unreached(life: Life) -> tuple[str, ...]:
 
 
 def _without(whole: Life, life: Life, spared: str) -> Life:
-    """The life that the other one is to be like: ``whole``, without the exception that
-    the job was spared, and with the data that it has then."""
-
-    def kept(exception: Told) -> bool:
-        return exception.cause != spared
-
-    exceptions = tuple(filter(kept, whole.exceptions))
-    if exceptions == whole.exceptions or not all(map(kept, life.exceptions)):
+    """The life that the other one is to be like: ``whole``, without the exceptions that
+    the job was spared, and with what happened to it and its data then."""
+    told = sum(exception.cause == spared for exception in life.exceptions)
+    more = [each for each in whole.exceptions if each.cause == spared][told:]
+    if not more:
         return whole
-    events = list(whole.events)
-    events.remove("exception")
-    whole = replace(whole, events=tuple(events), exceptions=exceptions, data=life.data)
+    exceptions = tuple(each for each in whole.exceptions if each not in more)
+    left = tuple(e for e in whole.left if not e.startswith("drained") or e in life.left)
+    whole = replace(whole, events=life.events, left=left, data=life.data)
+    whole = replace(whole, exceptions=exceptions)
     # What is told later, if at all, is told in other words.
     causes = [[told.cause for told in each.exceptions] for each in (whole, life)]
     as_in_life = causes[0] == causes[1]
