@@ -20,9 +20,10 @@ from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.crashpoints import course_of
-from rabbitsim.torture.deeds import break_next, break_step
+from rabbitsim.torture.deeds import break_step
 from rabbitsim.torture.interruptions import Interrupter, Interruption
 from rabbitsim.torture.life import DEATHS, StorySystem, live
+from rabbitsim.torture.outages import break_next
 from rabbitsim.torture.story import RUN, Job, Story, When
 from support.service import LIFE, exceptions, jobspec, names, settle, started
 

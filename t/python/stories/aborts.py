@@ -17,9 +17,6 @@ from rabbitsim.torture.deeds import (
     cancel,
     delete,
     disable,
-    fail_flux,
-    outage,
-    refuse_drains,
     submit,
     undrain,
     unlink,
@@ -27,6 +24,7 @@ from rabbitsim.torture.deeds import (
     unload_plugin,
 )
 from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import fail_flux, outage, refuse_drains
 from rabbitsim.torture.story import COPY_OUT, NODE, RUN, XFS, Job, Story, When
 
 HOUR = 3600.0

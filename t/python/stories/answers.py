@@ -22,16 +22,9 @@ from flux_k8s.ports import (
 from rabbitsim.dws.directive import STATES
 from rabbitsim.kube.direct import Call, Fault, Request
 from rabbitsim.kube.patch import as_merge_patch
-from rabbitsim.torture.deeds import (
-    annotate,
-    delete,
-    fail_next,
-    lose_watches,
-    patch_workflows,
-    silence_watches,
-    strip,
-)
+from rabbitsim.torture.deeds import annotate, delete, patch_workflows, strip
 from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import fail_next, lose_watches, silence_watches
 from rabbitsim.torture.story import LIFE, RUN, Deed, Job, Story, When
 
 SLOW = dict.fromkeys(STATES, 5.0)

@@ -10,14 +10,9 @@ from flux_k8s.jobs.jobtable import QUIET
 from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.rfc.timestamps import format_timestamp
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import (
-    fail_for,
-    patch_workflows,
-    report,
-    set_clock,
-    unload,
-)
+from rabbitsim.torture.deeds import patch_workflows, set_clock, unload
 from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import fail_for, report
 from rabbitsim.torture.story import (
     LIFE,
     RUN,

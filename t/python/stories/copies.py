@@ -10,15 +10,9 @@ from typing import Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import (
-    configure,
-    fail_for,
-    outage,
-    pause_dws,
-    silence_watches,
-    unload,
-)
+from rabbitsim.torture.deeds import configure, unload
 from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import fail_for, outage, pause_dws, silence_watches
 from rabbitsim.torture.story import (
     COPY_OUT,
     LIFE,

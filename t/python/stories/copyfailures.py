@@ -13,19 +13,15 @@ from flux_k8s.jobs.persistence import PERSISTENCE
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.direct import Fault, Request
-from rabbitsim.torture.deeds import (
-    FOREVER,
-    cancel,
+from rabbitsim.torture.deeds import cancel, give_up, rescue_each, tear_down
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import (
     empty_next,
     fail_for,
-    give_up,
     lose_watches,
-    rescue_each,
     silence_watches,
-    tear_down,
 )
-from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.story import COPY_IN, XFS, Job, Story, When
+from rabbitsim.torture.story import COPY_IN, FOREVER, XFS, Job, Story, When
 
 GOES_ON = 600.0
 """Seconds that copies take which do not fail at once."""

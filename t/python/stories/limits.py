@@ -12,16 +12,9 @@ from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.patch import as_merge_patch
-from rabbitsim.torture.deeds import (
-    delete,
-    fail_for,
-    outage,
-    patch_workflows,
-    pause_dws,
-    report,
-    unload,
-)
+from rabbitsim.torture.deeds import delete, patch_workflows, unload
 from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import fail_for, outage, pause_dws, report
 from rabbitsim.torture.story import (
     LIFE,
     RUN,

@@ -6,12 +6,7 @@ from __future__ import annotations
 
 from flux_k8s.config.table import Config
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import (
-    ask_deletion,
-    delete,
-    unload,
-    unload_plugin,
-)
+from rabbitsim.torture.deeds import ask_deletion, delete, unload, unload_plugin
 from rabbitsim.torture.story import (
     LIFE,
     RUN,

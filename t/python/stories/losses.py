@@ -15,15 +15,14 @@ from rabbitsim.torture.deeds import (
     delete,
     down,
     force,
-    lose_watches,
     patch_workflows,
-    silence_watches,
     submit,
     tear_down,
     unload,
     up,
 )
 from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import lose_watches, silence_watches
 from rabbitsim.torture.story import (
     NODE,
     RUN,

@@ -7,21 +7,13 @@ from __future__ import annotations
 from flux_k8s.config.table import Config
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, STORAGE, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import (
-    FOREVER,
-    break_rabbit,
-    disable,
-    enable,
-    fail_for,
-    fail_next,
-    pause_dws,
-    unlink,
-    unload,
-)
+from rabbitsim.torture.deeds import break_rabbit, disable, enable, unlink, unload
+from rabbitsim.torture.outages import fail_for, fail_next, pause_dws
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
     END,
+    FOREVER,
     LIFE,
     NODE,
     RUN,

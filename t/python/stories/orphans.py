@@ -8,12 +8,9 @@ import errno
 
 from flux_k8s.ports import WORKFLOW
 from flux_k8s.rfc.jobid import workflow_name
-from rabbitsim.torture.deeds import (
-    fail_flux,
-    leave_workflow,
-    unload,
-)
+from rabbitsim.torture.deeds import leave_workflow, unload
 from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.outages import fail_flux
 from rabbitsim.torture.story import LIFE, Job, Story, When
 
 UNKNOWN = 4711

@@ -16,8 +16,8 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import (
-    delete,
+from rabbitsim.torture.deeds import delete, unlink, unload, unload_plugin
+from rabbitsim.torture.outages import (
     empty_next,
     fail_for,
     fail_next,
@@ -25,9 +25,6 @@ from rabbitsim.torture.deeds import (
     lose_watches,
     outage,
     slow_kube,
-    unlink,
-    unload,
-    unload_plugin,
 )
 from rabbitsim.torture.story import (
     COPY_IN,

@@ -14,19 +14,13 @@ from flux_k8s.rabbits.fluxion import FLUXION, RABBIT_MODULE
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
-    FOREVER,
     ask_deletion,
     ask_report,
     cancel,
     delete,
-    fail_flux,
-    fail_for,
     purge,
     reload_fluxion,
     set_finalizers,
-    slow_flux,
-    slow_kube,
-    slow_kvs,
     strip,
     submit,
     take_over,
@@ -35,8 +29,16 @@ from rabbitsim.torture.deeds import (
     unload_plugin,
     write_record,
 )
+from rabbitsim.torture.outages import (
+    fail_flux,
+    fail_for,
+    slow_flux,
+    slow_kube,
+    slow_kvs,
+)
 from rabbitsim.torture.story import (
     COPY_OUT,
+    FOREVER,
     LIFE,
     RUN,
     XFS,

@@ -14,23 +14,25 @@ from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, WORKFLOW, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.topology import Topology
 from rabbitsim.torture.deeds import (
-    FOREVER,
     cancel,
     cancel_job,
     delete,
-    fail_for,
-    fail_next,
     give_up,
-    lose_watches,
     rescue,
     rescue_each,
-    silence_watches,
-    slow_kube,
     submit,
     unload,
 )
+from rabbitsim.torture.outages import (
+    fail_for,
+    fail_next,
+    lose_watches,
+    silence_watches,
+    slow_kube,
+)
 from rabbitsim.torture.story import (
     COPY_OUT,
+    FOREVER,
     RUN,
     XFS,
     Job,

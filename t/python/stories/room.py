@@ -12,17 +12,10 @@ from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.kube.direct import Fault, Request
-from rabbitsim.torture.deeds import (
-    FOREVER,
-    break_rabbit,
-    cancel,
-    fail_for,
-    slow_kube,
-    submit,
-    unload,
-)
+from rabbitsim.torture.deeds import break_rabbit, cancel, submit, unload
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.story import END, LIFE, XFS, Job, Story, When, of
+from rabbitsim.torture.outages import fail_for, slow_kube
+from rabbitsim.torture.story import END, FOREVER, LIFE, XFS, Job, Story, When, of
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""

@@ -13,25 +13,24 @@ from flux_k8s.rabbits.fluxion import FLUXION
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
-    FOREVER,
     break_rabbit,
     cancel_job,
     constrain,
     disable_rabbit,
     drain,
-    pause_dws,
     reload_fluxion,
     set_urgency,
-    slow_flux,
     submit,
     switch_off,
     undrain,
     unlink,
     unload,
 )
+from rabbitsim.torture.outages import pause_dws, slow_flux
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
+    FOREVER,
     XFS,
     Job,
     Story,

@@ -17,18 +17,14 @@ from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
     annotate,
-    begin,
     cancel,
     cancel_job,
     configure,
     delete,
     disable,
     down,
-    fail_for,
     fence,
     force,
-    mount,
-    report,
     submit,
     switch_off,
     switch_on,
@@ -38,6 +34,7 @@ from rabbitsim.torture.deeds import (
     unload,
     up,
 )
+from rabbitsim.torture.outages import begin, fail_for, mount, report
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,

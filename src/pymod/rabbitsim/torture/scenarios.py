@@ -12,13 +12,13 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
     cancel,
     fence,
-    lose_watches,
     postdate,
     rescue_each,
     strip,
     unlink,
     unload,
 )
+from rabbitsim.torture.outages import lose_watches
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,

@@ -68,6 +68,9 @@ XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 COPY_IN = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
 COPY_OUT = "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out"
 
+FOREVER = 1e9
+"""Seconds that no story lasts."""
+
 NODE = "compute-02"
 """The node of the job to which something happens."""
 
