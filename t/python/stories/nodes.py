@@ -26,7 +26,6 @@ from rabbitsim.torture.story import (
 LAST = "compute-04"
 MOUNT = DwsFault("PreRun", "mount", node=LAST, message="no such device")
 NO_MOUNT = DwsFault("PreRun", "error", node=LAST)
-SILENT = DwsFault("PreRun", "never", node=LAST)
 NO_STORAGE = DwsFault("Setup", "error", node="rabbit-02", message="it broke")
 SLOW_SETUP = DwsFault("Setup", "transient", node="rabbit-02", duration=15.0)
 

@@ -159,18 +159,6 @@ def time_of(system: VirtualSystem, jobid: int, name: str) -> float:
     return next(event.timestamp for event in events if event.name == name)
 
 
-def wipe(system: VirtualSystem, name: str) -> None:
-    """Delete a Workflow as when the cluster is installed anew."""
-    gone = {"metadata": {"finalizers": []}}
-    system.store.merge_patch(WORKFLOW, "default", name, gone)
-    system.store.delete(WORKFLOW, "default", name)
-
-
-def run_to(system: VirtualSystem, steps: int) -> bool:
-    """Let ``steps`` things happen; False if there were not that many."""
-    return all(system.loop.step() for _ in range(steps))
-
-
 def running(system: VirtualSystem, *jobids: int) -> None:
     """Run until these jobs do."""
     jobs = [system.instance.job(jobid) for jobid in jobids]

@@ -121,14 +121,6 @@ def made_for(system: VirtualSystem, jobid: int) -> Counter[str]:
     return counts
 
 
-def started_staging(system: VirtualSystem, jobid: int) -> str:
-    """ "workflow" if the storage of a job is made, or was made."""
-    for found in system.workflows():
-        if found["metadata"]["name"] == workflow_name(jobid):
-            return "" if found["spec"]["desiredState"] == "Proposal" else "workflow"
-    return ""
-
-
 def set_urgency(system: VirtualSystem, jobid: int, urgency: int) -> None:
     manager = system.instance.manager
     manager.set_urgency(jobid, urgency, manager.owner)
