@@ -7,7 +7,8 @@ its life: a proxy may answer anything."""
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, Optional
+from functools import partial
+from typing import Any, Callable, Optional, Sequence
 
 from flux_k8s.dws.workflowmarks import REQUESTED
 from flux_k8s.dws.workflowview import FINALIZER
@@ -149,7 +150,7 @@ def show_of_another(verb: str) -> Deed:
     return deed
 
 
-def put_another(system: StorySystem, *finalizers: str) -> None:
+def put_another(system: StorySystem, finalizers: Sequence[str] = ()) -> None:
     """Another program makes a Workflow of its own in the place of the job's."""
     stored = system.workflow
     if stored is not None:
@@ -308,6 +309,10 @@ def lag_at_start(shown: str) -> Deed:
     def deed(system: StorySystem) -> None:
         past: list[Sight] = []
 
+        def note(seen: list[Sight]) -> list[Sight]:
+            past.append(seen[-1])
+            return []
+
         def fault(request: Request) -> None:
             if (
                 request.kind == SYSTEMSTATUS
@@ -318,7 +323,7 @@ def lag_at_start(shown: str) -> Deed:
                     if state == shown:
                         again()
 
-        echo(lambda seen: past.append(seen[-1]) or [])(system)  # type: ignore[func-returns-value]
+        echo(note)(system)
         system.api_fault = fault
 
     return deed
@@ -465,7 +470,7 @@ STORIES = (
             troubles=(
                 When(
                     "PostRun",
-                    at_teardown(lambda system, f=finalizers: put_another(system, *f)),  # type: ignore[misc]
+                    at_teardown(partial(put_another, finalizers=finalizers)),
                 ),
                 *ANOTHER,
             ),

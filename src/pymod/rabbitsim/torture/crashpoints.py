@@ -62,6 +62,17 @@ LOST = {
 when its storage is being made; a Workflow is deleted while its last records are
 written."""
 
+UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
+"""The same for a Workflow that has lost its annotations, and with them its times."""
+
+DELETED = (
+    "KVS rabbit_workflow",
+    "KVS rabbit_moved",
+    *CHOSEN,
+    *UNDATED,
+)
+"""The same for one that somebody else deletes, or whose job is purged."""
+
 FORGETFUL = ("unmount-failed", "cause-unknown", "given-up")
 """The reasons for a loss of data by a module that is loaded after the job was told of
 the cause."""
@@ -77,17 +88,6 @@ cancelled is told what DWS says: after an Error that is less than what there is.
 IN_USE = "in use"
 """The rule for Rabbits that stay in service with storage of a job that was let go. One
 answer says that there is none."""
-
-UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
-"""The same for a Workflow that has lost its annotations, and with them its times."""
-
-DELETED = (
-    "KVS rabbit_workflow",
-    "KVS rabbit_moved",
-    *CHOSEN,
-    *UNDATED,
-)
-"""The same for one that somebody else deletes, or whose job is purged."""
 
 
 def course_of(life: Life) -> str:
@@ -155,7 +155,8 @@ def problem_at(
     lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
-    if story.fatal:  # it may fail before it is told which storage it gets
+    if story.fatal and point.step == "Create":
+        # It may fail before it is told which storage it gets.
         lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
     life = _without_more(life, whole, story.may)
     expected = _without(whole, life, story.spared)
@@ -167,10 +168,7 @@ def problem_at(
         expected = replace(expected, data=life.data)
         lost = (*lost, f"KVS {DATA_OUT}")
     if interruption is Interruption.CRASH and meddled:
-        # Nor which of its data was out.
-        causes = [[told.cause for told in each.exceptions] for each in (life, expected)]
-        if causes[0] == causes[1]:
-            expected = replace(expected, exceptions=life.exceptions)
+        expected = _reworded(expected, life)  # nor does it know which data was out
     return _difference(expected, life, lost)
 
 
@@ -207,11 +205,15 @@ def _without(whole: Life, life: Life, spared: str) -> Life:
     exceptions = tuple(each for each in whole.exceptions if each not in more)
     left = tuple(e for e in whole.left if not e.startswith("drained") or e in life.left)
     whole = replace(whole, events=life.events, left=left, data=life.data)
-    whole = replace(whole, exceptions=exceptions)
     # What is told later, if at all, is told in other words.
+    return _reworded(replace(whole, exceptions=exceptions), life)
+
+
+def _reworded(whole: Life, life: Life) -> Life:
+    """``whole``, with the words of ``life`` if that tells the same causes."""
     causes = [[told.cause for told in each.exceptions] for each in (whole, life)]
-    as_in_life = causes[0] == causes[1]
-    return replace(whole, exceptions=life.exceptions) if as_in_life else whole
+    same = causes[0] == causes[1]
+    return replace(whole, exceptions=life.exceptions) if same else whole
 
 
 def _without_more(life: Life, whole: Life, may: Collection[str]) -> Life:
