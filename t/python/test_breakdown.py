@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import random
+from typing import Any, Optional
 
 import pytest
 
@@ -17,14 +18,21 @@ from flux_k8s.dws.directivebreakdown import (
     Location,
     Reference,
 )
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import (
     AllocationError,
     BadObject,
     DirectiveError,
+    NotReady,
     StorageUnavailable,
 )
+from flux_k8s.jobs.breakdownreader import BreakdownReader
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
+from rabbitsim.kube.direct import DirectKube
+from rabbitsim.kube.store import Store
+from rabbitsim.loop import VirtualLoop
 from support import objects
 from support.tree import RECORDED
 
@@ -427,3 +435,31 @@ def test_an_unknown_daemon_is_refused_with_those_that_are_known() -> None:
         directivebreakdown.required_daemons([breakdown], ["x", "copy-offload"])
     with pytest.raises(DirectiveError, match="expected no requires= at all"):
         directivebreakdown.required_daemons([breakdown], [])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": {}},
+        {"status": {"state": "Proposal", "status": "DriverWait", "ready": False}},
+        None,
+    ],
+)
+def test_a_workflow_names_its_breakdowns_when_proposal_is_over(
+    fields: Optional[Json],
+) -> None:
+    """A watch that went back may show one of before, or its end. Else a job would be
+    moved on without storage."""
+    view = None
+    if fields is not None:
+        spec = {"desiredState": "Proposal", "wlmID": "flux", "jobID": "f1"}
+        metadata = {"uid": "u", "resourceVersion": "1", "name": "fluxjob-1"}
+        view = WorkflowView.parse({"metadata": metadata, "spec": spec, **fields})
+    info = WorkflowInfo(1, Goal.PLANNED, view=view)
+    loop = VirtualLoop()
+    kube = DirectKube(Store(loop.now, random.Random(1)), loop)
+    reading = BreakdownReader(kube).read(info)
+    with pytest.raises(
+        NotReady, match="Workflow fluxjob-1: status.status is .*, expected Completed"
+    ):
+        reading.send(None)

@@ -212,6 +212,13 @@ class WorkflowView:
         return self.ready and self.state is not None and self.state is self.desired
 
     @property
+    def proposed(self) -> bool:
+        """Whether DWS has broken down the directives: Proposal is over."""
+        return self.state is not None and (
+            self.desired is not State.Proposal or self.complete
+        )
+
+    @property
     def copying(self) -> bool:
         """Whether DWS works on a copy_in or copy_out."""
         moving = self.state in (State.DataIn, State.DataOut)

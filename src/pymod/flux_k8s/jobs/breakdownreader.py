@@ -16,6 +16,7 @@ from flux_k8s.dws.directivebreakdown import (
 )
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.dws.directivebreakdown.breakdown import check_ready
+from flux_k8s.errors import NotReady
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import Reader, read_string
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, PERSISTENTSTORAGE, SERVERS, Json, Kube
@@ -40,6 +41,9 @@ class BreakdownReader:
     async def read(self, info: WorkflowInfo) -> Breakdowns:
         """A job's DirectiveBreakdowns. They do not change once they are ready.
 
+        The Workflow names them from the end of Proposal on. The view may be of before
+        that: a watch may go back, or show its end, while a step waits for an answer.
+
         Raises:
             KubeError: a request failed.
             DWSError: one is malformed, or not ready (NotReady).
@@ -47,10 +51,14 @@ class BreakdownReader:
         known = self._breakdowns.get(info.jobid)
         if known is not None:
             return known
-        assert info.view is not None
+        view = info.view
+        if view is None or not view.proposed:
+            status = None if view is None else view.status
+            name = f"Workflow {info.name}"
+            raise NotReady(name, "status.status", status, "Completed")
         found = await gather(
             self._calls.get(DIRECTIVEBREAKDOWN, namespace, name, key=name)
-            for namespace, name in info.view.breakdowns
+            for namespace, name in view.breakdowns
         )
         breakdowns = await self._correct_access(tuple(map(parse_breakdown, found)))
         self._breakdowns[info.jobid] = breakdowns
