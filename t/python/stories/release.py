@@ -404,8 +404,8 @@ STORIES = (
     ),
     awaited(
         "the Workflow of a job that has ended loses its annotations unseen",
-        f"{FAILS} Teardown gone",
-        "given-up",
+        f"{RUNS} Teardown gone",
+        "out",
         When("clean", unload(60.0)),
         When("clean", strip, after=10.0),
     ),

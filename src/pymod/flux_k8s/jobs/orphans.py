@@ -17,6 +17,7 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
+from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
 from flux_k8s.jobs.jobtable import JobTable
@@ -76,6 +77,7 @@ class Orphans:
         self._jobs = jobs
         self._outage = outage
         self._release_share = release_share
+        self._data = DataReports(flux)
         self._checked = False
         self._failing = False
         self._not_ended: set[int] = set()
@@ -119,7 +121,7 @@ class Orphans:
             TryAgain: a module of Flux does not answer, or cannot tell.
         """
         # The plugin does not hold the job: it has released such a one.
-        released = self._has_released_nodes(jobid)
+        released = await self._has_released_nodes(jobid)
         ended = released or await call(self._flux.job_ended, jobid)
         if ended is None:
             raise TryAgain(RpcError(errno.EAGAIN, "job-list does not answer"))
@@ -149,13 +151,22 @@ class Orphans:
             self._release(jobid, aborted)
         return None
 
-    def _has_released_nodes(self, jobid: int) -> bool:
+    async def _has_released_nodes(self, jobid: int) -> bool:
         """Whether a job may have ended before its data was out. The data is not given
-        up."""
+        up, also where the Workflow has lost the annotation that says so.
+
+        Raises:
+            TryAgain: a module of Flux does not answer.
+        """
         job, found = self._jobs.get(jobid), self._jobs.unclaimed.get(jobid)
-        if job is not None:
-            return job.info.nodes_released
-        return found is not None and found[0].nodes_released
+        if job is not None and job.info.nodes_released:
+            return True
+        if job is None and found is not None and found[0].nodes_released:
+            return True
+        try:
+            return await self._data.ended_before(jobid)
+        except RpcError as error:
+            raise TryAgain(error) from error
 
     def _follow(self, jobid: int) -> None:
         """Take DataOut and Teardown of a job that has ended to their end."""
