@@ -96,44 +96,6 @@ def test_a_client_may_be_called_later_but_not_by_a_watch_that_it_has_stopped() -
     assert watcher.log == [] and len(answers) == 1
 
 
-def test_every_verb_answers_with_the_object_or_the_error() -> None:
-    cluster = Cluster(slowest=0.1)
-    created = cluster.ask("create", COMPUTES, "default", computes("c"))
-    assert isinstance(created, dict)
-    assert cluster.ask("get", COMPUTES, "default", "c") == created
-    patch = {"data": [{"name": "n1"}]}
-    patched = cluster.ask("patch", COMPUTES, "default", "c", patch)
-    assert isinstance(patched, dict)
-    assert patched["data"] == [{"name": "n1"}]
-    listed = cluster.ask("list", COMPUTES, None)
-    assert isinstance(listed, dict)
-    assert listed["items"] == [patched]
-    rename = [{"op": "replace", "path": "/data/0/name", "value": "n2"}]
-    renamed = cluster.ask("patch", COMPUTES, "default", "c", rename)
-    assert isinstance(renamed, dict)
-    assert renamed["data"] == [{"name": "n2"}]
-    nothing = cluster.ask("list", COMPUTES, None, label_selector="a=b")
-    assert isinstance(nothing, dict)
-    assert nothing["items"] == []
-    cluster.ask("delete", COMPUTES, "default", "c")
-    error = cluster.ask("get", COMPUTES, "default", "c")
-    assert isinstance(error, KubeError)
-    assert (error.status, error.reason) == (404, "NotFound")
-    assert error.message.endswith('"c" not found')
-
-
-def test_a_status_subresource_is_patched_by_itself() -> None:
-    cluster = Cluster()
-    cluster.ask("create", SERVERS, "default", {"metadata": {"name": "s"}})
-    patch = {"status": {"ready": True}}
-    ignored = cluster.ask("patch", SERVERS, "default", "s", patch)
-    assert isinstance(ignored, dict)
-    assert "status" not in ignored
-    answer = cluster.ask("patch_status", SERVERS, "default", "s", patch)
-    assert isinstance(answer, dict)
-    assert answer["status"] == {"ready": True}
-
-
 def test_objects_of_the_store_are_copied_for_each_caller() -> None:
     cluster = Cluster()
     watcher, other = Watcher(), Watcher()
@@ -174,20 +136,6 @@ def test_requests_of_one_key_stay_in_order(seed: int, keys: list[str]) -> None:
         assert answered[key] == [n for n, k in enumerate(keys) if k == key]
 
 
-def test_a_done_function_may_ask_for_more_with_the_same_key() -> None:
-    cluster = Cluster()
-    answers: list[Answer] = []
-
-    def again(answer: Answer) -> None:
-        answers.append(answer)
-        if len(answers) < 3:
-            cluster.kube.list(COMPUTES, None, again, key="k")
-
-    cluster.kube.list(COMPUTES, None, again, key="k")
-    cluster.loop.run()
-    assert len(answers) == 3
-
-
 def test_a_watch_lists_then_follows_then_stops() -> None:
     cluster = Cluster(slowest=0.5)
     cluster.store.create(COMPUTES, "default", computes("old"))
@@ -204,22 +152,6 @@ def test_a_watch_lists_then_follows_then_stops() -> None:
     watch.stop()
     cluster.loop.run()
     assert watcher.log[-1] == "DELETED old"
-
-
-def test_a_handler_may_stop_its_watch() -> None:
-    cluster = Cluster()
-    for name in ("a", "b"):
-        cluster.store.create(COMPUTES, "default", computes(name))
-
-    class Once(Watcher):
-        def event(self, type: str, object: Json) -> None:
-            super().event(type, object)
-            watch.stop()
-
-    once = Once()
-    watch = cluster.kube.watch(COMPUTES, None, once)
-    cluster.loop.run()
-    assert once.log == ["ADDED a"]
 
 
 def test_events_that_a_dropped_watch_missed_come_with_the_next_list() -> None:
@@ -282,22 +214,6 @@ def test_a_watch_that_the_server_ends_goes_on_without_a_list() -> None:
     assert watcher.log == ["ADDED old", "synced", "DELETED old", "ADDED new"]
 
 
-def test_a_watch_from_a_version_that_is_forgotten_lists_again_without_trouble() -> None:
-    cluster = Cluster(slowest=0.01)
-    cluster.store.create(COMPUTES, "default", computes("old"))
-    watcher = Watcher()
-    cluster.kube.watch(COMPUTES, None, watcher)
-    cluster.loop.run()
-    cluster.kube.end_watches()
-    cluster.store.delete(COMPUTES, "default", "old")
-    cluster.store.forget_history()
-    cluster.loop.run()
-    assert watcher.log == ["ADDED old", "synced", "DELETED old", "synced"]
-    cluster.kube.drop_watches(KubeError(410, "Expired"))
-    cluster.loop.run()
-    assert watcher.log[4:] == ["synced"]
-
-
 @examples(15)
 @given(
     seed=st.integers(0, 2**32),
@@ -345,21 +261,6 @@ def test_a_watcher_knows_everything_in_the_end(
     }
     assert watcher.objects == present
     assert "synced" in watcher.log
-
-
-def test_the_same_seed_gives_the_same_run() -> None:
-    def run() -> list[str]:
-        cluster = Cluster(seed=3, slowest=1.0)
-        watcher = Watcher()
-        cluster.kube.watch(COMPUTES, None, watcher)
-        for number in range(20):
-            name = f"c{number}"
-            body = computes(name)
-            cluster.kube.create(COMPUTES, "default", body, lambda _: None, key=name)
-        cluster.loop.run()
-        return [*watcher.log, str(cluster.loop.now()), str(watcher.objects)]
-
-    assert run() == run()
 
 
 def test_faults_refuse_delay_and_lose_answers() -> None:

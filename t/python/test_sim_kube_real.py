@@ -18,7 +18,7 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from flux_k8s.ports import COMPUTES, WORKFLOW
+from flux_k8s.ports import WORKFLOW
 from rabbitsim.cli import main
 from rabbitsim.clusters import ClusterError, ClusterKube, topology_of
 from rabbitsim.dws import Files, Options, Topology, constant
@@ -26,7 +26,6 @@ from rabbitsim.dws.topology import storage
 from rabbitsim.kube import assets, crds
 from rabbitsim.kube.assets import ApiServer, AssetsError
 from rabbitsim.kube.kinds import Resource, load_kinds
-from rabbitsim.kube.schema import compile_schema
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.system import LocalKube
@@ -69,64 +68,6 @@ def environment(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
 
 
 # The CRDs
-
-
-def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """All nodes of a schema, and where they are."""
-    yield path, schema
-    for name, child in schema.get("properties", {}).items():
-        yield from nodes(child, f"{path}.{name}")
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            yield from nodes(schema[key], f"{path}[]")
-
-
-def schema_of(resource: Resource) -> dict[str, Any]:
-    (version,) = crds.definition(resource)["spec"]["versions"]
-    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
-    return schema
-
-
-@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
-def test_a_crd_has_what_apiextensions_asks_for(resource: Resource) -> None:
-    crd = crds.definition(resource)
-    spec = crd["spec"]
-    names, (version,) = spec["names"], spec["versions"]
-    assert crd["metadata"] == {"name": f"{names['plural']}.{spec['group']}"}
-    assert names["kind"] == resource.kind.name
-    assert spec["scope"] in ("Namespaced", "Cluster")
-    assert version["served"] and version["storage"]
-    for column in version["additionalPrinterColumns"]:
-        assert column["type"] in ("string", "boolean", "integer", "number", "date")
-        assert column["jsonPath"].startswith(".")
-
-
-@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
-def test_the_schemas_of_crds_are_structural(resource: Resource) -> None:
-    schema = schema_of(resource)
-    assert schema["properties"]["metadata"] == {"type": "object"}
-    for path, node in nodes(schema):
-        either = node.get("x-kubernetes-int-or-string")
-        assert ("type" in node) != bool(either), path
-        assert not {"$ref", "nullable", "definitions"} & set(node), path
-        assert not ("properties" in node and "additionalProperties" in node), path
-        assert ("items" in node) == (node.get("type") == "array"), path
-        assert set(node.get("required", ())) <= set(node.get("properties", ())), path
-        if "default" in node:
-            problems: list[Any] = []
-            compile_schema(node).conform(node["default"], None, problems)
-            assert not problems, path
-
-
-@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
-def test_status_is_a_subresource_only_where_kinds_yaml_says_so(
-    resource: Resource,
-) -> None:
-    (version,) = crds.definition(resource)["spec"]["versions"]
-    wanted = {"status": {}} if resource.has_status else None
-    assert version.get("subresources") == wanted
-    if resource.kind in (WORKFLOW, COMPUTES):
-        assert wanted is None
 
 
 @pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
@@ -209,29 +150,6 @@ def test_an_api_server_that_never_answers_is_given_up(
     assert not running_below(tmp_path)
 
 
-def test_a_program_that_was_being_started_when_an_interrupt_came_is_ended(
-    tmp_path: pathlib.Path, monkeypatch: Patch
-) -> None:
-    pretend(tmp_path, "#!/bin/sh\nexec sleep 100", "#!/bin/sh\nexec sleep 100")
-    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
-
-    def popen(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process = original(*args, **options)
-        signal.raise_signal(signal.SIGINT)
-        return process
-
-    original = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    # What a shell starts in the background ignores interrupts.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            ApiServer(tmp_path).start()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert not running_below(tmp_path)
-
-
 @pytest.mark.parametrize("option", ["--nodes=2", "--rabbits=1", "--lustre=/tmp"])
 def test_options_that_a_cluster_decides_are_refused(
     capfd: Captured, monkeypatch: Patch, option: str
@@ -291,19 +209,6 @@ def test_a_job_runs_on_the_cluster_of_kubeconfig(
     assert not workflows(cluster)
 
 
-def test_the_demo_asks_a_cluster_for_no_files(
-    cluster: LocalKube, tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    scratch = tmp_path / "scratch"
-    demo = ["demo", "--flux=sim", "--kube=real", f"--scratch={scratch}"]
-    assert main(demo) == 0
-    out, _ = capfd.readouterr()
-    assert f"  DW_JOB_demo={tmp_path / 'elsewhere'}/" in out
-    assert "copy_in" not in out
-    assert "  Workflows in Kubernetes: 0\n" in out
-    assert not (scratch / "lustre").exists()
-
-
 def test_a_cluster_is_not_shared_with_another_flux(
     cluster: LocalKube, capfd: Captured
 ) -> None:
@@ -316,19 +221,6 @@ def test_a_cluster_is_not_shared_with_another_flux(
         capfd, "--kube=real"
     )
     assert all(w["spec"]["desiredState"] == "Proposal" for w in workflows(cluster))
-
-
-def test_a_watch_delivers_changes_from_its_start(cluster: LocalKube) -> None:
-    make_workflow(cluster, "before", wlm="flux")
-    told: list[str] = []
-    kube = ClusterKube()
-    kube.watch(WORKFLOW, lambda type, obj: told.append(obj["metadata"]["name"]))
-    make_workflow(cluster, "after", wlm="flux")
-    deadline = time.monotonic() + PATIENCE
-    while "after" not in told and time.monotonic() < deadline:
-        time.sleep(0.01)
-    kube.stop()
-    assert told[0] == "after"
 
 
 def test_a_cluster_without_rabbits_is_refused(

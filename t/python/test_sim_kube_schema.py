@@ -5,28 +5,15 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from flux_k8s.ports import (
-    CLIENTMOUNT,
-    COMPUTES,
-    DIRECTIVEBREAKDOWN,
-    SECRET,
-    SERVERS,
-    STORAGE,
-    WORKFLOW,
-    Kind,
-)
-from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.objects import shape
 from rabbitsim.kube.patch import same_json
-from rabbitsim.kube.store import ApiError, Store
-from support.store import KINDS, new_store, workflow
+from support.store import KINDS
 from support.tree import CRDS, RECORDED
 
 
@@ -89,27 +76,3 @@ def test_recorded_objects_pass_our_schemas_unchanged(path: Path) -> None:
             group = obj["apiVersion"].partition("/")[0]
             resource = KINDS.resources[group, record["kind"]]
             assert same_json(shape(KINDS, resource, obj, None), obj)
-
-
-def test_every_kind_of_the_ports_is_served() -> None:
-    kinds = (
-        WORKFLOW,
-        DIRECTIVEBREAKDOWN,
-        SERVERS,
-        COMPUTES,
-        CLIENTMOUNT,
-        STORAGE,
-        SECRET,
-    )
-    store = new_store()
-    for kind in kinds:
-        assert store.resource(kind).kind == kind
-    with pytest.raises(ApiError):
-        store.resource(Kind("example.com", "Cat", "cats"))
-
-
-def test_a_group_may_be_served_as_another_version() -> None:
-    kinds = load_kinds({"dataworkflowservices.github.io": "v1alpha6"})
-    store = Store(lambda: 0.0, random.Random(0), kinds)
-    obj = store.create(WORKFLOW, "default", workflow())
-    assert obj["apiVersion"] == "dataworkflowservices.github.io/v1alpha6"

@@ -1,25 +1,31 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""rabbitsim.kube.server: verbs, watches and discovery over HTTP."""
+"""rabbitsim.kube.server: verbs, watches, access and faults over HTTP."""
 
 from __future__ import annotations
 
 import json
-import time
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 
 from flux_k8s.ports import DWS_GROUP, WORKFLOW
-from rabbitsim.kube.routes import is_set
+from rabbitsim.kube.cli import serve as run
+from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.server import KubeServer
+from support.effort import night
 from support.kubernetes import (
     ALL,
+    LOST,
     PATH,
     VERSION,
-    WATCH,
     WORKFLOWS,
     Http,
     lines,
@@ -55,70 +61,6 @@ def test_the_official_client_walks_an_object_through_its_life(
         api.get_namespaced_custom_object(*WORKFLOWS, "w")
     assert caught.value.status == 404
     assert json.loads(caught.value.body or "")["reason"] == "NotFound"
-
-
-@pytest.mark.parametrize(
-    "text,expected",
-    [("true", True), ("True", True), ("1", True), ("0", False), ("false", False)],
-)
-def test_a_boolean_parameter_is_read_as_apimachinery_does(
-    text: str, expected: bool
-) -> None:
-    assert is_set({"watch": text}, "watch") is expected
-    assert not is_set({}, "watch")
-
-
-def test_the_official_client_watches(server: KubeServer, tmp_path: Path) -> None:
-    api = python_client(server, tmp_path)
-    store = server.store
-    server.call(lambda: store.create(WORKFLOW, "default", workflow("a")))
-    stream = WATCH.Watch().stream(
-        api.list_cluster_custom_object, DWS_GROUP, VERSION, "workflows"
-    )
-    assert next(stream)["object"]["metadata"]["name"] == "a"
-    hurry = {"spec": {"hurry": True}}
-    server.call(lambda: store.merge_patch(WORKFLOW, "default", "a", hurry))
-    server.call(lambda: store.delete(WORKFLOW, "default", "a"))
-    seen = [next(stream), next(stream)]
-    assert [event["type"] for event in seen] == ["MODIFIED", "DELETED"]
-
-
-def test_namespaces_secrets_and_logs_are_there(server: KubeServer) -> None:
-    http, spaces = Http(server), "/api/v1/namespaces"
-    http.ask("POST", spaces, {"metadata": {"name": "compute-01"}})
-    names = [s["metadata"]["name"] for s in http.ask("GET", spaces)[1]["items"]]
-    assert names == ["compute-01", "default", "kube-system"]
-    secret = {"metadata": {"name": "s"}, "data": {"token": "c2VzYW1l"}}
-    http.ask("POST", f"{spaces}/compute-01/secrets", secret)
-    _, found = http.ask("GET", f"{spaces}/compute-01/secrets/s")
-    assert found["data"] == {"token": "c2VzYW1l"}
-    pods = f"{spaces}/default/pods"
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-    http.ask("POST", pods, pod)
-    log = {("default", "p", "c"): "hello\nworld\n"}
-    server.call(lambda: server.store.pod_logs.update(log))
-    assert http.open("GET", f"{pods}/p/log").read() == b"hello\nworld\n"
-    tail = http.open("GET", f"{pods}/p/log?container=c&tailLines=1").read()
-    assert tail == b"world\n"
-    for query, status in (("q/log?container=c", 404), ("p/log?container=d", 400)):
-        assert http.ask("GET", f"{pods}/{query}")[0] == status
-
-
-def test_discovery_names_groups_versions_and_resources(server: KubeServer) -> None:
-    http = Http(server)
-    _, groups = http.ask("GET", "/apis")
-    versions = {g["name"]: g["preferredVersion"]["version"] for g in groups["groups"]}
-    assert versions[DWS_GROUP] == VERSION
-    _, group = http.ask("GET", f"/apis/{DWS_GROUP}")
-    assert group["preferredVersion"]["groupVersion"] == f"{DWS_GROUP}/{VERSION}"
-    _, resources = http.ask("GET", f"/apis/{DWS_GROUP}/{VERSION}")
-    names = {entry["name"]: entry for entry in resources["resources"]}
-    assert names["workflows"]["kind"] == "Workflow"
-    assert names["workflows"]["namespaced"] is True
-    assert "servers/status" in names
-    assert "workflows/status" not in names
-    assert http.ask("GET", "/api")[1]["versions"] == ["v1"]
-    assert http.ask("GET", "/version")[1]["major"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -163,31 +105,6 @@ def test_a_malformed_request_is_refused_with_a_status(
     assert answer["message"]
 
 
-def test_a_body_that_is_no_json_is_a_bad_request(server: KubeServer) -> None:
-    http = Http(server)
-    http.connection.request("POST", PATH, "{nonsense")
-    response = http.connection.getresponse()
-    assert response.status == 400
-    assert "is no JSON" in json.loads(response.read())["message"]
-
-
-def test_a_collection_may_be_deleted_by_selector(server: KubeServer) -> None:
-    http = Http(server)
-    for name in ("a", "b"):
-        body = workflow(name)
-        body["metadata"]["labels"] = {"name": name}
-        http.ask("POST", PATH, body)
-    assert http.ask("DELETE", f"{PATH}?labelSelector=name=a")[0] == 200
-    left = http.ask("GET", ALL)[1]["items"]
-    assert [obj["metadata"]["name"] for obj in left] == ["b"]
-
-
-def test_a_dry_run_changes_nothing(server: KubeServer) -> None:
-    http = Http(server)
-    assert http.ask("POST", f"{PATH}?dryRun=All", workflow())[0] == 201
-    assert http.ask("GET", f"{PATH}/w")[0] == 404
-
-
 # Watches
 
 
@@ -208,30 +125,6 @@ def test_a_watch_replays_from_a_version_and_ends_at_its_timeout(
     assert bookmark["object"]["metadata"] == {"resourceVersion": latest}
 
 
-def test_bookmarks_come_when_nothing_happens() -> None:
-    server = make_server(bookmark_every=0.01)
-    server.start()
-    try:
-        response = Http(server).open("GET", f"{ALL}?watch=1&allowWatchBookmarks=true")
-        seen = lines(response)
-        assert [next(seen)["type"] for _ in range(3)] == ["BOOKMARK"] * 3
-    finally:
-        server.stop()
-
-
-def test_a_streaming_list_says_where_the_watch_begins(server: KubeServer) -> None:
-    http = Http(server)
-    http.ask("POST", PATH, workflow("a"))
-    query = (
-        "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-        "&allowWatchBookmarks=true"
-    )
-    seen = lines(http.open("GET", f"{ALL}?{query}"))
-    assert next(seen)["type"] == "ADDED"
-    annotations = next(seen)["object"]["metadata"]["annotations"]
-    assert annotations == {"k8s.io/initial-events-end": "true"}
-
-
 def test_a_watch_from_too_long_ago_gets_an_error_event(server: KubeServer) -> None:
     http = Http(server)
     http.ask("POST", PATH, workflow())
@@ -243,38 +136,178 @@ def test_a_watch_from_too_long_ago_gets_an_error_event(server: KubeServer) -> No
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
-def test_dropped_watches_end_and_can_be_opened_again(server: KubeServer) -> None:
+# Permissions
+
+
+def test_without_a_token_the_answer_is_401() -> None:
+    server = make_server(tokens={"sesame": "flux"})
+    server.start()
+    try:
+        for token in ("", "wrong"):
+            status, answer = Http(server, token).ask("GET", ALL)
+            assert (status, answer["reason"]) == (401, "Unauthorized")
+        assert Http(server, "sesame").ask("GET", ALL)[0] == 200
+    finally:
+        server.stop()
+
+
+def test_the_authorizer_decides_and_the_answer_is_403() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def authorizer(*request: str) -> bool:
+        asked.append(request)
+        return request[1] not in ("delete", "watch")
+
+    server = make_server(tokens={"t": "flux"}, authorizer=authorizer)
+    server.start()
+    try:
+        http = Http(server, "t")
+        assert http.ask("POST", PATH, workflow())[0] == 201
+        status, answer = http.ask("DELETE", f"{PATH}/w")
+        assert (status, answer["reason"]) == (403, "Forbidden")
+        message = f'workflows.{DWS_GROUP} "w" is forbidden: User "flux" cannot delete '
+        assert answer["message"].startswith(message)
+        assert http.ask("GET", f"{ALL}?watch=1")[0] == 403
+        assert asked == [
+            ("flux", "create", DWS_GROUP, "workflows", "default", ""),
+            ("flux", "delete", DWS_GROUP, "workflows", "default", "w"),
+            ("flux", "watch", DWS_GROUP, "workflows", "", ""),
+        ]
+    finally:
+        server.stop()
+
+
+# Faults
+
+
+def test_faults_refuse_garble_truncate_and_cut(server: KubeServer) -> None:
+    http = Http(server)
+    http.ask("POST", PATH, workflow())
+    current: list[HttpFault] = []
+    server.faults = lambda method, path, query: current[0]
+
+    current[:] = [HttpFault(status=429, retry_after=3)]
+    response = http.open("GET", f"{PATH}/w")
+    assert response.status == 429
+    assert response.headers["Retry-After"] == "3"
+    assert json.loads(response.read())["code"] == 429
+
+    current[:] = [HttpFault(malformed=True)]
+    body = http.open("GET", f"{PATH}/w").read()
+    with pytest.raises(ValueError, match="Expecting"):
+        json.loads(body)
+
+    current[:] = [HttpFault(truncate=True)]
+    with pytest.raises(LOST):
+        http.open("GET", f"{PATH}/w").read()
+
+    current[:] = [HttpFault(close=True)]
+    with pytest.raises(LOST):
+        Http(server).ask("DELETE", f"{PATH}/w")
+    assert server.call(lambda: server.store.find(WORKFLOW, "default", "w"))
+
+    current[:] = [HttpFault(close=True, carried_out=True)]
+    with pytest.raises(LOST):
+        Http(server).ask("DELETE", f"{PATH}/w")
+    assert not server.call(lambda: server.store.find(WORKFLOW, "default", "w"))
+
+
+def test_a_paused_server_refuses_connections_and_comes_back(
+    server: KubeServer,
+) -> None:
+    url = server.url
     http = Http(server)
     response = http.open("GET", f"{ALL}?watch=1")
-    server.drop_watches()
-    assert list(lines(response)) == []
-    http.ask("POST", PATH, workflow())
-    assert next(lines(http.open("GET", f"{ALL}?watch=1")))["type"] == "ADDED"
+    server.pause()
+    server.pause()
+    with pytest.raises(LOST):
+        assert response.read() == b""
+        raise ConnectionError
+    with pytest.raises(ConnectionRefusedError):
+        Http(server).ask("GET", ALL)
+    server.call(lambda: server.store.create(WORKFLOW, "default", workflow()))
+    server.resume()
+    server.resume()
+    assert server.url == url
+    assert len(Http(server).ask("GET", ALL)[1]["items"]) == 1
 
 
-def test_every_watcher_sees_every_change_in_order(server: KubeServer) -> None:
-    watchers = [Http(server).open("GET", f"{ALL}?watch=1") for _ in range(3)]
-    http = Http(server)
-    http.ask("POST", PATH, workflow())
-    for number in range(200):
-        patch = {"status": {"ready": False, "message": str(number)}}
-        http.ask(
-            "PATCH", f"{PATH}/w", patch, Content_Type="application/merge-patch+json"
+# The thread
+
+
+# The command
+
+
+def serve(tmp_path: Path) -> tuple[subprocess.Popen[str], str]:
+    code = (
+        "import sys; from rabbitsim.kube.cli import serve;"
+        "sys.exit(serve(0, sys.argv[1]))"
+    )
+    path = str(tmp_path / "kc")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert re.fullmatch(r"Kubernetes API at http://127\.0\.0\.1:\d+\n", line)
+    return process, path
+
+
+def test_serve_names_the_reason_why_it_cannot_start(
+    server: KubeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = int(server.url.rpartition(":")[2])
+    assert run(port, None, lambda: None) == 1
+    assert f"port {port}" in capsys.readouterr().err
+    missing = str(tmp_path / "no" / "folder")
+    assert run(0, missing, lambda: None) == 1
+    assert f"{missing}: No such file or directory" in capsys.readouterr().err
+
+
+KUBECTL: Optional[str] = shutil.which("kubectl")
+
+
+@night
+@pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on PATH")
+def test_kubectl_works_unchanged(tmp_path: Path) -> None:
+    process, kubeconfig = serve(tmp_path)
+    body = workflow()
+    body["status"] = {"state": "Proposal", "ready": True, "status": "Completed"}
+    (tmp_path / "w.json").write_text(json.dumps(body))
+    environment = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": kubeconfig}
+
+    def kubectl(*arguments: str) -> str:
+        done = subprocess.run(
+            [str(KUBECTL), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
-    for response in watchers:
-        seen = lines(response)
-        assert next(seen)["type"] == "ADDED"
-        messages = [next(seen)["object"]["status"]["message"] for _ in range(200)]
-        assert messages == [str(number) for number in range(200)]
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-
-def test_a_watcher_that_goes_away_leaves_nothing_behind(server: KubeServer) -> None:
-    http = Http(server)
-    http.open("GET", f"{ALL}?watch=1")
-    streams = server._handler.streams
-    assert server.call(lambda: len(streams)) == 1
-    http.connection.close()
-    deadline = time.monotonic() + 10
-    while server.call(lambda: len(streams)) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert server.call(lambda: len(streams)) == 0
+    try:
+        kubectl("create", "-f", str(tmp_path / "w.json"))
+        header, row = kubectl("get", "workflows", "-A").splitlines()
+        assert header.split()[:5] == ["NAMESPACE", "NAME", "STATE", "READY", "STATUS"]
+        assert row.split()[:5] == ["default", "w", "Proposal", "true", "Completed"]
+        watching = subprocess.Popen(
+            [str(KUBECTL), "get", "workflows", "-A", "-w", "--no-headers"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert watching.stdout is not None
+        assert "Proposal" in watching.stdout.readline()
+        patch = '{"status": {"state": "Setup", "ready": false}}'
+        kubectl("patch", "workflow", "w", "--type=merge", "-p", patch)
+        assert "Setup" in watching.stdout.readline()
+        watching.terminate()
+        watching.wait(10)
+        assert "desiredState" in kubectl("explain", "workflow.spec")
+        kubectl("delete", "workflow", "w")
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0

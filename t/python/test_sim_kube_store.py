@@ -1,134 +1,101 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""rabbitsim.kube.store: the rules of the API server."""
+"""rabbitsim.kube.store: what it refuses, drops and leaves alone, as Kubernetes does."""
 
 from __future__ import annotations
 
 import copy
-from random import Random
+import sys
 from typing import Any, Optional
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from flux_k8s.ports import (
-    COMPUTES,
-    SECRET,
-    SERVERS,
-    WORKFLOW,
-    Json,
-    Kind,
-)
-from rabbitsim.kube.kinds import CRD, NAMESPACE
-from rabbitsim.kube.store import Event, Forbidden, Store, denied
-from support.store import new_store, owned, refused, workflow
+from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, Kind
+from rabbitsim.kube.patch import json_patch, merge_patch, same_json
+from rabbitsim.kube.store import Event, Store, denied
+from support.store import owned, refused, workflow
+
+NAME = "workflows.dataworkflowservices.github.io"
+INVALID = 'Workflow.dataworkflowservices.github.io "w" is invalid: '
+
 
 # Objects
 
 
-def test_a_created_object_gets_metadata_and_defaults(store: Store) -> None:
-    obj = store.create(WORKFLOW, "default", workflow())
-    metadata = obj["metadata"]
-    assert obj["apiVersion"] == "dataworkflowservices.github.io/v1alpha7"
-    assert obj["kind"] == "Workflow"
-    assert obj["spec"]["forceReady"] is False
-    assert obj["spec"]["hurry"] is False
-    assert metadata["creationTimestamp"] == "2027-01-15T08:00:00Z"
-    assert metadata["generation"] == 1
-    assert metadata["namespace"] == "default"
-    assert int(metadata["resourceVersion"]) == store.version
-    assert store.get(WORKFLOW, "default", "w") == obj
-
-
-def test_the_same_seed_gives_the_same_uids_and_names() -> None:
-    def run() -> Json:
-        body = {"metadata": {"generateName": "job-"}, "data": []}
-        return new_store().create(COMPUTES, "default", body)
-
-    assert run() == run()
-    assert run()["metadata"]["name"].startswith("job-")
-
-
-def test_unknown_fields_and_nulls_are_pruned(store: Store) -> None:
+def test_unknown_fields_and_nulls_are_dropped_and_defaults_filled_in(
+    store: Store,
+) -> None:
     body = workflow()
-    body["spec"]["unheardOf"] = 1
-    body["spec"]["hurry"] = None
+    body["spec"].update(unheardOf=1, hurry=None)
     body["extra"] = {}
     body["metadata"]["managedFields"] = []
     obj = store.create(WORKFLOW, "default", body)
-    assert "unheardOf" not in obj["spec"]
-    assert obj["spec"]["hurry"] is False
-    assert "extra" not in obj
-    assert "managedFields" not in obj["metadata"]
+    assert "unheardOf" not in obj["spec"] and obj["spec"]["hurry"] is False
+    assert "extra" not in obj and "managedFields" not in obj["metadata"]
+    assert obj["metadata"]["generation"] == 1
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "message"),
     [
         (
             {"spec": {"desiredState": "Lunch"}},
-            (
-                'spec.desiredState: Unsupported value: "Lunch": supported values: '
-                '"Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", '
-                '"Teardown"'
-            ),
+            422,
+            INVALID + 'spec.desiredState: Unsupported value: "Lunch": supported values',
         ),
-        ({"spec": {"userID": None}}, "spec.userID: Required value"),
+        ({"spec": {"userID": None}}, 422, INVALID + "spec.userID: Required value"),
         (
             {"spec": {"userID": "1"}},
-            (
-                'spec.userID: Invalid value: "string": spec.userID in body must be of '
-                'type integer: "string"'
-            ),
+            422,
+            INVALID + 'spec.userID: Invalid value: "string": spec.userID in body must '
+            'be of type integer: "string"',
         ),
+        ({"spec": {"userID": True}}, 422, INVALID + "spec.userID: Invalid value"),
+        ({"spec": {"dwDirectives": ["", 3]}}, 422, INVALID + "spec.dwDirectives[1]: "),
         (
-            {"spec": {"userID": True}},
-            (
-                'spec.userID: Invalid value: "boolean": spec.userID in body must be of '
-                'type integer: "boolean"'
-            ),
+            {"status": {"drivers": [{"completed": True}]}},
+            422,
+            INVALID + "[status.drivers[0].driverID: Required value, ",
         ),
+        ({"metadata": {"finalizers": "x"}}, 422, INVALID + "metadata.finalizers: "),
         (
-            {"spec": {"dwDirectives": ["", 3]}},
-            (
-                'spec.dwDirectives[1]: Invalid value: "integer": spec.dwDirectives[1] '
-                'in body must be of type string: "integer"'
-            ),
+            {"metadata": {"uid": "other"}},
+            422,
+            INVALID + 'metadata.uid: Invalid value: "other": field is immutable',
         ),
+        ({"metadata": {"name": "other"}}, 400, ""),
         (
-            {"status": {"ready": True, "drivers": [{"completed": True}]}},
-            (
-                "[status.drivers[0].driverID: Required value, "
-                "status.drivers[0].dwdIndex: Required value, "
-                "status.drivers[0].lastHB: Required value, "
-                "status.drivers[0].taskID: Required value, "
-                "status.drivers[0].watchState: Required value]"
-            ),
-        ),
-        (
-            {"metadata": {"finalizers": "x"}},
-            (
-                'metadata.finalizers: Invalid value: "string": metadata.finalizers in '
-                'body must be of type array: "string"'
-            ),
+            {"metadata": {"resourceVersion": "1"}},
+            409,
+            f'Operation cannot be fulfilled on {NAME} "w": the object has been',
         ),
     ],
 )
-def test_an_invalid_field_is_named(store: Store, change: Json, message: str) -> None:
+def test_a_patch_that_may_not_be_is_refused_and_changes_nothing(
+    store: Store, change: Json, code: int, message: str
+) -> None:
     store.create(WORKFLOW, "default", workflow())
     before = store.version
     error = refused(lambda: store.merge_patch(WORKFLOW, "default", "w", change))
-    assert (error.code, error.reason) == (422, "Invalid")
-    prefix = 'Workflow.dataworkflowservices.github.io "w" is invalid: '
-    assert error.message == prefix + message
-    assert error.status()["details"]["kind"] == "Workflow"
+    assert (error.code, error.message[: len(message)]) == (code, message)
     assert store.version == before
 
 
-@pytest.mark.parametrize("jobid", ["f123", 123])
-def test_a_job_id_may_be_a_string_or_an_integer(store: Store, jobid: Any) -> None:
-    body = workflow()
-    body["spec"]["jobID"] = jobid
-    assert store.create(WORKFLOW, "default", body)["spec"]["jobID"] == jobid
+def test_an_object_that_is_not_there_or_there_already_is_refused(store: Store) -> None:
+    def create(namespace: str) -> None:
+        store.create(WORKFLOW, namespace, workflow())
+
+    create("default")
+    for call, code, reason, message in (
+        (lambda: store.get(WORKFLOW, "default", "x"), 404, "NotFound", '"x" not found'),
+        (lambda: create("default"), 409, "AlreadyExists", '"w" already exists'),
+        (lambda: create("nowhere"), 404, "NotFound", '"nowhere" not found'),
+    ):
+        error = refused(call)
+        assert (error.code, error.reason) == (code, reason)
+        assert error.message.endswith(message)
 
 
 @pytest.mark.parametrize(
@@ -153,60 +120,7 @@ def test_an_object_of_another_kind_is_refused(
     assert refused(lambda: store.create(COMPUTES, "default", body)).code == code
 
 
-def test_errors_are_worded_as_kubernetes_words_them(store: Store) -> None:
-    name = "workflows.dataworkflowservices.github.io"
-    error = refused(lambda: store.get(WORKFLOW, "default", "x"))
-    assert error.status() == {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": f'{name} "x" not found',
-        "reason": "NotFound",
-        "code": 404,
-        "details": {
-            "name": "x",
-            "kind": "workflows",
-            "group": "dataworkflowservices.github.io",
-        },
-    }
-    store.create(WORKFLOW, "default", workflow())
-    error = refused(lambda: store.create(WORKFLOW, "default", workflow()))
-    assert (error.code, error.reason) == (409, "AlreadyExists")
-    assert error.message == f'{name} "w" already exists'
-    error = refused(lambda: store.create(WORKFLOW, "nowhere", workflow()))
-    assert (error.code, error.message) == (404, 'namespaces "nowhere" not found')
-    stale = {"metadata": {"resourceVersion": "1"}}
-    error = refused(lambda: store.merge_patch(WORKFLOW, "default", "w", stale))
-    assert (error.code, error.reason) == (409, "Conflict")
-    assert error.message == (
-        f'Operation cannot be fulfilled on {name} "w": the object has been modified; '
-        "please apply your changes to the latest version and try again"
-    )
-
-
 # Writes
-
-
-def test_an_update_must_name_the_version_that_it_replaces(store: Store) -> None:
-    first = store.create(WORKFLOW, "default", workflow())
-    body = copy.deepcopy(dict(first))
-    body["spec"]["hurry"] = True
-    second = store.update(WORKFLOW, "default", "w", body)
-    assert second["spec"]["hurry"] is True
-    assert second["metadata"]["generation"] == 2
-    error = refused(lambda: store.update(WORKFLOW, "default", "w", body))
-    assert error.code == 409
-    del body["metadata"]["resourceVersion"]
-    error = refused(lambda: store.update(WORKFLOW, "default", "w", body))
-    assert error.code == 422
-    assert "metadata.resourceVersion" in error.message
-
-
-def test_a_secret_may_be_updated_unconditionally(store: Store) -> None:
-    store.create(SECRET, "default", {"metadata": {"name": "s"}, "data": {"a": "YQ=="}})
-    body = {"metadata": {"name": "s"}, "data": {"a": "Yg=="}}
-    assert store.update(SECRET, "default", "s", body)["data"] == {"a": "Yg=="}
 
 
 def test_a_client_cannot_change_what_the_server_owns(store: Store) -> None:
@@ -219,10 +133,6 @@ def test_a_client_cannot_change_what_the_server_owns(store: Store) -> None:
         }
     }
     assert store.merge_patch(WORKFLOW, "default", "w", patch) is before
-    rename = {"metadata": {"name": "other"}}
-    assert (
-        refused(lambda: store.merge_patch(WORKFLOW, "default", "w", rename)).code == 400
-    )
 
 
 def test_a_write_that_changes_nothing_makes_no_version_and_no_event(
@@ -249,23 +159,6 @@ def test_a_write_that_changes_nothing_makes_no_version_and_no_event(
     assert events == []
 
 
-def test_the_generation_follows_the_spec_and_a_status_that_is_no_subresource(
-    store: Store,
-) -> None:
-    def generation(kind: Kind, name: str, patch: Json, subresource: str = "") -> int:
-        obj = store.merge_patch(kind, "default", name, patch, subresource=subresource)
-        number: int = obj["metadata"]["generation"]
-        return number
-
-    store.create(WORKFLOW, "default", workflow())
-    assert generation(WORKFLOW, "w", {"metadata": {"labels": {"a": "b"}}}) == 1
-    assert generation(WORKFLOW, "w", {"spec": {"hurry": True}}) == 2
-    assert generation(WORKFLOW, "w", {"status": {"ready": False}}) == 3
-    store.create(SERVERS, "default", {"metadata": {"name": "s"}})
-    assert generation(SERVERS, "s", {"status": {"ready": True}}, "status") == 1
-    assert generation(SERVERS, "s", {"spec": {"allocationSets": []}}) == 2
-
-
 def test_a_status_subresource_is_written_by_itself_only(store: Store) -> None:
     body = {"metadata": {"name": "s"}, "spec": {}, "status": {"ready": True}}
     assert "status" not in store.create(SERVERS, "default", body)
@@ -290,70 +183,50 @@ def test_a_status_subresource_is_written_by_itself_only(store: Store) -> None:
     assert error.code == 404
 
 
-def test_a_dry_run_answers_and_changes_nothing(store: Store) -> None:
-    events: list[Event] = []
-    store.watch(WORKFLOW, None, events.append)
-    before = store.version
-    obj = store.create(WORKFLOW, "default", workflow(), dry_run=True)
-    assert obj["spec"]["hurry"] is False
-    assert store.find(WORKFLOW, "default", "w") is None
-    store.create(WORKFLOW, "default", workflow("kept"))
-    patched = store.merge_patch(
-        WORKFLOW, "default", "kept", {"spec": {"hurry": True}}, dry_run=True
-    )
-    assert patched["spec"]["hurry"] is True
-    store.delete(WORKFLOW, "default", "kept", dry_run=True)
-    assert store.get(WORKFLOW, "default", "kept")["spec"]["hurry"] is False
-    assert store.version == before + 1
-    assert [event.type for event in events] == ["ADDED"]
+def test_an_update_must_name_the_version_that_it_replaces(store: Store) -> None:
+    first = store.create(WORKFLOW, "default", workflow())
+    body = copy.deepcopy(dict(first))
+    body["spec"]["hurry"] = True
+    second = store.update(WORKFLOW, "default", "w", body)
+    assert second["spec"]["hurry"] and second["metadata"]["generation"] == 2
+    for code in (409, 422):
+        error = refused(lambda: store.update(WORKFLOW, "default", "w", body))
+        assert error.code == code
+        body["metadata"].pop("resourceVersion", None)
 
 
 def test_an_admission_hook_may_refuse_and_may_fill_in(store: Store) -> None:
-    asked: list[tuple[str, Kind, bool, bool]] = []
+    asked: list[tuple[str, bool, bool]] = []
 
     def hook(op: str, kind: Kind, new: Optional[Json], old: Optional[Json]) -> None:
-        asked.append((op, kind, new is not None, old is not None))
+        asked.append((op, new is not None, old is not None))
         if op == "CREATE" and new is not None:
-            if not new["spec"]["dwDirectives"][0].startswith("#DW "):
-                raise denied("vworkflow.kb.io", "missing '#DW' prefix")
+            if not new["spec"]["dwDirectives"]:
+                raise denied("vworkflow.kb.io", "no directive")
             new["status"] = {"ready": False}
 
     store.admission.append(hook)
     bad = workflow()
-    bad["spec"]["dwDirectives"] = ["jobdw"]
-    for dry_run in (True, False):
-        error = refused(
-            lambda d=dry_run: store.create(WORKFLOW, "default", bad, dry_run=d)  # type: ignore[misc]
-        )
-        assert isinstance(error, Forbidden)
-        assert error.status() == {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": 'admission webhook "vworkflow.kb.io" denied the request: '
-            "missing '#DW' prefix",
-            "reason": "Forbidden",
-            "code": 403,
-        }
+    bad["spec"]["dwDirectives"] = []
+    error = refused(lambda: store.create(WORKFLOW, "default", bad))
+    denial = 'admission webhook "vworkflow.kb.io" denied the request: no directive'
+    assert (error.code, error.message) == (403, denial)
     assert store.create(WORKFLOW, "default", workflow())["status"] == {"ready": False}
     store.merge_patch(WORKFLOW, "default", "w", {"spec": {"hurry": True}})
     store.delete(WORKFLOW, "default", "w")
-    assert asked[2:] == [
-        ("CREATE", WORKFLOW, True, False),
-        ("UPDATE", WORKFLOW, True, True),
-        ("DELETE", WORKFLOW, False, True),
-    ]
+    updated, deleted = ("UPDATE", True, True), ("DELETE", False, True)
+    assert asked[1:] == [("CREATE", True, False), updated, deleted]
 
 
 # Deletion
 
 
-def test_an_object_without_finalizers_is_gone_at_once(store: Store) -> None:
+def test_delete_preconditions_name_the_object_that_is_meant(store: Store) -> None:
     obj = store.create(WORKFLOW, "default", workflow())
-    answer = store.delete(WORKFLOW, "default", "w")
-    assert answer["status"] == "Success"
-    assert answer["details"]["uid"] == obj["metadata"]["uid"]
+    for meant in ({"uid": "other"}, {"resource_version": "1"}):
+        error = refused(lambda m=meant: store.delete(WORKFLOW, "default", "w", **m))  # type: ignore[misc]
+        assert error.code == 409
+    store.delete(WORKFLOW, "default", "w", uid=obj["metadata"]["uid"])
     assert refused(lambda: store.delete(WORKFLOW, "default", "w")).code == 404
 
 
@@ -380,31 +253,6 @@ def test_finalizers_hold_an_object_until_the_last_is_removed(store: Store) -> No
     types = [event.type for event in events]
     assert types == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
     assert events[-1].object["metadata"]["finalizers"] == ["b.io/y"]
-
-
-def test_delete_preconditions_name_the_object_that_is_meant(store: Store) -> None:
-    obj = store.create(WORKFLOW, "default", workflow())
-    error = refused(lambda: store.delete(WORKFLOW, "default", "w", uid="other"))
-    assert error.code == 409
-    assert "Precondition failed: UID in precondition: other" in error.message
-    error = refused(
-        lambda: store.delete(WORKFLOW, "default", "w", resource_version="1")
-    )
-    assert error.code == 409
-    store.delete(WORKFLOW, "default", "w", uid=obj["metadata"]["uid"])
-
-
-def test_a_merge_patch_may_name_the_object_that_is_meant(store: Store) -> None:
-    uid = store.create(WORKFLOW, "default", workflow())["metadata"]["uid"]
-    other = {"metadata": {"uid": "other", "labels": {"a": "b"}}}
-    error = refused(lambda: store.merge_patch(WORKFLOW, "default", "w", other))
-    assert error.code == 422
-    assert error.message.endswith(
-        'metadata.uid: Invalid value: "other": field is immutable'
-    )
-    same = {"metadata": {"uid": uid, "labels": {"a": "b"}}}
-    patched = store.merge_patch(WORKFLOW, "default", "w", same)
-    assert patched["metadata"]["labels"] == {"a": "b"}
 
 
 def test_dependents_go_with_their_last_owner(store: Store) -> None:
@@ -440,59 +288,94 @@ def test_a_dependent_with_finalizers_outlives_its_owner(store: Store) -> None:
     assert store.find(SERVERS, "default", "s") is None
 
 
-def test_in_the_foreground_the_owner_waits_for_its_dependents(store: Store) -> None:
-    owner = store.create(WORKFLOW, "default", workflow())
-    body = owned("s", owner)
-    body["metadata"]["finalizers"] = ["a.io/x"]
-    store.create(SERVERS, "default", body)
-    store.delete(WORKFLOW, "default", "w", propagation="Foreground")
-    waiting = store.get(WORKFLOW, "default", "w")["metadata"]
-    assert waiting["finalizers"] == ["foregroundDeletion"]
-    assert "deletionTimestamp" in waiting
-    store.merge_patch(SERVERS, "default", "s", {"metadata": {"finalizers": None}})
-    assert store.find(SERVERS, "default", "s") is None
-    assert store.find(WORKFLOW, "default", "w") is None
+# Patches
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab~/", max_size=2),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(st.text("ab~/", max_size=2), children, max_size=3)
+    ),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4)
 
 
-def test_orphans_stay_and_forget_their_owner(store: Store) -> None:
-    owner = store.create(WORKFLOW, "default", workflow())
-    store.create(COMPUTES, "default", owned("c", owner))
-    store.delete(WORKFLOW, "default", "w", propagation="Orphan")
-    assert "ownerReferences" not in store.get(COMPUTES, "default", "c")["metadata"]
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return value
 
 
-def test_a_namespace_takes_its_content_along(store: Store) -> None:
-    store.ensure_namespace("compute-01")
-    store.ensure_namespace("compute-01")
-    store.create(SECRET, "compute-01", {"metadata": {"name": "s"}})
-    held = {"metadata": {"name": "c", "finalizers": ["a.io/x"]}}
-    store.create(COMPUTES, "compute-01", held)
-    store.delete(NAMESPACE, "", "compute-01")
-    space = store.get(NAMESPACE, "", "compute-01")
-    assert space["status"] == {"phase": "Terminating"}
-    assert store.find(SECRET, "compute-01", "s") is None
-    error = refused(
-        lambda: store.create(SECRET, "compute-01", {"metadata": {"name": "t"}})
-    )
-    assert (error.code, error.reason) == (403, "Forbidden")
-    store.merge_patch(COMPUTES, "compute-01", "c", {"metadata": {"finalizers": None}})
-    assert store.find(NAMESPACE, "", "compute-01") is None
-    assert refused(lambda: store.delete(NAMESPACE, "", "default")).code == 403
+def difference(old: Any, new: Any) -> Any:
+    """A merge patch that leads from one object (without nulls) to another."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    patch = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        if key not in old or not same_json(old[key], value):
+            patch[key] = difference(old.get(key), value)
+    return patch
 
 
-def test_crds_are_listed_and_cannot_be_written(store: Store) -> None:
-    names = {obj["metadata"]["name"] for obj in store.select(CRD).items}
-    assert "workflows.dataworkflowservices.github.io" in names
-    assert "nnfdatamovements.nnf.cray.hpe.com" in names
-    assert refused(lambda: store.delete(CRD, "", next(iter(names)))).code == 405
+@given(target=JSON, patch=JSON)
+def test_a_merge_patch_twice_is_a_merge_patch_once(target: Any, patch: Any) -> None:
+    original = copy.deepcopy(target)
+    once = merge_patch(target, patch)
+    assert same_json(merge_patch(once, patch), once)
+    assert same_json(target, original)
 
 
-def test_managed_fields_name_the_fields_of_an_object_where_they_are_wanted() -> None:
-    store = Store(lambda: 1.8e9, Random(1), managed_fields=True)
-    store.create(WORKFLOW, "default", workflow())
-    status = {"status": {"drivers": [], "env": {"A": "b"}, "ready": False}}
-    obj = store.merge_patch(WORKFLOW, "default", "w", status)
-    creator, controller = obj["metadata"]["managedFields"]
-    assert creator["fieldsV1"]["f:spec"]["f:desiredState"] == {}
-    assert controller["subresource"] == "status"
-    assert controller["fieldsV1"]["f:status"]["f:env"] == {"f:A": {}}
+@given(old=OBJECTS, new=OBJECTS)
+def test_a_merge_patch_leads_from_any_object_to_any_other(old: Json, new: Json) -> None:
+    old, new = without_nulls(old), without_nulls(new)
+    assert same_json(merge_patch(old, difference(old, new)), new)
+
+
+def test_json_patch_on_arrays() -> None:
+    document = {"a": [1, 2]}
+    operations = [
+        {"op": "add", "path": "/a/0", "value": 0},
+        {"op": "add", "path": "/a/-", "value": 3},
+        {"op": "remove", "path": "/a/1"},
+        {"op": "replace", "path": "/a/1", "value": [4]},
+        {"op": "add", "path": "/a/1/0", "value": {"b": None}},
+    ]
+    assert json_patch(document, operations) == {"a": [0, [{"b": None}, 4], 3]}
+    assert document == {"a": [1, 2]}
+
+
+STRICT = pytest.mark.skipif(
+    sys.version_info < (3, 10), reason="the jsonpatch for Python 3.9 takes it"
+)
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        pytest.param({"op": "test", "path": "/a", "value": True}, 422, marks=STRICT),
+        ({"op": "remove", "path": "/nope"}, 422),
+        ({"op": "replace", "path": "/nope", "value": 1}, 422),
+        ({"op": "add", "path": "/nope/b", "value": 1}, 422),
+        ({"op": "add", "path": "/l/3", "value": 1}, 422),
+        pytest.param({"op": "add", "path": "/l/01", "value": 1}, 422, marks=STRICT),
+        ({"op": "move", "from": "/l", "path": "/l/0"}, 422),
+        ({"op": "remove", "path": ""}, 422),
+        ({"op": "add", "path": "/a"}, 400),
+        ({"op": "add", "path": "a", "value": 1}, 400),
+        ({"op": "dance", "path": "/a"}, 400),
+        ({"op": [], "path": "/a"}, 400),
+        ({"op": "copy", "path": "/a"}, 400),
+        ({"op": "copy", "from": 3, "path": "/a"}, 400),
+        ({"op": "add", "path": 5, "value": 1}, 400),
+        ({"op": "add", "path": "/a/b", "value": 1}, 422),
+        ({"op": "remove", "path": "/l/-"}, 422),
+        ({"op": "test", "path": "/nope", "value": None}, 422),
+        ("add", 400),
+    ],
+)
+def test_a_json_patch_that_cannot_be_applied_is_refused(
+    operation: Any, code: int
+) -> None:
+    document = {"a": 1, "l": [0]}
+    assert refused(lambda: json_patch(document, [operation])).code == code

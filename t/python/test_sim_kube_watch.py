@@ -52,23 +52,6 @@ def test_label_selectors_match_as_in_kubernetes(
     assert listed["metadata"]["resourceVersion"] == str(store.version)
 
 
-def test_field_selectors_match_as_in_kubernetes(store: Store) -> None:
-    store.ensure_namespace("other")
-    for namespace, name in (("default", "a"), ("other", "a"), ("other", "b")):
-        store.create(COMPUTES, namespace, {"metadata": {"name": name}})
-
-    def count(selector: str) -> int:
-        return len(store.select(COMPUTES, field_selector=selector).items)
-
-    assert count("metadata.name=a") == 2
-    assert count("metadata.namespace==other,metadata.name!=a") == 1
-    assert refused(lambda: count("spec.size=3")).code == 400
-    assert refused(lambda: count("nonsense")).code == 400
-    bad = refused(lambda: store.select(COMPUTES, label_selector="a b"))
-    assert bad.code == 400
-    assert "a b" in bad.message
-
-
 def test_pages_of_a_list_are_the_whole_list(store: Store) -> None:
     store.ensure_namespace("other")
     for number in range(7):

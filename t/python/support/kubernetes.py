@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kubernetes import client, config, watch
+from kubernetes import client, config
 
 from flux_k8s.ports import DWS_GROUP, Json
 from rabbitsim.kube.server import KubeServer
@@ -21,7 +21,6 @@ from rabbitsim.kube.store import Store
 # Typed in parts only, and not the same in all versions.
 CLIENT: Any = client
 CONFIG: Any = config
-WATCH: Any = watch
 LOST = (ConnectionError, http.client.HTTPException)
 VERSION = "v1alpha7"
 WORKFLOWS = (DWS_GROUP, VERSION, "default", "workflows")
