@@ -11,16 +11,14 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.ports import Json
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.cli import demo, main
-from rabbitsim.cli.realflux import Installation, RealSession, find_flux
+from rabbitsim.cli.realflux import find_flux
 from rabbitsim.cli.report import Report, WorkflowProgress
 from rabbitsim.cli.timeline import DELAY, Timeline
 from rabbitsim.dws import constant
@@ -109,37 +107,10 @@ def test_run_shows_each_transition_and_keeps_the_eventlog_and_files(
     assert not list((scratch / "mnt/nnf").iterdir())
 
 
-def test_run_can_have_another_lustre_folder(
-    tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    lustre = tmp_path / "fs"
-    (lustre / "input").mkdir(parents=True)
-    (lustre / "input" / "poem.txt").write_text("one two three\n")
-    assert sim("run", "--lustre", lustre, DATA / "copy-in-out.sh") == 0
-    assert "words: 3\n" in capfd.readouterr().out
-
-
 def test_run_exits_with_the_status_of_the_job(tmp_path: pathlib.Path) -> None:
     assert sim("run", write_script(tmp_path, "#FLUX: -N1", "exit 7")) == 7
     killed = write_script(tmp_path, "#FLUX: -N1 -t0.2s", "sleep 1000")
     assert sim("run", killed) == 142
-
-
-def test_a_scripts_arguments_are_passed_on(
-    tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    sim("run", write_script(tmp_path, "#FLUX: -N1", 'echo "got $1 $2"'), "a", "b")
-    assert "got a b\n" in capfd.readouterr().out
-
-
-def test_a_job_that_cannot_get_storage_says_why(
-    tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    script = write_script(tmp_path, "#FLUX: -N1", "#FLUX: -S dw='#DW jobdw name=a'")
-    assert sim("run", script) == 1
-    out, err = capfd.readouterr()
-    assert "exception" in out or "refused" in out
-    assert "Traceback" not in out + err
 
 
 def test_a_word_that_is_wrong_is_underlined_as_by_flux(
@@ -153,12 +124,6 @@ def test_a_word_that_is_wrong_is_underlined_as_by_flux(
     assert sim("run", write_script(tmp_path, "#FLUX: -N1", line)) == 1
     assert expected is not None
     assert f"the job was refused: {expected[1]}" in capfd.readouterr().out
-
-
-def test_a_job_with_storage_may_fail(tmp_path: pathlib.Path, capfd: Captured) -> None:
-    script = write_script(tmp_path, "#FLUX: -N1", f"#FLUX: -S {DW}", "exit 3")
-    assert sim("run", script) == 3
-    assert "Teardown completed" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -190,16 +155,6 @@ def test_a_bad_command_line_gets_one_line(
     assert problem in err
     assert err.startswith("rabbitsim: ")
     assert err.count("\n") == 1
-
-
-def test_a_bad_script_gets_one_line(tmp_path: pathlib.Path, capfd: Captured) -> None:
-    script = write_script(tmp_path, "#FLUX: -N1 --setatr=x")
-    assert sim("run", script) == 2
-    _, err = capfd.readouterr()
-    assert err == (
-        f"rabbitsim: {script}: line 2: unknown option --setatr,"
-        " did you mean --setattr?\n"
-    )
 
 
 def test_demo_shows_the_whole_story(
@@ -271,36 +226,6 @@ def test_a_real_flux_gives_the_same_eventlog(
         assert times == sorted(times, key=float)
     assert names["real"] == names["sim"]
     assert saved["real"] >= saved["sim"]
-
-
-def test_a_real_job_and_its_workflow_are_shown_in_the_order_of_time(
-    tmp_path: pathlib.Path, capsys: Captured
-) -> None:
-    """Its eventlog may be read after the Workflow was seen to change."""
-    installation = Installation("flux", "0.88.0", tmp_path)
-    session = RealSession(installation, mock.Mock(), tmp_path, Report(False), False)
-    loop = session._loop
-    start = loop.now()
-    session._changed("MODIFIED", workflow("Proposal"))
-    session._line("job 1 local:///nowhere")
-    for after, name in enumerate(["submit", "validate", "depend", "priority"]):
-        event = {"timestamp": start - 0.1 + after * 1e-3, "name": name}
-        session._line(json.dumps({**event, "context": {"priority": 16}}))
-    session._line(json.dumps({"timestamp": loop.now() + 0.01, "name": "alloc"}))
-    loop.run(timeout=1.0)
-    session.close()
-    lines = capsys.readouterr().out.split("what\n")[1].splitlines()
-    assert [line.split(maxsplit=3)[-1].split()[-1] for line in lines] == (
-        ["DEPEND", "PRIORITY", "SCHED", "completed", "RUN"]
-    )
-
-
-def workflow(state: str) -> dict[str, object]:
-    return {
-        "metadata": {"name": workflow_name(1)},
-        "spec": {"desiredState": state},
-        "status": {"state": state, "ready": True, "status": "Completed"},
-    }
 
 
 TIMES = st.lists(st.tuples(st.floats(0, 10), st.floats(0, DELAY)), max_size=20)

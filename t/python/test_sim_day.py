@@ -18,7 +18,7 @@ import pytest
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.ports import Json
 from rabbitsim.cli import main
-from rabbitsim.day import idle, results
+from rabbitsim.day import idle
 from rabbitsim.day.plots import PLOTS
 from rabbitsim.day.run import Day
 from rabbitsim.day.site import HOUR, Site
@@ -122,27 +122,6 @@ def test_in_a_day_of_trouble_each_node_hour_has_one_cause_and_nothing_is_stuck(
     assert sum(in_bins) == pytest.approx(expected.held)
 
 
-def hours_of_a_day_on_which_nothing_fails(**mode: str) -> Json:
-    rates = dict.fromkeys(TROUBLED, 0.0)
-    for name in ("rabbit_mtbf", "node_mtbf", "link_mtbf"):
-        rates[name] = float("inf")
-    day = Day(Site(nodes=16, rabbits=4, jobs=3, hours=1.0, **mode, **rates))
-    day.run()
-    found: Json = results.to_json(day)["node_hours"]
-    assert found["idle"]["failures"] == found["idle"]["outages"] == 0
-    return found
-
-
-def test_nodes_wait_for_dws_only_and_not_for_data_that_moves_before_and_after() -> None:
-    usual = hours_of_a_day_on_which_nothing_fails()
-    assert 0 < usual["ours_per_cent_of_dws"] < 1
-    other = hours_of_a_day_on_which_nothing_fails(**AHEAD_AND_UNMOUNTED)
-    idle_usual, idle_other = usual["idle"], other["idle"]
-    assert idle_other["DataOut"] == idle_other["Teardown"] == 0 < idle_usual["DataOut"]
-    # Of a job that copies nothing in, DWS works on DataIn all the same.
-    assert idle_other["DataIn"] < idle_usual["DataIn"] / 20
-
-
 # The command
 
 
@@ -152,14 +131,4 @@ def test_a_machine_or_a_day_of_nothing_is_refused(
 ) -> None:
     assert main(["day", f"--{option}", "0"]) == 2
     message = f"rabbitsim: --{option}: expected more than 0\n"
-    assert capsys.readouterr().err == message
-
-
-def test_a_directory_that_cannot_be_made_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    assert main(["day", "--out", str(file / "out")]) == 2
-    message = f"rabbitsim: --out: {file / 'out'}: Not a directory\n"
     assert capsys.readouterr().err == message

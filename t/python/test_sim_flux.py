@@ -1,22 +1,30 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The stand-in Flux instance: states, events, exceptions, plugins."""
+"""The stand-in Flux refuses what Flux refuses, and loses what Flux loses."""
 
 from __future__ import annotations
 
 import errno
-import json
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flux_k8s.ports import Json
-from rabbitsim.flux import fluid
+from flux_k8s.reasons import Reason
+from rabbitsim.commands import VirtualInstance
+from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import JobState
+from rabbitsim.flux.instance import Instance
 from rabbitsim.flux.jobtap import Jobtap
 from rabbitsim.flux.manager import SubmitError
-from rabbitsim.flux.options import submit_jobspec
+from rabbitsim.system import VirtualSystem
+from support.effort import examples
 from support.flux import GUEST, PLAIN, System, epilog, hold, load, prolog
+from support.service import XFS, jobspec, long, running, settle, started
+
+OTHER = 4712
 
 
 class TestLife:
@@ -26,98 +34,6 @@ class TestLife:
         assert system.names(jobid) == PLAIN
         assert system.state(jobid) is JobState.INACTIVE
 
-    def test_events_have_the_context_that_flux_gives_them(self, system: System) -> None:
-        jobid = system.submit("-n2", userid=GUEST)
-        system.run()
-        assert system.context(jobid, "submit") == {
-            "userid": GUEST,
-            "urgency": 16,
-            "flags": 0,
-            "version": 1,
-        }
-        assert system.context(jobid, "priority") == {"priority": 16}
-        assert system.context(jobid, "release") == {"ranks": "all", "final": True}
-        assert "context" not in system.instance.eventlog(jobid)[1].as_json()
-
-    def test_timestamps_never_go_back(self, system: System) -> None:
-        jobid = system.submit()
-        system.run()
-        times = [event.timestamp for event in system.instance.eventlog(jobid)]
-        assert times == sorted(times)
-
-    def test_the_kvs_has_R_and_jobspec(self, system: System) -> None:
-        jobid = system.submit()
-        system.run()
-        kvs = system.instance.job(jobid).kvs
-        assert json.loads(kvs["R"])["version"] == 1
-        assert json.loads(kvs["jobspec"])["version"] == 1
-
-    def test_a_held_job_waits_until_its_urgency_changes(self, system: System) -> None:
-        jobid = system.submit(urgency=0)
-        system.run()
-        assert system.state(jobid) is JobState.SCHED
-        system.instance.manager.set_urgency(jobid, 16, 0)
-        system.run()
-        assert system.names(jobid) == [
-            *PLAIN[:4],
-            *("urgency", "priority"),
-            *PLAIN[4:],
-        ]
-
-    def test_a_job_with_a_higher_urgency_goes_first(self, system: System) -> None:
-        system.submit("-N4")
-        late = system.submit("-N4")
-        first = system.submit("-N4", urgency=20)
-        system.run()
-        log = system.instance.eventlog
-        assert log(first)[4].timestamp < log(late)[4].timestamp
-
-    def test_jobs_behind_one_that_waits_start_if_that_does_not_delay_it(
-        self, system: System
-    ) -> None:
-        system.instance.scheduler.depth = 2
-        system.submit("-N2", "-t", "10s", seconds=10.0)
-        first = system.submit("-N4", "-t", "10s")
-        long = system.submit("-N2", "-t", "11s", seconds=2.0)
-        short = system.submit("-N2", "-t", "5s", seconds=2.0)
-        system.run()
-        begins = {job: system.times(job)["alloc"] for job in (first, long, short)}
-        assert begins[short] < begins[first] < begins[long]
-        assert begins[first] == pytest.approx(begins[short] + 10.0, abs=0.1)
-
-    def test_a_job_that_waits_for_certain_nodes_is_not_delayed_by_jobs_behind_it(
-        self, system: System
-    ) -> None:
-        system.instance.scheduler.depth = 2
-        hosts = system.instance.scheduler.pool.nodes[:2]
-        both = "host:" + ",".join(node.host for node in hosts)
-        system.submit("-N1", "-t", "10s", seconds=10.0)
-        first = system.submit("-N2", "-t", "10s", f"--requires={both}")
-        long = system.submit("-N2", "-t", "20s", seconds=20.0)
-        system.run()
-        assert system.times(long)["alloc"] < system.times(first)["alloc"]
-        assert system.times(first)["alloc"] < system.times(long)["finish"]
-
-    def test_the_scheduler_looks_at_so_many_jobs_behind_one_that_waits(
-        self, system: System
-    ) -> None:
-        system.instance.scheduler.depth = 1
-        system.submit("-N2", "-t", "10s", seconds=10.0)
-        first = system.submit("-N4", "-t", "10s")
-        system.submit("-N2", "-t", "11s")
-        unseen = system.submit("-N2", "-t", "5s")
-        system.run()
-        assert system.times(first)["alloc"] < system.times(unseen)["alloc"]
-
-    def test_no_job_overtakes_another_one_unless_the_scheduler_is_told_to(
-        self, system: System
-    ) -> None:
-        system.submit("-N2", "-t", "10s", seconds=10.0)
-        first = system.submit("-N4", "-t", "10s")
-        short = system.submit("-N2", "-t", "5s")
-        system.run()
-        assert system.times(first)["alloc"] < system.times(short)["alloc"]
-
     def test_an_unsupported_dependency_is_refused(self, system: System) -> None:
         with pytest.raises(SubmitError, match='scheme "after" not supported'):
             system.submit("-S", 'dependencies=[{"scheme":"after","value":"1"}]')
@@ -125,43 +41,6 @@ class TestLife:
 
 
 class TestExceptions:
-    def test_cancelling_a_running_job_ends_its_tasks(self, system: System) -> None:
-        jobid = system.submit(seconds=100)
-        system.run(timeout=1)
-        system.instance.cancel(jobid, "enough")
-        system.run()
-        assert system.names(jobid)[6:] == ["exception", *PLAIN[6:]]
-        assert system.context(jobid, "finish") == {"status": 143 << 8}
-        assert system.context(jobid, "exception") == {
-            "type": "cancel",
-            "severity": 0,
-            "note": "enough",
-            "userid": system.instance.manager.owner,
-        }
-
-    def test_cancelling_a_waiting_job_cleans_it_up(self, system: System) -> None:
-        system.submit("-N4", seconds=10)
-        jobid = system.submit("-N4")
-        system.run(timeout=1)
-        system.instance.cancel(jobid)
-        assert system.names(jobid) == [*PLAIN[:4], "exception", "clean"]
-
-    def test_the_time_limit_raises_a_timeout(self, system: System) -> None:
-        jobid = system.submit("-t2s", seconds=100)
-        system.run()
-        exception = system.context(jobid, "exception")
-        assert exception["type"] == "timeout"
-        assert exception["note"] == "resource allocation expired"
-        assert system.context(jobid, "finish") == {"status": 142 << 8}
-
-    def test_a_late_start_does_not_cost_the_job_its_time(self, system: System) -> None:
-        plugin = load(system, job_state_run=prolog)
-        jobid = system.submit("-t10s", seconds=9)
-        system.run(timeout=8)
-        plugin.host.prolog_finish(jobid, "setup", 0)
-        system.run()
-        assert "exception" not in system.names(jobid)
-
     def test_an_exception_of_another_severity_kills_nothing(
         self, system: System
     ) -> None:
@@ -172,46 +51,13 @@ class TestExceptions:
         assert system.names(jobid) == [*PLAIN[:6], "exception", *PLAIN[6:]]
         assert system.context(jobid, "finish") == {"status": 0}
 
-    def test_a_job_that_asks_for_too_much_is_refused(self, system: System) -> None:
-        jobid = system.submit("-N5")
-        system.run()
-        assert system.names(jobid) == [*PLAIN[:4], "exception", "clean"]
-        assert (
-            system.context(jobid, "exception")["note"]
-            == 'alloc denied due to type="unsatisfiable"'
-        )
-
-    def test_a_node_that_goes_down_takes_its_jobs_along(self, system: System) -> None:
-        jobid = system.submit("-N4", seconds=100)
-        system.run(timeout=1)
-        system.instance.set_up("node2", False)
-        system.run()
-        assert system.context(jobid, "exception")["type"] == "node-failure"
-        assert system.state(jobid) is JobState.INACTIVE
-
     def test_a_guest_cannot_cancel_the_job_of_another(self, system: System) -> None:
         jobid = system.submit(seconds=10)
         with pytest.raises(OSError, match="their own jobs"):
             system.instance.cancel(jobid, userid=GUEST)
 
-    def test_a_task_that_ignores_sigterm_is_killed(self, system: System) -> None:
-        jobid = system.submit("-S", "exec.test.deaf=true", seconds=1000)
-        system.run(timeout=1)
-        system.instance.cancel(jobid)
-        system.run()
-        assert system.context(jobid, "finish") == {"status": 137 << 8}
-
 
 class TestPlugins:
-    def test_a_dependency_holds_the_job(self, system: System) -> None:
-        plugin = load(system, job_state_depend=hold)
-        jobid = system.submit()
-        system.run()
-        assert system.names(jobid) == ["submit", "validate", "dependency-add"]
-        plugin.host.dependency_remove(jobid, "storage")
-        system.run()
-        assert system.names(jobid)[3:] == ["dependency-remove", *PLAIN[2:]]
-
     def test_a_dependency_that_was_removed_cannot_come_back(
         self, system: System
     ) -> None:
@@ -226,15 +72,6 @@ class TestPlugins:
         plugin.host.dependency_remove(jobid, "storage")
         system.run()
         assert system.names(jobid)[-1] == "clean"
-
-    def test_a_prolog_holds_back_the_start(self, system: System) -> None:
-        plugin = load(system, job_state_run=prolog)
-        jobid = system.submit()
-        system.run()
-        assert system.names(jobid) == [*PLAIN[:5], "prolog-start"]
-        plugin.host.prolog_finish(jobid, "setup", 0)
-        system.run()
-        assert system.names(jobid)[6:] == ["prolog-finish", *PLAIN[5:]]
 
     def test_an_epilog_holds_back_the_resources(self, system: System) -> None:
         plugin = load(system, job_state_cleanup=epilog)
@@ -257,12 +94,8 @@ class TestPlugins:
         assert system.names(jobid)[6:] == ["exception", "epilog-start"]
         plugin.host.prolog_finish(jobid, "setup", 1)
         plugin.host.epilog_finish(jobid, "teardown", 0)
-        assert system.names(jobid)[8:] == [
-            "prolog-finish",
-            "epilog-finish",
-            "free",
-            "clean",
-        ]
+        names = ["prolog-finish", "epilog-finish", "free", "clean"]
+        assert system.names(jobid)[8:] == names
 
     def test_perilog_actions_are_refused_when_it_is_too_late(
         self, system: System
@@ -274,31 +107,6 @@ class TestPlugins:
             with pytest.raises(OSError) as caught:
                 action(jobid, "late")
             assert caught.value.errno == errno.EINVAL
-
-    def test_a_jobspec_update_is_applied(self, system: System) -> None:
-        plugin = load(system, job_state_depend=hold)
-        jobid = system.submit()
-        system.run()
-        resources = submit_jobspec(["x"], ["-N2"])["resources"]
-        updates = {"resources": resources, "attributes.system.x.y": 1}
-        plugin.host.jobspec_update(jobid, updates)
-        plugin.host.dependency_remove(jobid, "storage")
-        system.run()
-        job = system.instance.job(jobid)
-        assert system.context(jobid, "jobspec-update") == updates
-        assert job.jobspec["attributes"]["system"]["x"] == {"y": 1}
-        assert job.R is not None
-        assert job.R["execution"]["R_lite"][0]["rank"] == "0-1"
-
-    def test_a_jobspec_update_in_sched_sends_the_job_back_to_priority(
-        self, system: System
-    ) -> None:
-        plugin = load(system)
-        system.submit("-N4", seconds=10)
-        jobid = system.submit("-N4")
-        system.run(timeout=1)
-        plugin.host.jobspec_update(jobid, {"attributes.system.duration": 5})
-        assert system.names(jobid)[4:] == ["jobspec-update", "priority"]
 
     def test_a_jobspec_update_from_the_jobs_own_callback_is_refused(
         self, system: System
@@ -315,11 +123,6 @@ class TestPlugins:
         system.submit()
         system.run()
         assert refused == [errno.EINVAL]
-
-    def test_a_plugin_can_refuse_a_job(self, system: System) -> None:
-        load(system, job_validate=lambda host, args: (-1, {"errmsg": "not today"}))
-        with pytest.raises(SubmitError, match="not today"):
-            system.submit()
 
     def test_a_subscribed_plugin_sees_all_events(self, system: System) -> None:
         plugin = load(
@@ -340,14 +143,270 @@ class TestPlugins:
         assert second.calls == ["job.create", "job.new", "job.state.depend"]
         assert system.names(jobid)[-1] == "dependency-add"
 
-    def test_the_plugin_reads_R_from_the_kvs(self, system: System) -> None:
-        plugin = load(system, job_state_run=prolog)
-        jobid = system.submit()
-        system.run()
-        answers: list[tuple[int, Optional[str]]] = []
-        for key in (f"job.{fluid.dothex(jobid)}.R", "job.0000.0000.0000.0001.R", "x"):
-            plugin.host.kvs_lookup(key, lambda *answer: answers.append(answer))
+
+class Module:
+    """A module that answers ``dws.*`` or keeps the requests."""
+
+    def __init__(self, port: FluxPort, answer: bool = True) -> None:
+        self.port = port
+        self.answer = answer
+        self.requests: list[tuple[str, Json]] = []
+
+    def start(self) -> None:
+        self.port.log(6, "started", Reason.STARTED)
+
+    def stop(self) -> None:
+        self.port.log(6, "stopped", Reason.STARTED)
+
+    def request(self, method: str, payload: Json, respond: Respond) -> None:
+        self.requests.append((method, payload))
+        if self.answer:
+            respond(0, "", {"success": True})
+
+
+class TestMessages:
+    def ask(
+        self, system: System, topic: str, userid: Optional[int] = None
+    ) -> list[tuple[int, Optional[Json]]]:
+        answers: list[tuple[int, Optional[Json]]] = []
+        system.instance.request(
+            topic,
+            {"id": 1},
+            lambda errnum, text, payload: answers.append((errnum, payload)),
+            userid,
+        )
+        return answers
+
+    def test_a_request_without_a_module_fails_with_enosys(self, system: System) -> None:
+        answers = self.ask(system, "dws.create")
         assert answers == []
         system.run()
-        assert answers[0] == (0, system.instance.job(jobid).kvs["R"])
-        assert answers[1:] == [(errno.ENOENT, None)] * 2
+        assert answers == [(errno.ENOSYS, None)]
+
+    def test_a_request_in_flight_fails_when_the_module_dies(
+        self, system: System
+    ) -> None:
+        system.instance.load_module(lambda port: Module(port, answer=False))
+        answers = self.ask(system, "dws.create")
+        system.run()
+        system.instance.kill_module()
+        system.run()
+        assert answers == [(errno.EHOSTUNREACH, None)]
+        assert not any("stopped" in line for line in system.log)
+
+    def test_nothing_reaches_a_module_that_died(self, system: System) -> None:
+        fired: list[int] = []
+        module = system.instance.load_module(Module)
+        assert isinstance(module, Module)
+        module.port.call_later(1.0, lambda: fired.append(1))
+        module.port.rpc("job-manager.memo", {}, lambda result: fired.append(2))
+        module.port.job_ended(1, lambda ended: fired.append(3))
+        system.instance.kill_module()
+        system.run()
+        assert fired == []
+
+    def test_a_guest_is_refused_by_the_module_and_the_plugin(
+        self, system: System
+    ) -> None:
+        load(system)
+        system.instance.load_module(Module)
+        for topic in ("dws.create", "job-manager.dws.hello"):
+            answers = self.ask(system, topic, GUEST)
+            system.run()
+            assert answers == [(errno.EPERM, None)]
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_a_module_that_is_killed_takes_along_what_it_had_put(
+        self, system: System, killed: bool
+    ) -> None:
+        module = system.instance.load_module(Module)
+        assert isinstance(module, Module)
+        jobid = system.submit(seconds=10)
+        system.run(timeout=1)
+        module.port.kvs_put(jobid, "rabbit_workflow", "{}")
+        if killed:
+            system.instance.kill_module()
+        else:
+            system.instance.unload_module()
+        system.run()
+        assert ("rabbit_workflow" in system.instance.job(jobid).kvs) is not killed
+
+    def test_a_drained_node_gets_no_jobs(self, system: System) -> None:
+        module = system.instance.load_module(Module)
+        assert isinstance(module, Module)
+        module.port.drain("node[0-1]", "broken", lambda error: None)
+        system.run()
+        jobid, other = system.submit("-N2"), system.submit("-N3")
+        system.run()
+        assert system.context(jobid, "alloc")
+        R = system.instance.job(jobid).R
+        assert R is not None and R["execution"]["nodelist"] == ["node[2-3]"]
+        assert system.state(other) is JobState.SCHED
+        system.instance.undrain("node1")
+        system.run()
+        assert system.state(other) is JobState.INACTIVE
+
+
+# The commands
+
+
+def ended(system: VirtualSystem, spec: Any, userid: int = GUEST) -> int:
+    jobid = system.instance.submit(spec, userid=userid)
+    settle(system)
+    return jobid
+
+
+def test_jobs_that_ended_are_listed_by_their_end() -> None:
+    system = started()
+    instance = VirtualInstance(system)
+    first, second = ended(system, jobspec()), ended(system, jobspec(), OTHER)
+    system.instance.submit(jobspec())
+    assert [job["id"] for job in instance.ended_jobs(None, 0.0, 10)] == [second, first]
+    assert [job["id"] for job in instance.ended_jobs(GUEST, 0.0, 10)] == [first]
+    assert [job["id"] for job in instance.ended_jobs(None, 0.0, 1)] == [second]
+    since = (instance.job(first) or {})["t_inactive"]
+    assert [job["id"] for job in instance.ended_jobs(None, since, 10)] == [second]
+    request = {"attrs": [], "constraint": {"not": []}}
+    with pytest.raises(OSError, match="unknown constraint operator not"):
+        instance.ask("job-list.list", request)
+
+
+def test_a_guest_reads_the_kvs_of_the_own_jobs_only() -> None:
+    system = started()
+    jobid = ended(system, jobspec())
+    wanted = [(jobid, "rabbit_setup_timing"), (jobid, "none")]
+    for userid in (None, GUEST):
+        found = VirtualInstance(system, userid).kvs(wanted)
+        assert [*found] == wanted[:1] and float(found[wanted[0]]) >= 0
+    with pytest.raises(PermissionError):
+        VirtualInstance(system, OTHER).kvs(wanted)
+
+
+def test_an_unknown_job_and_a_module_that_is_not_loaded_are_errors() -> None:
+    system = started()
+    instance = VirtualInstance(system)
+    assert instance.job(1) is None
+    system.unload_module()
+    with pytest.raises(OSError) as error:
+        instance.ask("dws.job-list", {})
+    assert error.value.errno == errno.ENOSYS
+
+
+def test_time_passes_while_an_answer_is_awaited() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS, 1))
+    running(system, jobid)
+    instance, ticks, begin = VirtualInstance(system), [], system.loop.now()
+    serial = instance.ask("dws.job-show", {"id": jobid})["serial"]
+    request = {"id": jobid, "seen": serial}
+    answer = instance.ask("dws.job-show", request, lambda: ticks.append(1))
+    assert answer["serial"] == serial and 25 <= len(ticks) <= 31
+    assert system.loop.now() - begin == pytest.approx(30, abs=2)
+
+
+# Whatever happens
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            "submit cancel wait remove_dependency finish_prolog finish_epilog"
+            " hold release unload load down up".split()
+        ),
+        st.integers(0, 7),
+    ),
+    max_size=40,
+)
+
+
+@examples(30)
+@given(ACTIONS, st.integers(0, 3))
+def test_every_job_becomes_inactive_once_whatever_happens(
+    actions: list[tuple[str, int]], latency: int
+) -> None:
+    system = System(latency=lambda: latency / 1000)
+    script = {
+        "job_state_depend": hold,
+        "job_state_run": prolog,
+        "job_state_cleanup": epilog,
+    }
+    load(system, **script)
+    jobs: list[int] = []
+    for action, number in actions:
+        job = jobs[number % len(jobs)] if jobs else None
+        _act(system, action, number, job, jobs, script)
+        system.run(timeout=0.02 * number)
+    _let_go(system, script, jobs)
+    for jobid in jobs:
+        names = system.names(jobid)
+        assert system.state(jobid) is JobState.INACTIVE
+        assert names.count("clean") == 1 and names[-1] == "clean"
+        assert names.count("alloc") == names.count("free") <= 1
+        assert names.count("prolog-start") == names.count("prolog-finish")
+        assert names.count("epilog-start") == names.count("epilog-finish")
+        assert names.count("start") == names.count("release") == names.count("finish")
+    pool = system.instance.scheduler.pool
+    assert all(pool.free("core", node.rank) == node.cores for node in pool.nodes)
+
+
+def _act(
+    system: System,
+    action: str,
+    number: int,
+    job: Optional[int],
+    jobs: list[int],
+    script: dict[str, Any],
+) -> None:
+    instance = system.instance
+    if action == "submit":
+        jobs.append(system.submit(f"-N{number % 4 + 1}", seconds=number / 10))
+    elif action == "unload" and instance.jobtap.plugin is not None:
+        instance.unload_plugin()
+    elif action == "load" and instance.jobtap.plugin is None:
+        load(system, **script)
+    elif action in ("up", "down"):
+        instance.set_up(f"node{number % 4}", action == "up")
+    elif job is not None:
+        _act_on_job(instance, action, job)
+
+
+def _act_on_job(instance: Instance, action: str, job: int) -> None:
+    calls = {
+        "remove_dependency": lambda: instance.jobtap.dependency_remove(job, "storage"),
+        "finish_prolog": lambda: _finish(instance, job, "prolog"),
+        "finish_epilog": lambda: _finish(instance, job, "epilog"),
+        "hold": lambda: instance.manager.set_urgency(job, 0, 0),
+        "release": lambda: instance.manager.set_urgency(job, 16, 0),
+        "cancel": lambda: instance.cancel(job),
+    }
+    if action in calls:
+        try:
+            calls[action]()
+        except OSError:
+            pass  # not possible in the job's state: as in Flux
+
+
+def _finish(instance: Instance, job: int, what: str) -> None:
+    """Finish an action that was started and not finished, as plugins do."""
+    names = [event.name for event in instance.eventlog(job)]
+    if names.count(f"{what}-start") > names.count(f"{what}-finish"):
+        getattr(instance.jobtap, f"{what}_finish")(job, "x", 0)
+
+
+def _let_go(system: System, script: dict[str, Any], jobs: list[int]) -> None:
+    """Let everything that can go on do so, until all is quiet."""
+    if system.instance.jobtap.plugin is None:
+        load(system, **script)
+    for host in ("node0", "node1", "node2", "node3"):
+        system.instance.set_up(host, True)
+    for _ in range(200):
+        if system.instance.idle():
+            return
+        for job in jobs:
+            for action in (
+                "release",
+                "remove_dependency",
+                "finish_prolog",
+                "finish_epilog",
+            ):
+                _act_on_job(system.instance, action, job)
+        system.run(timeout=0.1)

@@ -13,7 +13,7 @@ import pytest
 from rabbitsim.dws import Topology
 from rabbitsim.flux.execution import Launch
 from rabbitsim.flux.instance import Instance
-from rabbitsim.flux.options import batch_jobspec, submit_jobspec
+from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.flux.process import ProcessExecutor
 from rabbitsim.loop import RealLoop
 from rabbitsim.system import hosts_of, mapping_of
@@ -84,11 +84,6 @@ def system(tmp_path: pathlib.Path) -> Iterator[System]:
     system.loop.close()
 
 
-def test_a_task_gets_the_environment_of_the_job(system: System) -> None:
-    assert system.run("echo $GREETING $FLUX_JOB_NNODES $FLUX_JOB_SIZE; pwd") == 0
-    assert system.stdout == f"hello 1 1\n{system.folder}\n"
-
-
 def test_every_task_runs_once_on_its_node(system: System) -> None:
     command = 'echo "$FLUX_TASK_RANK $FLUX_TASK_LOCAL_ID $SHELL_RANK" > $FLUX_TASK_RANK'
     assert system.run(command, "-N2", "-n5") == 0
@@ -99,42 +94,6 @@ def test_every_task_runs_once_on_its_node(system: System) -> None:
 
 def test_the_job_has_the_highest_exit_status_of_its_tasks(system: System) -> None:
     assert system.run("exit $FLUX_TASK_RANK", "-n4") == 3 << 8
-
-
-def test_a_task_that_is_killed_counts_as_128_and_the_signal(system: System) -> None:
-    assert system.run("kill -9 $$") == 137 << 8
-
-
-def test_stderr_is_separate_from_stdout(system: System) -> None:
-    system.run("echo oops >&2")
-    assert (system.stdout, system.stderr) == ("", "oops\n")
-
-
-def test_output_goes_to_the_files_that_the_job_names(system: System) -> None:
-    system.run("echo a; echo b >&2", "--output=out-{{id}}", "--error=err")
-    (out,) = system.folder.glob("out-ƒ*")
-    assert out.read_text() == "a\n"
-    assert (system.folder / "err").read_text() == "b\n"
-    assert system.stdout == ""
-
-
-def test_stderr_goes_where_stdout_goes(system: System) -> None:
-    system.run("echo a; echo b >&2", "--output=both")
-    assert sorted((system.folder / "both").read_text().split()) == ["a", "b"]
-
-
-def test_a_command_that_does_not_exist_fails_the_job(system: System) -> None:
-    jobspec = submit_jobspec(["/no/such/command"], cwd="/", environment=ENVIRONMENT)
-    jobid = system.instance.submit(jobspec)
-    system.wait_for(jobid)
-    assert system.exception(jobid) == {
-        "type": "exec",
-        "severity": 0,
-        "userid": 500,
-        "note": "task 0 (host compute-01): start failed: /no/such/command:"
-        " No such file or directory",
-    }
-    assert system.instance.job(jobid).wait_status == 127 << 8
 
 
 def test_a_shell_that_refuses_keeps_the_job_from_running(system: System) -> None:
@@ -152,22 +111,3 @@ def test_cancel_ends_whatever_the_tasks_have_started(system: System) -> None:
     system.wait_for(jobid)
     assert system.instance.job(jobid).wait_status == 143 << 8
     assert "survived" not in system.stdout
-
-
-def test_the_time_limit_ends_the_job(system: System) -> None:
-    jobid = system.submit("sleep 1000", "-t0.2s")
-    system.wait_for(jobid)
-    assert system.exception(jobid)["type"] == "timeout"
-    assert system.instance.job(jobid).wait_status == 142 << 8
-
-
-def test_a_batch_script_runs_once_on_the_first_node(system: System) -> None:
-    script = '#!/bin/sh\n#FLUX: -N3 -n3\necho "$0 $1 $FLUX_JOB_NNODES $SHELL_RANK"\n'
-    jobspec, _ = batch_jobspec(
-        script, "x.sh", args=["arg"], cwd="/", environment=ENVIRONMENT
-    )
-    del jobspec["attributes"]["system"]["shell"]["options"]["output"]
-    jobid = system.instance.submit(jobspec)
-    system.wait_for(jobid)
-    assert system.stdout.endswith("/script arg 3 0\n")
-    assert system.stdout.count("\n") == 1

@@ -16,7 +16,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
-from rabbitsim.flux.pool import Grant, Pool, RequestError, count_nodes, make_nodes
+from rabbitsim.flux.pool import Grant, Pool, RequestError, make_nodes
 from support.effort import examples
 from support.schedpool import core, node, ssd
 
@@ -87,67 +87,9 @@ def test_a_node_without_a_rabbit_gets_no_rabbit_jobs(pool: Pool) -> None:
     assert ranks(allocate(pool, node(slot(core()), count=2))) == [4, 5]
 
 
-def test_nodes_move_on_when_a_rabbit_is_full(pool: Pool) -> None:
-    assert gib(allocate(pool, rabbit(2, 60))) == {0: 60, 1: 60}
-    assert allocate(pool, rabbit(1, 60)) is None
-    assert gib(allocate(pool, rabbit(1, 40))) == {0: 40}
-
-
 def test_two_nodes_in_one_slot_share_a_chassis(pool: Pool) -> None:
     assert ranks(allocate(pool, node(slot(core()), exclusive=True))) == [0]
     assert ranks(allocate(pool, rabbit(1, 10, per_slot=2))) == [2, 3]
-
-
-def test_a_node_in_a_slot_is_the_jobs_alone(pool: Pool) -> None:
-    assert ranks(allocate(pool, node(slot(core())))) == [0]
-    assert ranks(allocate(pool, rabbit(1, 1))) == [1]
-
-
-def test_nodes_are_shared_unless_they_are_exclusive(pool: Pool) -> None:
-    assert ranks(allocate(pool, node(slot(core(2))))) == [0]
-    assert ranks(allocate(pool, node(slot(core(2))))) == [0]
-    assert ranks(allocate(pool, node(slot(core()), exclusive=True))) == [1]
-
-
-def test_slots_without_a_node_are_packed(pool: Pool) -> None:
-    assert ranks(allocate(pool, slot(core(3), count=3))) == [0, 1, 2]
-    assert ranks(allocate(pool, slot(core(1), count=3))) == [0, 1, 2]
-
-
-def test_gpus_are_allocated_by_count(pool: Pool) -> None:
-    gpu = {"type": "gpu", "count": 1}
-    assert ranks(allocate(pool, slot(core(), gpu, count=NODES))) == list(range(NODES))
-    assert allocate(pool, slot(core(), gpu)) is None
-
-
-def test_storage_may_be_asked_for_by_chassis(pool: Pool) -> None:
-    request = {"type": "chassis", "count": 2, "with": [ssd(30)]}
-    grant = allocate(pool, node(slot(core())), request)
-    assert gib(grant) == {0: 30, 1: 30}
-    assert allocate(pool, {**request, "count": 3}) is None
-
-
-def test_a_chassis_may_hold_the_nodes(pool: Pool) -> None:
-    inner = rabbit(2, 5)
-    request = {"type": "chassis", "count": 1, "with": [inner]}
-    assert ranks(allocate(pool, node(exclusive=True, count=1))) == [0]
-    assert ranks(allocate(pool, request)) == [2, 3]
-
-
-def test_a_refused_request_takes_nothing(pool: Pool) -> None:
-    assert allocate(pool, rabbit(2, 10), node(slot(core()), count=99)) is None
-    assert pool.free("ssd", 0) == SSDS
-    assert all(pool.free("core", rank) == CORES for rank in range(NODES))
-
-
-def test_unusable_nodes_are_left_out(pool: Pool) -> None:
-    grant = pool.allocate([rabbit(2, 1)], lambda node: node.rank != 0)
-    assert ranks(grant) == [1, 2]
-
-
-def test_a_count_may_be_a_range(pool: Pool) -> None:
-    request = {"type": "node", "count": {"min": 2, "max": 9}, "with": [slot(core())]}
-    assert ranks(allocate(pool, request)) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -186,57 +128,6 @@ def test_a_job_gets_an_ssd_as_a_whole() -> None:
     assert ssd_per_rabbit(R, topology()) == {"rabbit0": 50}
     assert gib(allocate(pool, rabbit(1, 51))) == {1: 3}
     assert allocate(pool, rabbit(1, 51)) is None
-
-
-@pytest.mark.parametrize(
-    "resources, nodes",
-    [
-        ([node(slot(core(2)), count=3)], 3),
-        ([rabbit(3, 10, per_slot=2)], 6),
-        ([{"type": "chassis", "count": 2, "with": [rabbit(2, 5)]}, ssd(3)], 4),
-        ([slot(core())], 0),
-        (None, 0),
-    ],
-)
-def test_the_nodes_of_a_request_are_counted(resources: Any, nodes: int) -> None:
-    assert count_nodes(resources) == nodes
-
-
-def test_R_without_a_time_limit_does_not_expire(pool: Pool) -> None:
-    grant = allocate(pool, slot(core()))
-    assert grant is not None
-    assert rset.parse(rwriter.write(pool, grant, 5.0, 0.0)).expiration is None
-
-
-def test_the_graph_looks_like_fluxions(pool: Pool) -> None:
-    grant = allocate(pool, rabbit(1, 3))
-    assert grant is not None
-    graph = rwriter.write(pool, grant, 0.0, 0.0)["scheduling"]["graph"]
-    by_type: dict[str, list[Json]] = {}
-    for vertex in graph["nodes"]:
-        metadata = vertex["metadata"]
-        by_type.setdefault(metadata["type"], []).append(metadata)
-    assert {t: len(v) for t, v in by_type.items()} == {
-        "core": CORES,
-        "gpu": 1,
-        "node": 1,
-        "ssd": 1,
-        "chassis": 1,
-        "cluster": 1,
-    }
-    assert by_type["chassis"][0]["properties"] == {"rabbit": "rabbit0"}
-    assert by_type["ssd"][0]["size"] == 3
-    assert by_type["node"][0] == {
-        "type": "node",
-        "basename": "node",
-        "id": 0,
-        "rank": 0,
-        "exclusive": True,
-        "paths": {"containment": "/cluster0/chassis0/node0"},
-    }
-    ids = [vertex["id"] for vertex in graph["nodes"]]
-    assert len(graph["edges"]) == len(ids) - 1
-    assert all(e["source"] in ids and e["target"] in ids for e in graph["edges"])
 
 
 REQUESTS = st.one_of(

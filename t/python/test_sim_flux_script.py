@@ -14,8 +14,8 @@ import pytest
 
 from flux_k8s.ports import Json
 from rabbitsim.flux import requires
-from rabbitsim.flux.options import OptionError, batch_jobspec, submit_jobspec
-from rabbitsim.flux.script import ScriptError, read_directives
+from rabbitsim.flux.options import batch_jobspec
+from rabbitsim.flux.script import ScriptError
 
 needs_flux = pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
 
@@ -26,12 +26,6 @@ def script(*lines: str) -> str:
 
 def jobspec(*lines: str) -> Json:
     return batch_jobspec(script(*lines), "job.sh", cwd="/tmp", environment={})[0]
-
-
-def system(*lines: str) -> Json:
-    attributes: Json = jobspec("#FLUX: -N1", *lines)["attributes"]
-    result: Json = attributes["system"]
-    return result
 
 
 def refused(*lines: str) -> str:
@@ -228,48 +222,6 @@ def test_a_bad_script_gets_one_line_that_says_where_and_why(
 def test_a_script_must_begin_with_an_interpreter() -> None:
     with pytest.raises(ScriptError, match="does not start with '#!'"):
         batch_jobspec("#FLUX: -N1\n", "job.sh", cwd="/", environment={})
-
-
-def test_the_storage_of_a_job_is_in_the_attribute_dw() -> None:
-    dw = system(
-        '#FLUX: -S dw="""',
-        "#FLUX: #DW jobdw type=xfs capacity=10GiB name=p1",
-        "#FLUX: #DW copy_in source=/lustre/a destination=$DW_JOB_p1/",
-        '#FLUX: """',
-    )["dw"]
-    assert dw.splitlines() == [
-        "#DW jobdw type=xfs capacity=10GiB name=p1",
-        "#DW copy_in source=/lustre/a destination=$DW_JOB_p1/",
-    ]
-
-
-def test_a_dw_line_of_its_own_is_a_comment() -> None:
-    assert "dw" not in system("#DW jobdw type=xfs capacity=10GiB name=p1")
-
-
-def test_a_line_number_is_that_of_the_first_line_of_a_quote() -> None:
-    directives = read_directives(
-        script("#FLUX: -N1", '#FLUX: -S a="""', "#FLUX: x", '#FLUX: """'), "job.sh"
-    )
-    assert [(d.line, d.args) for d in directives] == [
-        (2, ("-N1",)),
-        (3, ("-S", "a=x\n")),
-    ]
-
-
-def test_json_is_read_from_a_file(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "dw.json"
-    path.write_text('["#DW a", "#DW b"]')
-    assert system(f"#FLUX: -S ^dw={path}")["dw"] == ["#DW a", "#DW b"]
-
-
-def test_submit_takes_the_same_options() -> None:
-    spec = submit_jobspec(["hostname", "-f"], ["-N2", "-t1h"])
-    assert spec["tasks"][0]["command"] == ["hostname", "-f"]
-    assert spec["resources"][0]["exclusive"] is True
-    assert spec["attributes"]["system"]["duration"] == 3600
-    with pytest.raises(OptionError, match="unknown option --what"):
-        submit_jobspec(["hostname"], ["--what"])
 
 
 CONSTRAINTS = [
