@@ -294,6 +294,7 @@ class StoryAllowances(Allowances):
         self._system = system
         self._story = story
         self._cancel = interruption is Interruption.CANCEL
+        self._lost = interruption in (Interruption.REFUSED, Interruption.LOST)
         self.config = story.config
         self.lateness += story.away + max(0.0, -story.ahead)
 
@@ -313,6 +314,9 @@ class StoryAllowances(Allowances):
 
     def twice(self, jobid: int) -> bool:
         return self._system.meddled
+
+    def crowded(self, now: float) -> bool:
+        return self._lost  # it may be the watch that would have told
 
     def absent(self) -> bool:
         return self._system.blind or not self._system.instance.module_loaded

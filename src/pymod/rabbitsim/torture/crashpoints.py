@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile, zip_longest
 from typing import Collection, Sequence
 
@@ -73,6 +74,12 @@ DELETED = (
 )
 """The same for one that somebody else deletes, or whose job is purged."""
 
+UNDRIVEN = ("KVS rabbit_prerun_timing",)
+"""The same for a job that mounts nothing: DWS notes for it no end of PreRun."""
+
+MOUNTED = ("jobdw", "persistentdw")
+"""The directives of what a job mounts."""
+
 FORGETFUL = ("unmount-failed", "cause-unknown", "given-up")
 """The reasons for a loss of data by a module that is loaded after the job was told of
 the cause."""
@@ -81,13 +88,15 @@ TELLS = "CutOff"
 """The step that asks once: an exception tells what was refused there, and other nodes
 may be drained."""
 
-UNTRUE = "untrue"
-"""The rule for a job that is told that data is not copied which is. One that is
-cancelled is told what DWS says: after an Error that is less than what there is."""
-
-IN_USE = "in use"
-"""The rule for Rabbits that stay in service with storage of a job that was let go. One
-answer says that there is none."""
+EXCUSED = (
+    # One that is cancelled is told what DWS says: after an Error that may be less than
+    # what is copied.
+    ("untrue", Interruption.CANCEL, ""),
+    # One answer says that there is no storage, and no mount, where there may be none.
+    ("in use", Interruption.WRONG, TELLS),
+    ("mounted", Interruption.WRONG, "DrainMounted"),
+)
+"""Rules that may be broken by an interruption, in a step ("" for any)."""
 
 
 def course_of(life: Life) -> str:
@@ -145,16 +154,17 @@ def problem_at(
     """What is wrong after an interruption at a point of a whole life; "" if nothing."""
     life, point = live(story, number, interruption), whole.points[number]
     if life.breach is not None:
-        rule = life.breach.rule
-        untrue = interruption is Interruption.CANCEL and rule == UNTRUE
-        hidden = interruption is Interruption.WRONG and point.step == TELLS
-        return "" if untrue or hidden and rule == IN_USE else str(life.breach)
+        steps = ("", point.step)
+        broken = [(life.breach.rule, interruption, step) for step in steps]
+        return "" if set(broken) & set(EXCUSED) else str(life.breach)
     if interruption not in UNSEEN:
         return ""
     deeds = {when.deed for when in story.deeds}
     lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
+    if not any(name in text for name in MOUNTED for text in story.job.directives):
+        lost = (*lost, *UNDRIVEN)
     if story.fatal and point.step == "Create":
         # It may fail before it is told which storage it gets.
         lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
@@ -185,9 +195,14 @@ def _forgets(whole: Life, life: Life, meddled: bool) -> bool:
 
 def _unreached(life: Life) -> tuple[str, ...]:
     """What the module writes of a state that it gives up: the next one cannot know."""
-    before = course_of(life).partition(" Teardown")[0].split()
-    asked = [word for word in before if word in STATES]
-    if not asked or not before[-1].endswith("!"):
+    words = course_of(life).split()
+    failed = [
+        number
+        for number, (word, after) in enumerate(zip(words, words[1:]))
+        if word.endswith("!") and after in STATES
+    ]
+    asked = [word for word in words[: failed[0] if failed else 0] if word in STATES]
+    if not asked:
         return ()
     # The next one may be the state that Kubernetes let nobody ask for.
     last = STATES[asked[-1]]
@@ -252,6 +267,8 @@ def _tells_as_much(whole: Sequence[Told], life: Sequence[Told]) -> bool:
     module that was loaded later may name nodes again that have failed before."""
     if len(whole) != len(life):
         return False
+    # Limits may be over at the same time.
+    in_order = partial(sorted, key=lambda told: (told.type, told.cause, told.note))
     return all(
         (found.type, found.cause) == (wanted.type, wanted.cause)
         and (
@@ -259,7 +276,7 @@ def _tells_as_much(whole: Sequence[Told], life: Sequence[Told]) -> bool:
             or _own_words(found.note, about=wanted.note)
             or found.type == NODE_FAILURE
         )
-        for wanted, found in zip(whole, life)
+        for wanted, found in zip(in_order(whole), in_order(life))
     )
 
 

@@ -155,9 +155,9 @@ def fail_next(
 
 
 def empty_next(kind: Kind) -> Deed:
-    """The next list of a kind that is asked for is empty by mistake."""
+    """The next list of a kind that is asked for, in a minute, is empty by mistake."""
     how = Fault(answer={"kind": f"{kind.name}List", "items": []})
-    return lambda system: system.disturb(how, ("list",), kind, count=1)
+    return lambda system: system.disturb(how, ("list",), kind, seconds=60.0, count=1)
 
 
 class Broken(dict[str, Any]):
