@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
@@ -22,6 +22,7 @@ from flux_k8s.rfc.resourcestatus import parse
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
 from support.rabbits import (
+    disable,
     drained,
     marked,
     set_link,
@@ -34,6 +35,8 @@ from support.service import HOUR
 
 RABBITS = ("rabbit-01", "rabbit-02")
 HOSTS = ("compute-01", "compute-02", "compute-03", "compute-04")
+FAN = "broken fan"
+DISABLED = "Disabled"
 
 events = st.one_of(
     st.tuples(
@@ -42,11 +45,15 @@ events = st.one_of(
         st.sampled_from(["Ready", "Degraded", "Offline", "Fenced"]),
     ),
     st.tuples(st.just("link"), st.sampled_from(HOSTS), st.booleans()),
-    st.tuples(st.just("drain"), st.sampled_from(HOSTS), st.just("broken fan")),
+    st.tuples(st.just("drain"), st.sampled_from(HOSTS), st.just(FAN)),
     st.tuples(st.just("undrain"), st.sampled_from(HOSTS), st.none()),
     st.tuples(st.just("up"), st.sampled_from(HOSTS), st.booleans()),
+    st.tuples(
+        st.just("write"), st.sampled_from(HOSTS), st.sampled_from(["Enabled", DISABLED])
+    ),
     st.tuples(st.just("fluxion"), st.none(), st.none()),
-    st.tuples(st.just("module"), st.none(), st.booleans()),
+    st.tuples(st.just("unload"), st.none(), st.booleans()),
+    st.tuples(st.just("load"), st.none(), st.none()),
     st.tuples(st.just("watches"), st.none(), st.none()),
     st.tuples(st.just("wait"), st.none(), st.floats(0.0, 20.0)),
 )
@@ -63,10 +70,13 @@ def happen(system: VirtualSystem, what: str, name: Any, value: Any) -> None:
         system.instance.undrain(name)
     elif what == "up":
         system.instance.set_up(name, value)
+    elif what == "write":
+        disable(system, name, value)
     elif what == "fluxion":
         system.instance.reload_fluxion()
-    elif what == "module":
+    elif what == "unload" and system.service is not None:
         system.kill_module() if value else system.unload_module()
+    elif what == "load" and system.service is None:
         system.load_module()
     elif what == "watches" and system.service_kube is not None:
         system.service_kube.drop_watches()
@@ -74,6 +84,7 @@ def happen(system: VirtualSystem, what: str, name: Any, value: Any) -> None:
 
 
 @examples(30)
+@example([("status", "rabbit-01", "Offline"), ("link", "compute-01", False)], "drain")
 @given(st.lists(events, max_size=12), st.sampled_from(["drain", "soft", "none"]))
 def test_the_state_in_flux_follows_the_state_in_kubernetes(
     sequence: list[tuple[str, Any, Any]], mode: str
@@ -82,27 +93,39 @@ def test_the_state_in_flux_follows_the_state_in_kubernetes(
     system = system_of(config)
     status = dict.fromkeys(RABBITS, "Ready")
     lost: set[str] = set()
+    by_hand: set[str] = set()
+    by_others: set[str] = set()
     for what, name, value in sequence:
+        if (what, value) == ("write", DISABLED) and name not in shown(system):
+            by_others.add(name)
+        elif what == "write" and value != DISABLED:
+            by_others.discard(name)
         happen(system, what, name, value)
+        by_hand = {host for host, why in drained(system).items() if why == FAN}
         if what == "status":
             status[name] = value
         elif what == "link":
             (lost.discard if value else lost.add)(name)
+    happen(system, "load", None, None)
     wait(system, HOUR)
 
     down = {name for name, s in status.items() if s not in ("Ready", "Degraded")}
     cut = {host for host in lost if system.mapping.rabbit_of(host) not in down}
     bad = {host for name in down for host in system.mapping.hosts_of(name)}
     bad |= cut if mode == "soft" else set()
-    assert set(hostlist.decode(marked(system))) == bad
+    assert set(hostlist.decode(marked(system))) == bad | by_others
     found = drained(system)
     ours = {
         host for host, reason in found.items() if reason.startswith(LOST_CONNECTION)
     }
     assert ours <= (cut if mode == "drain" else set())
     assert mode != "drain" or cut <= found.keys()
+    assert all(found[host] == FAN for host in by_hand)
+    rabbit_of = system.mapping.rabbit_of
+    for host in ours:
+        assert found[host] == f"{LOST_CONNECTION}{rabbit_of(host)} is Offline"
     offline = {n.host for n in system.instance.scheduler.pool.nodes if not n.up}
-    assert set(shown(system)) == offline
+    assert set(shown(system)) == offline | by_others
 
 
 # Flapping

@@ -9,6 +9,7 @@ from rabbitsim.torture.scenarios import SCENARIOS
 from stories import (
     aborts,
     answers,
+    broken,
     cancels,
     clocks,
     copies,
@@ -32,6 +33,7 @@ STORIES = (
     *SCENARIOS,
     *aborts.STORIES,
     *answers.STORIES,
+    *broken.STORIES,
     *cancels.STORIES,
     *clocks.STORIES,
     *copies.STORIES,

@@ -35,9 +35,18 @@ def wait(system: VirtualSystem, seconds: float = 10 * FIRST_HOLD) -> None:
     system.loop.run(timeout=seconds)
 
 
-def submit(system: VirtualSystem, dw: Any = XFS, nodes: int = 1) -> int:
-    """Submit a job whose tasks run for a minute."""
+def submit(
+    system: VirtualSystem,
+    dw: Any = XFS,
+    nodes: int = 1,
+    chassis: Optional[Json] = None,
+) -> int:
+    """Submit a job whose tasks run for a minute; all nodes are below such a chassis, if
+    there is one."""
     spec = jobspec(dw, nodes=nodes)
+    if chassis is not None:
+        (node,) = spec["resources"]
+        spec["resources"] = [{**chassis, "with": [{**node, "count": nodes}]}]
     spec["attributes"]["system"]["exec"] = {"test": {"run_duration": "60s"}}
     if dw is None:
         del spec["attributes"]["system"]["dw"]
@@ -80,6 +89,12 @@ def set_status(system: VirtualSystem, rabbit: str, status: str) -> None:
 
 def set_link(system: VirtualSystem, host: str, up: bool) -> None:
     system.controllers.rabbits.set_link(host, up)
+
+
+def disable(system: VirtualSystem, host: str, status: str = "Disabled") -> None:
+    """What an administrator does with kubectl."""
+    body = {"data": {"nodes": {host: status}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
 
 
 def stats(system: VirtualSystem) -> Json:

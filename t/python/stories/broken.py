@@ -1,0 +1,162 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Rabbits that are broken when a job needs what they store, and nodes for which DWS
+does not wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directives import GIB
+from flux_k8s.ports import SYSTEMSTATUS
+from rabbitsim.dws import Topology
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.deeds import break_rabbit, disable, enable, submit, unload
+from rabbitsim.torture.outages import silence_watches
+from rabbitsim.torture.story import END, LIFE, NODE, RUN, Job, Story, When, of
+
+TORN_DOWN = "Teardown clean gone"
+SMALL = {"topology": Topology.regular(4, 2, capacity=64 * GIB)}
+
+
+def below(name: str, course: str, *troubles: Any, on: int = 1, **more: Any) -> Story:
+    """The story of persistent storage for so many nodes, whose first Rabbit is Offline
+    for an hour later, and of jobs that use it."""
+    dw = "#DW create_persistent type=xfs capacity=10GiB name=keep"
+    create = Job((dw,), nodes=on, seconds=2.0)
+    given = {"machine": SMALL, "may": ("dws-refused",), **more}
+    return Story(name, f"{LIFE} {course}", job=create, troubles=troubles, **given)
+
+
+def used(nodes: int, after: float = 10.0) -> When:
+    """A job uses that storage."""
+    job = Job(("#DW persistentdw name=keep",), nodes, seconds=2.0)
+    return When("gone", submit(job), after)
+
+
+OFFLINE = break_rabbit("rabbit-01", 3600.0, "Offline")
+BROKEN_BEFORE = When("gone", OFFLINE)
+WAITED = ("gone", "2:alloc", 3602.1)
+"""The job gets nodes when its Rabbit serves again."""
+
+BROKEN_LATER = (
+    When("gone", submit(Job((), nodes=4, exclusive=True, seconds=60.0))),
+    used(1),
+    When("gone", OFFLINE, 30.0),
+)
+"""A job is planned when the Rabbit of its storage serves, and gets nodes when it does
+not."""
+
+PLANNED = "2:alloc 2:start 3:Proposal 2:finish 2:clean 3:alloc"
+MADE_LATER = of(3, f"Setup DataIn PreRun start finish {END}")
+
+BELOW = (
+    *(
+        below(
+            f"a job waits for the Rabbit of its persistent storage ({how})",
+            of(2, LIFE),
+            BROKEN_BEFORE,
+            used(nodes),
+            on=on,
+            machine={**SMALL, "scheduler": scheduler},
+            spans=(WAITED,),
+        )
+        for how, scheduler, on, nodes in (
+            ("with Fluxion", True, 1, 1),
+            ("without", False, 1, 1),
+            ("with an allocation for each node", True, 3, 2),
+        )
+    ),
+    below(
+        "a job runs where serving Rabbits reach its persistent storage",
+        f"{of(2, LIFE)} {of(3, LIFE)}",
+        BROKEN_BEFORE,
+        used(2),
+        used(3, 100.0),
+        on=4,
+        spans=(("gone", "2:alloc", 10.0), ("gone", "3:alloc", 3602.1)),
+    ),
+    *(
+        below(
+            f"a job gets nodes below a broken Rabbit, and prolog_timeout is {limit}",
+            f"{PLANNED} {course}",
+            *BROKEN_LATER,
+            config=Config.parse({"prolog_timeout": limit}),
+            spans=(("3:alloc", *span),),
+        )
+        for limit, course, span in (
+            ("3h", MADE_LATER, ("3:Setup", 3572.1)),
+            ("0", MADE_LATER, ("3:Setup", 3572.1)),
+            (
+                "10m",
+                "3:prolog-timeout! 3:Teardown 3:clean 3:gone",
+                ("3:prolog-timeout!", 320.1),
+            ),
+        )
+    ),
+)
+
+NOTICED = {
+    "which is not seen": (
+        f"disable:{NODE}",
+        (silence_watches(SYSTEMSTATUS), 1.0),
+        (disable(), 2.0),
+    ),
+    "and enabled again": (f"disable:{NODE}", (disable(), 2.0), (enable(), 2.1)),
+    "and enabled again while the module is away": (
+        f"disable:{NODE} enable:{NODE}",
+        (unload(3.0), 1.0),
+        (disable(), 2.0),
+        (enable(), 3.0),
+    ),
+}
+"""How a node is disabled for which DWS waits, and what is in the course of it."""
+
+PASSED_OVER = (
+    *(
+        Story(
+            f"DWS does not wait for a node in {state} that is disabled, {how}",
+            " ".join(f"{before} {state} {words} {then} {end}".split()),
+            troubles=(
+                DwsFault(state, "mount", node=NODE),
+                *(When(state, *each) for each in deeds),
+            ),
+            config=Config(tc_timeout=3600.0),
+            harm=state == "PostRun",
+        )
+        for before, state, then, ends in (
+            (
+                "Proposal alloc Setup DataIn",
+                "PreRun",
+                "nodes-failed!",
+                (TORN_DOWN, f"Teardown enable:{NODE} clean gone", TORN_DOWN),
+            ),
+            (
+                RUN,
+                "PostRun",
+                f"drain:{NODE} unmount-failed DataOut",
+                (
+                    TORN_DOWN,
+                    f"enable:{NODE} disable:{NODE} {TORN_DOWN}",
+                    f"disable:{NODE} {TORN_DOWN}",
+                ),
+            ),
+        )
+        for (how, (words, *deeds)), end in zip(NOTICED.items(), ends)
+    ),
+    *(
+        Story(
+            f"a node is disabled before it is to mount; the job tolerates {tolerance}",
+            f"Proposal alloc disable:{NODE} Setup DataIn PreRun {course}",
+            job=Job(tolerance=tolerance, seconds=2.0),
+            troubles=(When("alloc", disable()),),
+        )
+        for tolerance, course in (
+            (0, f"nodes-failed! {TORN_DOWN}"),
+            (1, f"drain:{NODE} nodes-excluded start finish {END}"),
+        )
+    ),
+)
+
+STORIES = (*BELOW, *PASSED_OVER)
