@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import base64
-import gc
 import os
 import stat
 import subprocess
@@ -14,17 +13,16 @@ import threading
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import certifi
-import pycurl
 import pytest
 import yaml
 
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube.credentials import Credentials
 from flux_k8s.kube.transfers import Transfers
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.ports import WORKFLOW, Json
 from support.client import (
     OK,
     TOKEN,
@@ -54,216 +52,6 @@ def only(token: str) -> Callable[[Request, Wire], None]:
     return with_discovery(answer)
 
 
-class Test_credentials:
-    def test_a_kubeconfig_that_changed_is_read_after_a_401(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        path = tmp_path / "kc"
-        fake, client = connect(only("first"), user={"token": "first"})
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        fake.answer = only("second")
-        write_kubeconfig(path, fake.port, {"token": "second"})
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        service.run(lambda: any(str(path) in line for line in service.logged))
-        assert "second" not in "".join(service.logged)
-
-    def test_what_was_made_for_credentials_that_were_replaced_is_freed_at_once(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        """The service has hardly any full collections of garbage."""
-
-        def handles() -> int:
-            return sum(isinstance(each, pycurl.Curl) for each in gc.get_objects())
-
-        path = tmp_path / "kc"
-        fake, client = connect(only("0"), user={"token": "0"})
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        gc.collect()
-        before = handles()
-        gc.disable()
-        try:
-            for token in "1234":
-                client._session._renewed = float("-inf")
-                fake.answer = only(token)
-                write_kubeconfig(path, fake.port, {"token": token})
-                assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-            assert handles() <= before
-        finally:
-            gc.enable()
-
-    def test_a_401_that_stays_is_an_error_and_fixed_credentials_are_tried_once(
-        self, service: Service, connect: Connect
-    ) -> None:
-        fake, client = connect(only("other"))
-        for _ in range(3):
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (401, "Unauthorized")
-            named = f"http://127.0.0.1:{fake.port}: Unauthorized"
-            assert error.message.startswith(named)
-        tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
-        assert len(tries) == 3
-
-    def test_a_plugin_is_not_asked_again_for_each_401(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        user = {"exec": plugin(tmp_path, TOKEN)}
-        fake, client = connect(only("other"), user=user)
-        for _ in range(3):
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert error.status == 401
-        tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
-        assert len(tries) == 4
-
-    def test_a_kubeconfig_that_became_bad_changes_nothing(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        path = tmp_path / "kc"
-        fake, client = connect(only("other"))
-        path.write_text("half of a fi")
-        error = service.refused(client.get, WORKFLOW, "default", "w")
-        assert error.status == 401
-        fake.answer = only(TOKEN)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-    def test_a_token_file_may_end_with_a_line_break(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        (tmp_path / "token").write_text("from-file\n")
-        _, client = connect(only("from-file"), user={"tokenFile": "token"})
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-    def test_a_request_fails_for_which_no_thread_can_be_started_and_the_next_goes_on(
-        self,
-        service: Service,
-        tmp_path: Path,
-        connect: Connect,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        expired = '"expirationTimestamp": "2020-01-01T00:00:00Z", '
-        user = {"exec": plugin(tmp_path, TOKEN, expired)}
-        _, client = connect(only(TOKEN), user=user)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-        def refuse(thread: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (0, "InternalError")
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-    def test_a_token_that_cannot_be_sent_is_not_shown(
-        self, service: Service, connect: Connect
-    ) -> None:
-        _, client = connect(reply(200, OK), user={"token": f"{TOKEN}\nX: y"})
-        error = service.refused(client.get, WORKFLOW, "default", "w")
-        assert (error.status, error.reason) == (0, "Credentials")
-        assert TOKEN not in error.message
-
-    def test_a_user_and_a_password_are_sent(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            user = {"username": "flux", "password": TOKEN}
-            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
-            service.ask(client.get, WORKFLOW, "default", "w")
-            basic = base64.b64encode(f"flux:{TOKEN}".encode()).decode()
-            assert fake.requests[-1].headers["authorization"] == f"Basic {basic}"
-
-    def test_a_plugin_gives_the_token_and_is_asked_again_after_a_401(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        token = tmp_path / "current"
-        token.write_text("one")
-        user = {"exec": plugin(tmp_path, f"$(cat {token})")}
-        fake, client = connect(only("one"), user=user)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        token.write_text("two")
-        fake.answer = only("two")
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-    def test_a_plugin_is_asked_again_when_its_token_expires(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        token = tmp_path / "current"
-        token.write_text("one")
-        expired = '"expirationTimestamp": "2020-01-01T00:00:00Z", '
-        user = {"exec": plugin(tmp_path, f"$(cat {token})", expired)}
-        fake, client = connect(only("one"), user=user)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        token.write_text("two")
-        fake.answer = only("two")
-        asked = len(fake.requests)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        assert len(fake.requests) == asked + 1
-
-    def test_a_plugin_is_not_asked_before_its_token_expires(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        """It expires in three minutes."""
-        token, soon = tmp_path / "current", datetime.now(timezone.utc)
-        token.write_text("one")
-        soon += timedelta(minutes=3)
-        more = f'"expirationTimestamp": "{soon:%Y-%m-%dT%H:%M:%SZ}", '
-        user = {"exec": plugin(tmp_path, f"$(cat {token})", more)}
-        fake, client = connect(only("one"), user=user)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        token.write_text("two")
-        asked = len(fake.requests)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        assert len(fake.requests) == asked + 1
-
-    @pytest.mark.parametrize("kind", ["token", "tokenFile", "exec", "expires"])
-    def test_a_request_needs_no_thread_while_its_credentials_are_valid(
-        self,
-        service: Service,
-        tmp_path: Path,
-        connect: Connect,
-        monkeypatch: pytest.MonkeyPatch,
-        kind: str,
-    ) -> None:
-        (tmp_path / "token").write_text(TOKEN)
-        more = '"expirationTimestamp": "2099-01-01T00:00:00Z", '
-        user: Any = {
-            "token": {"token": TOKEN},
-            "tokenFile": {"tokenFile": "token"},
-            "exec": {"exec": plugin(tmp_path, TOKEN)},
-            "expires": {"exec": plugin(tmp_path, TOKEN, more)},
-        }[kind]
-        _, client = connect(only(TOKEN), user=user)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        monkeypatch.setattr(Transfers, "in_thread", None)
-        for _ in range(3):
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-    def test_a_plugin_that_fails_fails_requests_and_not_the_client(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        user = {"exec": {**plugin(tmp_path, TOKEN), "command": "false"}}
-        fake, client = connect(reply(200, OK), user=user)
-        for _ in range(2):
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (0, "Credentials")
-        assert fake.requests == []
-
-    def test_a_plugin_that_does_not_end_fails_each_request_until_it_does(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        gate = tmp_path / "gate"
-        os.mkfifo(gate)
-        user = {"exec": plugin(tmp_path, f"$(cat {gate})")}
-        _, client = connect(only("late"), user=user, read_timeout=0.1)
-        handler = Recorder()
-        client.watch(WORKFLOW, None, handler)
-        for _ in range(3):
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert (error.status, error.reason) == (0, "Timeout")
-        service.run(lambda: handler.calls == ["trouble Timeout"])
-        gate.write_text("late")
-        service.run(lambda: service.ask(client.get, WORKFLOW, "default", "w") == OK)
-
-
 def plugin(folder: Path, token: str, more: str = "") -> dict[str, str]:
     """A credential plugin, as the ``exec`` of a user."""
     version = "client.authentication.k8s.io/v1"
@@ -277,26 +65,170 @@ def plugin(folder: Path, token: str, more: str = "") -> dict[str, str]:
     return {"apiVersion": version, "command": "./plugin"}
 
 
-def test_the_proxy_of_a_kubeconfig_is_used(service: Service, tmp_path: Path) -> None:
-    with Fake(reply(200, OK)) as proxy:
-        cluster = {"proxy-url": f"http://127.0.0.1:{proxy.port}"}
-        kubeconfig = write_kubeconfig(
-            tmp_path / "kc", "http://kube.example:6443", cluster=cluster
-        )
-        client = service.client(kubeconfig)
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-        assert proxy.requests[-1].headers["host"] == "kube.example:6443"
+W = (WORKFLOW, "default", "w")
+EXPIRED = '"expirationTimestamp": "2020-01-01T00:00:00Z", '
+BASIC = "Basic " + base64.b64encode(f"flux:{TOKEN}".encode()).decode()
+
+USERS: dict[str, tuple[Callable[[Path], Json], str]] = {
+    "token": (lambda folder: {"token": TOKEN}, f"Bearer {TOKEN}"),
+    "tokenFile": (lambda folder: {"tokenFile": "token"}, f"Bearer {TOKEN}"),
+    "password": (lambda folder: {"username": "flux", "password": TOKEN}, BASIC),
+    "exec": (lambda folder: {"exec": plugin(folder, TOKEN)}, f"Bearer {TOKEN}"),
+    "expires": (
+        lambda folder: {"exec": plugin(folder, TOKEN, EXPIRED.replace("2020", "2099"))},
+        f"Bearer {TOKEN}",
+    ),
+}
 
 
-def test_the_proxy_of_a_kubeconfig_is_used_whatever_the_environment_excludes(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", USERS)
+def test_who_we_are_is_sent_and_needs_no_thread_while_it_is_valid(
+    service: Service,
+    tmp_path: Path,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
 ) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    """A token file may end with a line break."""
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    user, header = USERS[kind]
+    fake, client = connect(reply(200, OK), user=user(tmp_path))
+    assert service.ask(client.get, *W) == OK
+    monkeypatch.setattr(Transfers, "in_thread", None)
+    for _ in range(3):
+        assert service.ask(client.get, *W) == OK
+    sent = {
+        r.headers.get("authorization") for r in fake.requests if WORKFLOWS in r.path
+    }
+    assert sent == {header}
+
+
+class Test_change:
+    def test_a_kubeconfig_that_changed_is_read_after_a_401(
+        self, service: Service, tmp_path: Path, connect: Connect
+    ) -> None:
+        path = tmp_path / "kc"
+        fake, client = connect(only("first"), user={"token": "first"})
+        assert service.ask(client.get, *W) == OK
+        fake.answer = only("second")
+        write_kubeconfig(path, fake.port, {"token": "second"})
+        assert service.ask(client.get, *W) == OK
+        service.run(lambda: any(str(path) in line for line in service.logged))
+        assert "second" not in "".join(service.logged)
+
+    @pytest.mark.parametrize(("has", "count"), [(False, 3), (True, 4)])
+    def test_a_401_that_stays_is_an_error_and_a_plugin_is_asked_again_once(
+        self, service: Service, tmp_path: Path, connect: Connect, has: bool, count: int
+    ) -> None:
+        user = {"exec": plugin(tmp_path, TOKEN)} if has else {"token": TOKEN}
+        fake, client = connect(only("other"), user=user)
+        for _ in range(3):
+            error = service.refused(client.get, *W)
+            assert (error.status, error.reason) == (401, "Unauthorized")
+            named = f"http://127.0.0.1:{fake.port}: Unauthorized"
+            assert error.message.startswith(named)
+        asked = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
+        assert len(asked) == count
+
+    def test_a_kubeconfig_that_became_bad_changes_nothing(
+        self, service: Service, tmp_path: Path, connect: Connect
+    ) -> None:
+        fake, client = connect(only("other"))
+        (tmp_path / "kc").write_text("half of a fi")
+        assert service.refused(client.get, *W).status == 401
+        fake.answer = only(TOKEN)
+        assert service.ask(client.get, *W) == OK
+
+    @pytest.mark.parametrize(
+        ("minutes", "then", "requests"),
+        [(None, "two", 2), (-60 * 24 * 365, "two", 1), (3, "one", 1)],
+    )
+    def test_a_plugin_is_asked_again_after_a_401_or_when_its_token_has_expired(
+        self,
+        service: Service,
+        tmp_path: Path,
+        connect: Connect,
+        minutes: Optional[int],
+        then: str,
+        requests: int,
+    ) -> None:
+        token = tmp_path / "current"
+        token.write_text("one")
+        end = datetime.now(timezone.utc) + timedelta(minutes=minutes or 0)
+        more = f'"expirationTimestamp": "{end:%Y-%m-%dT%H:%M:%SZ}", '
+        user = {"exec": plugin(tmp_path, f"$(cat {token})", more if minutes else "")}
+        fake, client = connect(only("one"), user=user)
+        assert service.ask(client.get, *W) == OK
+        token.write_text("two")
+        fake.answer = only(then)
+        asked = len(fake.requests)
+        assert service.ask(client.get, *W) == OK
+        assert len(fake.requests) == asked + requests
+
+    def test_a_request_fails_for_which_no_thread_can_be_started_and_the_next_goes_on(
+        self,
+        service: Service,
+        tmp_path: Path,
+        connect: Connect,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        user = {"exec": plugin(tmp_path, TOKEN, EXPIRED)}
+        _, client = connect(only(TOKEN), user=user)
+        assert service.ask(client.get, *W) == OK
+
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            error = service.refused(client.get, *W)
+            assert (error.status, error.reason) == (0, "InternalError")
+        assert service.ask(client.get, *W) == OK
+
+    @pytest.mark.parametrize("broken", ["plugin", "token"])
+    def test_credentials_that_cannot_be_had_or_sent_fail_requests_and_not_the_client(
+        self, service: Service, tmp_path: Path, connect: Connect, broken: str
+    ) -> None:
+        user: Json = {"token": f"{TOKEN}\nX: y"}
+        if broken == "plugin":
+            user = {"exec": {**plugin(tmp_path, TOKEN), "command": "false"}}
+        fake, client = connect(reply(200, OK), user=user)
+        for _ in range(2):
+            error = service.refused(client.get, *W)
+            assert (error.status, error.reason) == (0, "Credentials")
+            assert TOKEN not in error.message
+        assert fake.requests == []
+
+    def test_a_plugin_that_does_not_end_fails_each_request_until_it_does(
+        self, service: Service, tmp_path: Path, connect: Connect
+    ) -> None:
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        user = {"exec": plugin(tmp_path, f"$(cat {gate})")}
+        _, client = connect(only("late"), user=user, read_timeout=0.1)
+        handler = Recorder()
+        client.watch(WORKFLOW, None, handler)
+        for _ in range(3):
+            error = service.refused(client.get, *W)
+            assert (error.status, error.reason) == (0, "Timeout")
+        service.run(lambda: handler.calls == ["trouble Timeout"])
+        gate.write_text("late")
+        service.run(lambda: service.ask(client.get, *W) == OK)
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_the_proxy_of_a_kubeconfig_is_used_whatever_the_environment_says(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excluded: bool
+) -> None:
+    if excluded:
+        monkeypatch.setenv("no_proxy", "*")
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with Fake(reply(200, OK)) as proxy:
         cluster = {"proxy-url": f"http://127.0.0.1:{proxy.port}"}
-        path = write_kubeconfig(tmp_path / "kc", "http://kube.example", cluster=cluster)
-        assert service.ask(service.client(path).get, WORKFLOW, "d", "w") == OK
+        url = "http://kube.example:6443"
+        path = write_kubeconfig(tmp_path / "kc", url, cluster=cluster)
+        assert service.ask(service.client(path).get, *W) == OK
+        assert proxy.requests[-1].headers["host"] == "kube.example:6443"
 
 
 def test_a_proxy_that_refuses_is_named_as_such(
@@ -391,15 +323,13 @@ class Test_kubeconfig:
         assert caught.value.__suppress_context__ or not caught.value.__context__
         return text
 
-    def test_a_missing_kubeconfig_is_an_error_that_names_it(
-        self, service: Service, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("name", "problem"), [("none", "No such file"), ("", "directory")]
+    )
+    def test_a_kubeconfig_that_is_no_file_is_an_error(
+        self, service: Service, tmp_path: Path, name: str, problem: str
     ) -> None:
-        assert "No such file" in self.problem(service, tmp_path / "none")
-
-    def test_a_kubeconfig_that_is_a_folder_is_an_error(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        assert "directory" in self.problem(service, tmp_path)
+        assert problem in self.problem(service, tmp_path / name)
 
     @pytest.mark.parametrize(
         ("content", "problem"),
@@ -422,97 +352,57 @@ class Test_kubeconfig:
         assert problem in self.problem(service, tmp_path / "kc")
 
     @pytest.mark.parametrize(
-        ("edit", "problem"),
+        ("place", "change", "problem"),
         [
-            (lambda c: c.update({"current-context": "x"}), "context x, which is not"),
-            (lambda c: c.update(clusters=[]), "cluster c, which is not there"),
-            (lambda c: c.update(users=[]), "user u, which is not there"),
-            (lambda c: c["users"][0].pop("user"), "user must be a mapping"),
-            (lambda c: c["clusters"][0]["cluster"].pop("server"), "server must be"),
-            (lambda c: c["clusters"][0]["cluster"].update(server=[]), "a string"),
+            ("", {"current-context": "x"}, "context x, which is not"),
+            ("", {"clusters": []}, "cluster c, which is not there"),
+            ("", {"users": []}, "user u, which is not there"),
+            ("users", {"user": None}, "user must be a mapping"),
+            ("cluster", {"server": None}, "server must be"),
+            ("cluster", {"server": []}, "a string"),
+            ("cluster", {"certificate-authority": "ca.crt"}, "ca.crt: No such file"),
             (
-                lambda c: c["clusters"][0]["cluster"].update(
-                    {"server": "https://h", "certificate-authority": "ca.crt"}
-                ),
-                "ca.crt: No such file",
-            ),
-            (
-                lambda c: c["clusters"][0]["cluster"].update(
-                    {"server": "https://h", "certificate-authority-data": "abc"}
-                ),
+                "cluster",
+                {"certificate-authority-data": "abc"},
                 "certificate-authority-data is not base64",
             ),
             (
-                lambda c: c["clusters"][0]["cluster"].update(
-                    {"server": "https://h", "certificate-authority-data": "Tm8="}
-                ),
+                "cluster",
+                {"certificate-authority-data": "Tm8="},
                 "certificate-authority is not a PEM certificate",
             ),
+            ("user", {"client-key": "k.pem"}, "client-key: "),
+            ("user", {"client-key-data": "Tm8="}, "need each other"),
             (
-                lambda c: c["users"][0]["user"].update({"client-key": "k.pem"}),
-                "client-key: ",
-            ),
-            (
-                lambda c: c["users"][0]["user"].update({"client-key-data": "Tm8="}),
-                "need each other",
-            ),
-            (
-                lambda c: (
-                    c["clusters"][0]["cluster"].update(server="https://h"),
-                    c["users"][0]["user"].update(
-                        {"client-key-data": "Tm8=", "client-certificate-data": "Tm8="}
-                    ),
-                ),
+                "user",
+                {"client-key-data": "Tm8=", "client-certificate-data": "Tm8="},
                 "are not a PEM certificate and its key",
             ),
+            ("users", {"user": {"tokenFile": "t"}}, "tokenFile: "),
+            ("user", {"token": ["x"]}, "token must be a"),
+            ("user", {"password": 1}, "password must be a"),
             (
-                lambda c: c["users"][0].update(user={"tokenFile": "t"}),
-                "tokenFile: ",
-            ),
-            (lambda c: c["users"][0]["user"].update(token=["x"]), "token must be a"),
-            (lambda c: c["users"][0]["user"].update(password=1), "password must be a"),
-            (
-                lambda c: c["users"][0].update(
-                    user={"exec": {"apiVersion": "v1", "command": "no-such-plugin"}}
-                ),
+                "users",
+                {"user": {"exec": {"apiVersion": "v1", "command": "no-such-plugin"}}},
                 "no-such-plugin: no such command",
             ),
-            (
-                lambda c: c["clusters"][0]["cluster"].update({"proxy-url": "ftp://x"}),
-                "proxy-url must begin",
-            ),
+            ("cluster", {"proxy-url": "ftp://x"}, "proxy-url must begin"),
+            ("cluster", {"proxy-url": "http://[::1"}, "proxy-url must begin"),
             *(
-                (
-                    lambda c, url=url: c["clusters"][0]["cluster"].update(server=url),
-                    "server must be a URL",
-                )
-                for url in (
-                    "https://",
-                    "https://[::1",
-                    "https://h:99999",
-                    "https://h:port",
-                    "https://h/\0",
-                    "https://\xfcber.example",
-                )
-            ),
-            (
-                lambda c: c["clusters"][0]["cluster"].update(
-                    {"proxy-url": "http://[::1"}
-                ),
-                "proxy-url must begin",
+                ("cluster", {"server": f"https://{host}"}, "server must be a URL")
+                for host in ("", "[::1", "h:99999", "h:port", "h/\0", "\xfcber.example")
             ),
         ],
     )
     def test_a_wrong_entry_of_a_kubeconfig_is_an_error_with_its_place(
-        self,
-        service: Service,
-        tmp_path: Path,
-        edit: Callable[[Any], object],
-        problem: str,
+        self, service: Service, tmp_path: Path, place: str, change: Json, problem: str
     ) -> None:
         path = tmp_path / "kc"
-        content = yaml.safe_load(Path(write_kubeconfig(path, 1)).read_text())
-        edit(content)
+        content = yaml.safe_load(Path(write_kubeconfig(path, "https://h")).read_text())
+        places = {"": content, "users": content["users"][0]}
+        places["user"] = content["users"][0]["user"]
+        places["cluster"] = content["clusters"][0]["cluster"]
+        places[place].update(change)
         path.write_text(yaml.safe_dump(content))
         assert problem in self.problem(service, path)
 
@@ -535,17 +425,6 @@ class Test_kubeconfig:
         monkeypatch.setenv("HOME", str(tmp_path))
         with pytest.raises(ConfigError, match=r"\.kube/config.*KUBECONFIG names"):
             service.client(None)
-
-    def test_keys_of_clients_are_not_written_to_files(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        import tempfile
-
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-        (tmp_path / "tmp").mkdir()
-        user = {"token": TOKEN, "client-certificate-data": "", "client-key-data": ""}
-        service.client(write_kubeconfig(tmp_path / "kc", "https://h", user))
-        assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_a_password_in_the_url_of_the_server_is_never_shown(

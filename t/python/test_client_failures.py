@@ -86,7 +86,7 @@ OK_LINE = b"HTTP/1.1 200 OK\r\n"
 WAS_CUT = (0, "ConnectionLost", "the connection was cut")
 BAD = (0, "BadResponse", "the answer is malformed: ")
 
-FAILURES: dict[str, tuple[Answer, int, str, str]] = {
+FAILURES: dict[str, tuple[Any, ...]] = {
     **{
         reason: (status(code, reason), code, reason, f"{reason} it is")
         for code, reasons in REASONS.items()
@@ -123,80 +123,65 @@ FAILURES: dict[str, tuple[Answer, int, str, str]] = {
         lambda request, wire: wire.reset(),
         *(0, "ConnectionLost", ""),
     ),
-}
-"""What a server answers; the status, the reason, and words of the error."""
-
-RETRIES: dict[str, tuple[Answer, int, float, float]] = {
-    "in seconds": (
+    "429, and when to try again in seconds": (
         lambda request, wire: wire.json(429, {}, Retry_After="7"),
-        *(429, 7.0, 7.0),
+        *(429, "Whatever", "", 7.0, 7.0),
     ),
-    "as a date": (
+    "when to try again as a date": (
         lambda request, wire: retry_after(formatdate(time.time() + 50, usegmt=True))(
             request, wire
         ),
-        *(503, 30.0, 50.0),
+        *(503, "Whatever", "", 30.0, 50.0),
     ),
-    "in a Status": (
+    "when to try again in a Status": (
         status(504, "ServerTimeout", retryAfterSeconds=3),
-        *(504, 3.0, 3.0),
+        *(504, "ServerTimeout", "", 3.0, 3.0),
     ),
     **{
-        f"of days: {value}": (retry_after(value), 503, 60.0, 60.0)
-        for value in ("9999999", "999999999999", formatdate(1e11, usegmt=True))
+        f"in days, or what makes no sense: {value[:40]}": (
+            *(retry_after(value), 503, "Whatever", "", *[60.0] * 2 * is_time),
+        )
+        for value, is_time in (
+            *(("9999999", 1), ("999999999999", 1), (formatdate(1e11, usegmt=True), 1)),
+            *(("9" * 5000, 1), ("soon", 0), ("-5", 0), ("nan", 0)),
+            ("Wed, 21 Oct 99999999999 07:28:00 GMT", 0),
+        )
     },
 }
-"""What a server answers; the status, and the least and the most seconds to wait."""
+"""What a server answers; the status, the reason, and words of the error, and the least
+and the most seconds to wait, if it says something of that."""
+
+
+@pytest.fixture
+def error_of(service: Service, connect: Connect) -> Callable[[Answer], KubeError]:
+    """What a client makes of a server that answers so."""
+
+    def error_of(answer: Answer) -> KubeError:
+        _, client = connect(with_discovery(answer), read_timeout=2.0)
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert TOKEN not in repr(vars(error)) + "".join(service.logged)
+        assert "\n" not in error.message
+        return error
+
+    return error_of
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_the_error_says_what_happened(
+    error_of: Callable[[Answer], KubeError], name: str
+) -> None:
+    answer, status, reason, words, *wait = FAILURES[name]
+    error = error_of(answer)
+    assert (error.status, error.reason) == (status, reason)
+    assert words in error.message
+    if wait:
+        assert error.retry_after is not None
+        assert wait[0] <= error.retry_after <= wait[1]
+    else:
+        assert error.retry_after is None
 
 
 class Test_failures:
-    """Each is a KubeError that says what happened."""
-
-    @pytest.fixture
-    def error_of(
-        self, service: Service, connect: Connect
-    ) -> Callable[[Answer], KubeError]:
-        """What a client makes of a server that answers so."""
-
-        def error_of(answer: Answer) -> KubeError:
-            _, client = connect(with_discovery(answer), read_timeout=2.0)
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert TOKEN not in repr(vars(error)) + "".join(service.logged)
-            assert "\n" not in error.message
-            return error
-
-        return error_of
-
-    @pytest.mark.parametrize("name", FAILURES)
-    def test_the_error_says_what_happened(
-        self, error_of: Callable[[Answer], KubeError], name: str
-    ) -> None:
-        answer, status, reason, words = FAILURES[name]
-        error = error_of(answer)
-        assert (error.status, error.reason) == (status, reason)
-        assert words in error.message
-        assert error.retry_after is None
-
-    @pytest.mark.parametrize("name", RETRIES)
-    def test_the_server_may_say_when_to_try_again(
-        self, error_of: Callable[[Answer], KubeError], name: str
-    ) -> None:
-        answer, status, least, most = RETRIES[name]
-        error = error_of(answer)
-        assert error.status == status
-        assert error.retry_after is not None and least <= error.retry_after <= most
-
-    @pytest.mark.parametrize(
-        "value",
-        ["soon", "-5", "9" * 5000, "Wed, 21 Oct 99999999999 07:28:00 GMT", "nan"],
-    )
-    def test_a_Retry_After_that_makes_no_sense_is_ignored(
-        self, error_of: Callable[[Answer], KubeError], value: str
-    ) -> None:
-        error = error_of(retry_after(value))
-        assert error.status == 503
-        assert error.retry_after in (None, 60.0)
-
     @pytest.mark.parametrize("status", [200, 500])
     def test_an_answer_without_end_is_not_kept(
         self,
@@ -274,41 +259,26 @@ class Test_failures:
             assert error.status == 0
             assert error.reason in ("TLS", "ConnectionLost", "Timeout")
 
-    def test_a_request_on_a_connection_that_was_given_up_is_sent_on_another_one(
-        self, service: Service, connect: Connect
+    @pytest.mark.parametrize("part", [b"", b"Content-Length: 9\r\n\r\n{"])
+    def test_a_failed_request_does_not_hurt_the_next_one(
+        self, service: Service, connect: Connect, part: bytes
     ) -> None:
+        """One on a connection that was given up meanwhile is sent on another one."""
         faults = iter([None, Wire.drop, None, Wire.reset])
 
         def answer(request: Request, wire: Wire) -> None:
             fault = next(faults, None)
-            if fault is not None:
-                fault(wire)
-            else:
+            if fault is None:
                 wire.json(200, OK)
-
-        _, client = connect(with_discovery(answer))
-        for _ in range(4):
-            assert service.ask(client.get, WORKFLOW, "d", "w") == OK
-
-    def test_a_failed_request_does_not_hurt_the_next_one(
-        self, service: Service, connect: Connect
-    ) -> None:
-        faults = iter([Wire.drop, Wire.reset, Wire.drop])
-
-        def answer(request: Request, wire: Wire) -> None:
-            fault = next(faults, None)
-            if fault is not None:
-                wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
-                fault(wire)
-            else:
-                wire.json(200, OK)
+                return
+            if part:
+                wire.send(OK_LINE + part)
+            fault(wire)
 
         _, client = connect(with_discovery(answer))
         answers = [service.ask(client.get, WORKFLOW, "d", "w") for _ in range(5)]
-        assert [isinstance(a, KubeError) for a in answers] == [True] * 3 + [
-            False,
-            False,
-        ]
+        failed = [isinstance(each, KubeError) for each in answers]
+        assert failed == [False, bool(part), False, bool(part), False]
 
 
 def test_an_answer_that_came_while_the_service_was_stopped_is_taken(

@@ -16,13 +16,14 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple, Optional
 
 import pytest
 
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.ports import WORKFLOW, Json
 from support.client import (
     OK,
+    Answer,
     Fake,
     Recorder,
     Request,
@@ -72,79 +73,86 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
     return {name: Identity(folder, name) for name in ("server", "other", "client")}
 
 
-def url(fake: Fake, host: str = "127.0.0.1") -> str:
-    return f"https://{host}:{fake.port}"
+def url(fake: Fake) -> str:
+    return f"https://127.0.0.1:{fake.port}"
 
 
-def test_a_certificate_that_the_kubeconfig_trusts_is_accepted(
-    service: Service, tmp_path: Path, identities: dict[str, Identity]
-) -> None:
-    server = identities["server"]
-    with Fake(reply(200, OK), server.server()) as fake:
-        for trust in (
-            {"certificate-authority": str(server.certificate)},
-            {"certificate-authority-data": data(server.certificate)},
-        ):
-            client = service.client(
-                write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
-            )
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+class Ask(NamedTuple):
+    """Asks a server over TLS, by a kubeconfig with these entries."""
+
+    service: Service
+    identities: dict[str, Identity]
+    path: Path
+
+    def client(self, server: str, cluster: Json, user: Optional[Json] = None) -> Any:
+        """``cluster`` trusts the server, if it does not say whom."""
+        own = self.identities["server"]
+        if not any("certificate" in key or "insecure" in key for key in cluster):
+            cluster = {**cluster, "certificate-authority": str(own.certificate)}
+        return self.service.client(write_kubeconfig(self.path, server, user, cluster))
+
+    def __call__(
+        self,
+        cluster: Json,
+        user: Optional[Json] = None,
+        *,
+        answer: Optional[Answer] = None,
+        **options: Any,
+    ) -> Any:
+        """OK, or the error."""
+        own = self.identities["server"]
+        with Fake(answer or reply(200, OK), own.server(**options)) as fake:
+            client = self.client(url(fake), cluster, user)
+            return self.service.ask(client.get, WORKFLOW, "default", "w")
 
 
-def test_another_certificate_is_a_TLS_error(
-    service: Service, tmp_path: Path, identities: dict[str, Identity]
-) -> None:
-    trust = {"certificate-authority": str(identities["other"].certificate)}
-    with Fake(reply(200, OK), identities["server"].server()) as fake:
-        kubeconfig = write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
-        client = service.client(kubeconfig)
-        error = service.refused(client.get, WORKFLOW, "default", "w")
-        assert (error.status, error.reason) == (0, "TLS")
-        assert "self-signed certificate" in error.message.replace("self s", "self-s")
-        assert fake.requests == []
+@pytest.fixture
+def ask(service: Service, identities: dict[str, Identity], tmp_path: Path) -> Ask:
+    return Ask(service, identities, tmp_path / "kc")
+
+
+# Whom a kubeconfig trusts, and whether that is so.
+TRUSTS: dict[str, tuple[Callable[[Identity, Identity], Json], bool]] = {
+    "a file": (
+        lambda own, other: {"certificate-authority": str(own.certificate)},
+        True,
+    ),
+    "data": (
+        lambda own, other: {"certificate-authority-data": data(own.certificate)},
+        True,
+    ),
+    "another": (
+        lambda own, other: {"certificate-authority": str(other.certificate)},
+        False,
+    ),
+    "all": (lambda own, other: {"insecure-skip-tls-verify": True}, True),
+    "its name": (lambda own, other: {"tls-server-name": "kube.example"}, True),
+    "another name": (lambda own, other: {"tls-server-name": "else.example"}, False),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+@pytest.mark.parametrize("trust", TRUSTS)
+def test_a_server_is_one_that_the_kubeconfig_trusts(ask: Ask, trust: str) -> None:
+    cluster, good = TRUSTS[trust]
+    found = ask(cluster(ask.identities["server"], ask.identities["other"]))
+    if good:
+        assert found == OK
+        return
+    assert (found.status, found.reason) == (0, "TLS")
+    if trust == "another":
+        assert "self-signed certificate" in found.message.replace("self s", "self-s")
 
 
 def test_an_authority_that_was_replaced_is_read_again(
-    service: Service, tmp_path: Path, identities: dict[str, Identity]
+    ask: Ask, tmp_path: Path, identities: dict[str, Identity]
 ) -> None:
     path = tmp_path / "ca.crt"
     path.write_bytes(identities["other"].certificate.read_bytes())
     with Fake(reply(200, OK), identities["server"].server()) as fake:
-        kubeconfig = write_kubeconfig(
-            tmp_path / "kc", url(fake), cluster={"certificate-authority": "ca.crt"}
-        )
-        client = service.client(kubeconfig)
+        client = ask.client(url(fake), {"certificate-authority": "ca.crt"})
         path.write_bytes(identities["server"].certificate.read_bytes())
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-
-@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_verification_can_be_turned_off(
-    service: Service, tmp_path: Path, identities: dict[str, Identity]
-) -> None:
-    with Fake(reply(200, OK), identities["server"].server()) as fake:
-        skip = {"insecure-skip-tls-verify": True}
-        client = service.client(
-            write_kubeconfig(tmp_path / "kc", url(fake), cluster=skip)
-        )
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
-
-
-def test_the_name_to_expect_can_be_given(
-    service: Service, tmp_path: Path, identities: dict[str, Identity]
-) -> None:
-    server = identities["server"]
-    trust = {"certificate-authority": str(server.certificate)}
-    with Fake(reply(200, OK), server.server()) as fake:
-        outcomes = []
-        for name in ("kube.example", "elsewhere.example"):
-            kubeconfig = write_kubeconfig(
-                tmp_path / "kc", url(fake), cluster={**trust, "tls-server-name": name}
-            )
-            client = service.client(kubeconfig)
-            outcomes.append(service.ask(client.get, WORKFLOW, "default", "w"))
-        assert outcomes[0] == OK
-        assert outcomes[1].reason == "TLS"
+        assert ask.service.ask(client.get, WORKFLOW, "default", "w") == OK
 
 
 def tunnel(request: Request, wire: Wire) -> None:
@@ -165,45 +173,28 @@ def tunnel(request: Request, wire: Wire) -> None:
 
 @pytest.mark.parametrize("verified", [True, False])
 def test_a_proxy_over_TLS_is_verified_as_the_server_is(
-    service: Service, tmp_path: Path, identities: dict[str, Identity], verified: bool
+    ask: Ask, identities: dict[str, Identity], verified: bool
 ) -> None:
-    own, other = identities["server"], identities["other"]
-    trust: dict[str, Any] = {"certificate-authority": str(own.certificate)}
-    if not verified:
-        trust = {"insecure-skip-tls-verify": True}
+    cluster = {} if verified else {"insecure-skip-tls-verify": True}
     outcomes = []
-    with Fake(reply(200, OK), own.server()) as fake:
-        for identity in (own, other):
-            with Fake(tunnel, identity.server()) as proxy:
-                cluster = {**trust, "proxy-url": url(proxy)}
-                kubeconfig = write_kubeconfig(
-                    tmp_path / "kc", url(fake), cluster=cluster
-                )
-                client = service.client(kubeconfig)
-                outcomes.append(service.ask(client.get, WORKFLOW, "default", "w"))
+    for name in ("server", "other"):
+        with Fake(tunnel, identities[name].server()) as proxy:
+            outcomes.append(ask({**cluster, "proxy-url": url(proxy)}))
     assert outcomes[0] == OK
     assert outcomes[1] == OK if not verified else outcomes[1].reason == "TLS"
 
 
 def test_a_client_certificate_is_shown_and_its_key_not_left_in_a_file(
-    service: Service,
-    tmp_path: Path,
-    identities: dict[str, Identity],
-    monkeypatch: pytest.MonkeyPatch,
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    server, own = identities["server"], identities["client"]
-    trust = {"certificate-authority-data": data(server.certificate)}
+    own = ask.identities["client"]
     user = {
         "client-certificate-data": data(own.certificate),
         "client-key-data": data(own.key),
     }
-    with Fake(reply(200, OK), server.server(trust=own)) as fake:
-        client = service.client(
-            write_kubeconfig(tmp_path / "kc", url(fake), user, trust)
-        )
-        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+    assert ask({}, user, trust=own) == OK
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -212,11 +203,7 @@ def test_a_client_certificate_is_shown_and_its_key_not_left_in_a_file(
 )
 @pytest.mark.parametrize("how", [Wire.drop, Wire.reset])
 def test_a_server_that_dies_during_an_answer_over_TLS_is_a_lost_connection(
-    service: Service,
-    tmp_path: Path,
-    identities: dict[str, Identity],
-    part: bytes,
-    how: Callable[[Wire], None],
+    ask: Ask, part: bytes, how: Callable[[Wire], None]
 ) -> None:
     """It is no error of TLS, for which the credentials would be renewed."""
 
@@ -224,13 +211,7 @@ def test_a_server_that_dies_during_an_answer_over_TLS_is_a_lost_connection(
         wire.send(part)
         how(wire)
 
-    server = identities["server"]
-    trust = {"certificate-authority": str(server.certificate)}
-    with Fake(with_discovery(answer), server.server()) as fake:
-        kubeconfig = write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
-        error = service.refused(
-            service.client(kubeconfig).get, WORKFLOW, "default", "w"
-        )
+    error = ask({}, answer=with_discovery(answer))
     assert (error.status, error.reason) == (0, "ConnectionLost")
 
 
@@ -262,34 +243,24 @@ def test_a_load_balancer_without_a_server_is_a_lost_connection(
 
 
 def test_a_silent_watch_over_TLS_stops_at_once(
-    service: Service, tmp_path: Path, identities: dict[str, Identity]
+    ask: Ask, identities: dict[str, Identity]
 ) -> None:
+    ends: list[bool] = []
+    page = {"kind": "WorkflowList", "metadata": {"resourceVersion": "1"}, "items": []}
+
     def answer(request: Request, wire: Wire) -> None:
         if "watch" in request.query:
             wire.begin_stream()
             ends.append(wire.await_end())
         else:
-            wire.json(
-                200,
-                {
-                    "kind": "WorkflowList",
-                    "metadata": {"resourceVersion": "1"},
-                    "items": [],
-                },
-            )
+            wire.json(200, page)
 
-    ends: list[bool] = []
-    server = identities["server"]
-    trust = {"certificate-authority": str(server.certificate)}
-    with Fake(with_discovery(answer), server.server()) as fake:
-        client = service.client(
-            write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
-        )
-        handler = Recorder()
-        informer = client.watch(WORKFLOW, None, handler)
-        service.run(lambda: len(fake.requests) == 3)
+    with Fake(with_discovery(answer), identities["server"].server()) as fake:
+        informer = ask.client(url(fake), {}).watch(WORKFLOW, None, Recorder())
+        ask.service.run(lambda: len(fake.requests) == 3)
         informer.stop()
-        service.run(lambda: ends == [True])
+        informer.stop()
+        ask.service.run(lambda: ends == [True])
 
 
 def test_the_scenarios_ask_a_cluster_over_TLS(
