@@ -17,11 +17,8 @@ from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
 from sssjob import read, write
 from sssjob.from_flux.convert import JobRecord, job_object
-from sssjob.to_jobspec.convert import to_jobspecs
-from sssjob.to_jobspec.requests import ObjectErrors
 from support.jobrecords import eventlog, spec
 from support.service import XFS
-from support.submissions import extension, job, refused
 
 JOBSPEC = spec(
     "-N2",
@@ -122,64 +119,3 @@ def test_an_odd_record_is_an_object_or_a_clear_error(record: Json) -> None:
     with contextlib.suppress(DWSError):
         told = job_object(JobRecord(1, kvs))
         assert read(write(told)) == told
-
-
-def test_amounts_that_no_flux_can_count_are_refused() -> None:
-    storage = '<Resource name="Storage" type="xfs" units="DB">1e308</Resource>'
-    assert refused(job(storage)) == [
-        "/Job/Resource: is 1e+308, expected less than 2^63 bytes"
-    ]
-    assert refused(job('<Resource name="GPU">1e308</Resource>')) == [
-        "/Job/Resource: is 1e+308, expected a whole number"
-    ]
-
-
-def test_too_many_brackets_are_refused_before_they_are_built() -> None:
-    said = f'<Requested><Feature group="{2**63 - 1}">a</Feature></Requested>'
-    (line,) = refused(job(said))
-    assert line == (
-        f"/Job/Requested/Feature: group opens {2**63 - 1} brackets within each other,"
-        " expected at most 64"
-    )
-
-
-def test_an_extension_for_a_place_that_is_far_too_deep_is_refused() -> None:
-    assert refused(job(extension("attributes" + ".a" * 5000, 1))) == [
-        "/Job/Extension: has more than 100 levels, expected less"
-    ]
-
-
-def test_a_mere_reference_is_nothing_to_submit() -> None:
-    assert refused("<JobGroup>workflow1</JobGroup>") == [
-        "/JobGroup: refers to a job group that is not here"
-    ]
-    assert refused("<Job>job123</Job>") == ["/Job: refers to a job that is not here"]
-
-
-def test_an_option_that_the_job_shell_does_not_know_counts_no_tasks() -> None:
-    jobspec = spec(
-        "-n2", shell={"options": {"per-resource": {"type": "socket", "count": 3}}}
-    )
-    jobspec["tasks"][0]["odd"] = 1
-    kvs = {"eventlog": eventlog(), "jobspec": json.dumps(jobspec)}
-    (found,) = to_jobspecs(job_object(JobRecord(1, kvs)), lambda message: None)
-    assert found.jobspec == jobspec
-
-
-@given(st.lists(st.sampled_from(["1", "2", "5"]), min_size=2, max_size=4))
-def test_two_values_for_one_variable_or_limit_are_refused(
-    values: list[str],
-) -> None:
-    variables = "".join(f"<Variable name='A'>{value}</Variable>" for value in values)
-    limits = "".join(
-        f"<ResourceLimit name='CPUTime'>{value}</ResourceLimit>" for value in values
-    )
-    for said in (f"<Environment>{variables}</Environment>", limits):
-        try:
-            to_jobspecs(read(job(said)), lambda message: None)
-        except ObjectErrors as error:
-            assert f'but {error.path.rpartition("[")[0]}[1] is "{values[0]}"' in (
-                str(error)
-            )
-        else:
-            assert len(set(values)) == 1

@@ -17,90 +17,69 @@ from sssjob import Element, effective, element, read, walk
 from sssjob.schema.properties import CONTENTS, JOB, REQUESTED, Rule
 from sssjob.schema.values import Datatype
 from sssjob.to_jobspec.attributes import Submitter
-from sssjob.to_jobspec.convert import Submission, to_jobspecs
+from sssjob.to_jobspec.convert import to_jobspecs
 from sssjob.to_jobspec.handling import HANDLING, Kind
 from sssjob.to_jobspec.requests import ObjectErrors
 from support.jobobjects import DATA, complete, objects
-from support.jobrecords import spec
-from support.submissions import APP, PLAIN, extension, job, left_out, refused, submitted
+from support.submissions import APP, PLAIN, extension, job, refused, submit, submitted
+from support.tables import rows
 
 # The examples of section 1.3
 
 
+def example(name: str, policy: str = "") -> str:
+    text = (DATA / f"{name}.xml").read_text()
+    at = text.index("<Job") + len("<JobGroup" if "<JobGroup" in text else "<Job")
+    return f"{text[:at]}{policy and f' awarenessPolicy={policy!r}'}{text[at:]}"
+
+
 def test_the_very_simple_example_is_a_job() -> None:
-    found = submitted((DATA / "very-simple.xml").read_text())
+    found = submitted(example("very-simple"))
     assert (found.id, found.held) == ("PBS.1234.0", False)
-    expected = spec("-n16")
-    expected["tasks"][0]["command"] = ["/bin/hostname"]
-    expected["attributes"]["system"] = {"duration": 3600}
-    assert found.jobspec == expected
+    assert found.jobspec == submit("-n16 -t 1h -- /bin/hostname")
 
 
-def test_the_moderate_example_is_refused_for_requests_that_flux_cannot_express() -> (
+def test_the_moderate_example_is_a_job_where_what_flux_cannot_express_is_left_out() -> (
     None
 ):
-    document = (DATA / "moderate.xml").read_text()
-    assert [line.partition(":")[0] for line in refused(document)] == [
-        "/Job/Application",
-        "/Job/QualityOfService",
-        "/Job/Requested/Memory",
-        "/Job/Machine",
-        "/Job/Requested/Processors",
-    ]
-
-
-def test_the_moderate_example_is_a_job_where_the_rest_may_be_left_out() -> None:
-    text = (DATA / "moderate.xml").read_text()
+    lines = refused(example("moderate"))
+    assert [line.partition(":")[0] for line in lines] == rows(
+        """
+/Job/Application
+/Job/QualityOfService
+/Job/Requested/Memory
+/Job/Machine
+/Job/Requested/Processors
+""",
+        1,
+    )
     warnings: list[str] = []
-    document = read(text.replace("<Job>", '<Job awarenessPolicy="Warn">'))
-    (found,) = to_jobspecs(document, warnings.append)
+    (found,) = to_jobspecs(read(example("moderate", "Warn")), warnings.append)
     assert len(warnings) == 5
-    expected = spec("-n12")
-    expected["tasks"][0]["command"] = [
-        "/usr/local/nwchem/bin/nwchem",
-        "-input",
-        "basis.in",
-    ]
-    expected["attributes"]["system"] = {
-        "duration": 3600,
-        "cwd": "/home/peterk",
-        "environment": {"PATH": "/usr/bin:/home/peterk"},
-        "job": {"name": "Heavy Water"},
-        "project": "nwchemdev",
-        "queue": "batch_normal",
-    }
-    assert found.jobspec == expected
+    assert found.jobspec == submit(
+        "-n12 -t 1h --cwd=/home/peterk --job-name='Heavy Water' -S project=nwchemdev"
+        """ -q batch_normal -S environment='{"PATH": "/usr/bin:/home/peterk"}'"""
+        " -- /usr/local/nwchem/bin/nwchem -input basis.in"
+    )
 
 
 def test_the_elaborate_example_is_two_jobs_with_what_they_have_by_default() -> None:
-    text = (DATA / "elaborate.xml").read_text()
-    document = read(text.replace("<JobGroup>", '<JobGroup awarenessPolicy="Ignore">'))
-    first, second = to_jobspecs(document, pytest.fail)
-    assert [first.held, second.held] == [False, True]
-    for found in (first, second):
-        attributes = found.jobspec["attributes"]["system"]
-        assert attributes["project"] == "GrandChallenge18"
-        assert attributes["environment"]["LD_LIBRARY_PATH"] == "/usr/lib"
-    assert first.jobspec["resources"] == spec("-N2", "-n2")["resources"]
-    shell = first.jobspec["attributes"]["system"]["shell"]
-    assert shell == {"options": {"per-resource": {"type": "node", "count": 1}}}
-    # Of its two task groups, one can be a job.
-    assert second.jobspec["tasks"][0]["command"] == ["/usr/local/bin/stage-coordinator"]
-    constraints = second.jobspec["attributes"]["system"]["constraints"]
-    assert constraints == {"properties": ["Jumbo-Frame"]}
-    # A task group has a name of its own.
-    assert second.jobspec["attributes"]["system"]["job"]["name"] == "3-Phase Ascension"
-
-
-def test_a_warning_names_each_request_of_the_elaborate_example_that_is_left_out() -> (
-    None
-):
-    lines = refused((DATA / "elaborate.xml").read_text())
+    lines = refused(example("elaborate"))
     assert len(lines) == 8
-    assert any(
-        line.startswith("/JobGroup/Job[2]/TaskGroup[2]: a job has one kind of tasks")
-        for line in lines
-    )
+    problem = "/JobGroup/Job[2]/TaskGroup[2]: a job has one kind of tasks"
+    assert any(line.startswith(problem) for line in lines)
+    first, second = to_jobspecs(read(example("elaborate", "Ignore")), pytest.fail)
+    assert [first.held, second.held] == [False, True]
+    one, other = (each.jobspec["attributes"]["system"] for each in (first, second))
+    for system in (one, other):
+        assert system["project"] == "GrandChallenge18"
+        assert system["environment"]["LD_LIBRARY_PATH"] == "/usr/lib"
+    assert first.jobspec["resources"] == submit("-N2 -n2")["resources"]
+    assert one["shell"] == {"options": {"per-resource": {"type": "node", "count": 1}}}
+    # Of its two task groups, one can be a job. It has a name of its own.
+    assert second.jobspec["tasks"][0]["command"] == ["/usr/local/bin/stage-coordinator"]
+    assert other["constraints"] == {"properties": ["Jumbo-Frame"]}
+    assert other["job"]["name"] == "3-Phase Ascension"
 
 
 # The handling of each element
@@ -146,11 +125,6 @@ def test_elements_about_the_past_or_the_name_of_a_job_request_nothing(
     assert to_jobspecs(found, pytest.fail)[0].jobspec == PLAIN
 
 
-def test_used_resources_request_nothing_in_any_place() -> None:
-    said = '<Processors context="Used" metric="Max">9</Processors>'
-    assert submitted(job(said)).jobspec == PLAIN
-
-
 @pytest.mark.parametrize(
     ("parent", "rule"),
     [(p, rule) for p in (JOB, REQUESTED) for rule in rules_of(Kind.UNSUPPORTED, p)],
@@ -182,14 +156,9 @@ def test_the_nearest_policy_counts_at_submission() -> None:
         to_jobspecs(read(document), warnings.append)
     (line,) = warnings
     assert line.startswith("line 1: /Job/Quote: ")
-
-
-def test_a_default_keeps_its_policy() -> None:
-    group = """
-    <JobGroup><Id>g</Id>
-    <JobDefaults awarenessPolicy="Ignore"><Memory>1</Memory></JobDefaults>
-    <Job><Id>1</Id><Executable>app</Executable></Job></JobGroup>"""
-    (found,) = to_jobspecs(read(group), pytest.fail)
+    # A default keeps its own.
+    defaults = "<JobDefaults awarenessPolicy='Ignore'><Memory>1</Memory></JobDefaults>"
+    (found,) = to_jobspecs(read(group(defaults, named("1"))), pytest.fail)
     assert found.jobspec == PLAIN
 
 
@@ -332,48 +301,39 @@ def named(id: str, contents: str = "", name: str = "") -> str:
     return f"<Job><Id>{id}</Id>{name}{APP}{contents}</Job>"
 
 
-def waits(found: Submission) -> list[tuple[str, str]]:
-    dependencies = found.jobspec["attributes"]["system"].get("dependencies", [])
+def after(*ids: str) -> str:
+    return "".join(f"<Dependency>{id}</Dependency>" for id in ids)
+
+
+def waits(jobspec: Any) -> list[tuple[str, str]]:
+    dependencies = jobspec["attributes"]["system"].get("dependencies", [])
     return [(one["scheme"], one["value"]) for one in dependencies]
 
 
 def test_jobs_come_after_those_that_they_depend_on() -> None:
-    document = group(
-        named("a", '<Dependency condition="OnFailure">PBS.1</Dependency>'),
-        named("b", "<Dependency>a</Dependency><Dependency>c</Dependency>"),
-        named("PBS.1", name="one"),
-        named("c"),
-    )
-    found = to_jobspecs(read(document), pytest.fail)
+    failing = '<Dependency condition="OnFailure">PBS.1</Dependency>'
+    jobs = (named("a", failing), named("b", after("a", "c")), named("PBS.1", name="x"))
+    found = to_jobspecs(read(group(*jobs, named("c"))), pytest.fail)
     assert [one.id for one in found] == ["PBS.1", "a", "c", "b"]
     assert [one.index for one in found] == [2, 0, 3, 1]
-    assert waits(found[1]) == [("afternotok", "PBS.1")]
-    assert waits(found[3]) == [("afterok", "a"), ("afterok", "c")]
-    resolved = found[1].resolved({"PBS.1": "f7"})
-    assert resolved["attributes"]["system"]["dependencies"] == [
-        {"scheme": "afternotok", "value": "f7"}
-    ]
-    assert waits(found[1]) == [("afternotok", "PBS.1")]
+    assert waits(found[3].jobspec) == [("afterok", "a"), ("afterok", "c")]
+    assert waits(found[1].resolved({"PBS.1": "f7"})) == [("afternotok", "f7")]
+    assert waits(found[1].jobspec) == [("afternotok", "PBS.1")]
 
 
 def test_a_name_may_be_that_of_several_jobs() -> None:
-    document = group(
-        named("last", '<Dependency designator="JobName">x</Dependency>'),
-        named("1", name="x"),
-        named("2", name="x"),
-    )
-    *_, last = to_jobspecs(read(document), pytest.fail)
-    assert waits(last) == [("afterok", "1"), ("afterok", "2")]
+    last = named("last", '<Dependency designator="JobName">x</Dependency>')
+    document = group(last, named("1", name="x"), named("2", name="x"))
+    *_, found = to_jobspecs(read(document), pytest.fail)
+    assert waits(found.jobspec) == [("afterok", "1"), ("afterok", "2")]
 
 
 @pytest.mark.parametrize("text", ["ƒuZZybuNNy", "fuZZybuNNy"])
 def test_an_id_of_flux_may_have_either_prefix(text: str) -> None:
-    id = "fuZZybuNNy"
-    document = group(named(id), named("last", f"<Dependency>{text}</Dependency>"))
+    document = group(named("fuZZybuNNy"), named("last", after(text)))
     _, last = to_jobspecs(read(document), pytest.fail)
-    assert waits(last) == [("afterok", text)]
-    resolved = last.resolved({id: "f9"})["attributes"]["system"]["dependencies"]
-    assert resolved == [{"scheme": "afterok", "value": "f9"}]
+    assert waits(last.jobspec) == [("afterok", text)]
+    assert waits(last.resolved({"fuZZybuNNy": "f9"})) == [("afterok", "f9")]
 
 
 @pytest.mark.parametrize(
@@ -381,17 +341,10 @@ def test_an_id_of_flux_may_have_either_prefix(text: str) -> None:
     ["1", "1234", "0x1", "0.0.0.1", "0000.0000.0000.0001", "f12", "first", "f1zzzzz"],
 )
 def test_the_id_of_a_job_elsewhere_is_not_taken_for_one_of_flux(text: str) -> None:
-    (line,) = refused(job(f"<Dependency>{text}</Dependency>", id="me"))
-    problem = (
-        f'"{text}" is neither the Id of a job of the group nor an ID of Flux, like'
-    )
-    assert line == f"/Job/Dependency: {problem} \u0192" + "26cdPmUM"
-
-
-def test_ids_of_jobs_elsewhere_are_not_other_ways_to_write_each_other() -> None:
-    document = group(named("10"), named("last", "<Dependency>0xa</Dependency>"))
-    (line,) = refused(document)
-    assert line.startswith('/JobGroup/Job[2]/Dependency: "0xa" is neither')
+    assert refused(job(after(text), id="me")) == [
+        f'/Job/Dependency: "{text}" is neither the Id of a job of the group nor an ID'
+        " of Flux, like \u019226cdPmUM"
+    ]
 
 
 def test_a_slash_makes_no_step_of_a_job_elsewhere() -> None:
@@ -405,110 +358,55 @@ def test_an_extension_may_repeat_dependencies_and_add_others() -> None:
         {"scheme": "string", "value": "f2", "type": "in"},
         {"scheme": "string", "type": "in", "value": "f2"},
     ]
-    said = "<Dependency>f2</Dependency>" + extension(
-        "attributes.system.dependencies", others
-    )
+    said = after("f2") + extension("attributes.system.dependencies", others)
     *_, last = to_jobspecs(read(group(named("f2"), named("last", said))), pytest.fail)
-    assert waits(last) == [("afterok", "f2"), ("string", "f2")]
+    assert waits(last.jobspec) == [("afterok", "f2"), ("string", "f2")]
     # Of which only the first is about a job.
-    resolved = last.resolved({"f2": "f9"})["attributes"]["system"]["dependencies"]
-    assert [one["value"] for one in resolved] == ["f9", "f2"]
-
-
-def test_a_job_may_wait_for_a_job_in_flux_and_for_a_time() -> None:
-    said = """
-    <Dependency condition="OnExit">fuZZybuNNy</Dependency>
-    <Dependency>\u0192uZZybuNNz</Dependency><EligibleTime>1893528568</EligibleTime>"""
-    found = submitted(named("1", said))
-    assert waits(found) == [
-        ("afterany", "fuZZybuNNy"),
-        ("afterok", "\u0192uZZybuNNz"),
-        ("begin-time", "1893528568.0"),
-    ]
-    assert found.dependencies == ()
-
-
-@pytest.mark.parametrize(
-    "dependency",
-    [
-        "<Dependency>PBS.1234.0</Dependency>",
-        '<Dependency designator="JobName">nobody</Dependency>',
-    ],
-)
-def test_a_dependency_that_flux_does_not_know_goes_by_the_policy(
-    dependency: str,
-) -> None:
-    found, (warning,) = left_out(dependency)
-    assert found == PLAIN
-    assert warning.endswith("; left out")
+    assert waits(last.resolved({"f2": "f9"})) == [("afterok", "f9"), ("string", "f2")]
 
 
 @pytest.mark.parametrize(
     ("jobs", "problem"),
     [
+        # 10 is no other way to write it.
         (
-            [named("a", "<Dependency>b</Dependency>"), named("c")],
-            '/JobGroup/Job[1]/Dependency: "b" is neither the Id of a job of the group'
-            " nor an ID of Flux, like \u019226cdPmUM",
+            [named("10"), named("last", after("0xa"))],
+            'Job[2]/Dependency: "0xa" is neither the Id of a job of the group nor an ID'
+            " of Flux, like \u019226cdPmUM",
         ),
         (
             [named("a", '<Dependency designator="JobName">c</Dependency>'), named("c")],
-            '/JobGroup/Job[1]/Dependency: no job of the group has the Name "c"',
+            'Job[1]/Dependency: no job of the group has the Name "c"',
         ),
         (
             [named("a"), named("b"), named("a")],
-            '/JobGroup/Job[3]: has the Id of /JobGroup/Job[1], "a"',
+            'Job[3]: has the Id of /JobGroup/Job[1], "a"',
         ),
         (
             [
-                named("first"),
-                named("a", "<Dependency>b</Dependency>"),
-                named("b", "<Dependency>c</Dependency>"),
-                named("c", "<Dependency>b</Dependency>"),
+                *(named("first"), named("a", after("b"))),
+                *(named("b", after("c")), named("c", after("b"))),
             ],
-            '/JobGroup/Job[3]: waits for itself: "b" for "c" for "b"',
+            'Job[3]: waits for itself: "b" for "c" for "b"',
+        ),
+        ([named("a", after("a"))], 'Job: waits for itself: "a" for "a"'),
+        (
+            [named("a"), "<Job>elsewhere</Job>"],
+            "Job[2]: refers to a job that is not here",
         ),
         (
-            [named("a", "<Dependency>a</Dependency>")],
-            '/JobGroup/Job: waits for itself: "a" for "a"',
+            [named("a", "<TaskGroup>elsewhere</TaskGroup>")],
+            "Job/TaskGroup: refers to a task group that is not here",
         ),
     ],
 )
 def test_a_group_that_cannot_be_put_in_order_is_refused(
     jobs: list[str], problem: str
 ) -> None:
-    assert refused(group(*jobs)) == [problem]
-
-
-def test_an_exit_code_and_jobs_that_are_elsewhere_go_by_the_policy() -> None:
-    code = '<Dependency condition="OnExit" code="3">fuZZybuNNy</Dependency>'
-    (line,) = refused(job(code))
-    assert line.startswith("/Job/Dependency: Flux can wait for success, failure")
-    found, warnings = left_out(code)
-    assert found == PLAIN
-    assert warnings[0].endswith("; left out")
-    assert refused(group(named("a"), "<Job>elsewhere</Job>")) == [
-        "/JobGroup/Job[2]: refers to a job that is not here"
-    ]
-    assert refused(job("<TaskGroup>elsewhere</TaskGroup>")) == [
-        "/Job/TaskGroup: refers to a task group that is not here"
-    ]
-
-
-def test_requests_for_single_tasks_go_by_the_policy() -> None:
-    said = """
-    <TaskGroup><Task><Id>1</Id><Node>n1</Node><Session>7</Session>
-    <Requested><Processors>2</Processors></Requested></Task></TaskGroup>"""
-    assert refused(job(said)) == [
-        "/Job/TaskGroup/Task/Requested/Processors: cannot be told to Flux: jobspec"
-        " version 1 says nothing of single tasks"
-    ]
+    assert refused(group(*jobs)) == [f"/JobGroup/{problem}"]
 
 
 def test_a_big_group_is_put_in_order_at_once() -> None:
-    chain = [
-        named(str(i), f"<Dependency>{i + 1}</Dependency>" if i < 1499 else "")
-        for i in range(1500)
-    ]
-    found = to_jobspecs(read(group(*chain)), pytest.fail)
+    chain = [named(str(i), after(str(i + 1))) for i in range(1499)]
+    found = to_jobspecs(read(group(*chain, named("1499"))), pytest.fail)
     assert [one.index for one in found] == list(range(1499, -1, -1))

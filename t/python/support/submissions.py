@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any, Optional
 
 import pytest
 
 from flux_k8s.ports import Json
+from rabbitsim.flux.options import submit_jobspec
 from sssjob import read
 from sssjob.schema.model import ObjectErrors
 from sssjob.to_jobspec.attributes import Submitter
@@ -67,6 +69,16 @@ def left_out(contents: str) -> tuple[Json, list[str]]:
     ignoring = read(job(contents, awarenessPolicy="Ignore"))
     assert to_jobspecs(ignoring, pytest.fail) == (found,)
     return found.jobspec, unnumbered(warnings)
+
+
+def submit(options: str) -> Json:
+    """The jobspec of ``flux submit OPTIONS app``, or of ``OPTIONS -- COMMAND``."""
+    words = shlex.split(options)
+    place = words.index("--") if "--" in words else len(words)
+    jobspec = submit_jobspec(words[place + 1 :] or ["app"], words[:place])
+    if "--cwd" not in options:
+        del jobspec["attributes"]["system"]["cwd"]
+    return jobspec
 
 
 def extension(name: str, value: Any) -> str:
