@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sssjob import Element, ObjectError, check, element, read, walk, write
@@ -45,28 +45,20 @@ def test_an_object_with_all_there_may_be_is_valid(name: str) -> None:
         assert names == set(CONTENTS[parent])
 
 
-@settings(deadline=None)
 @given(objects())
 def test_random_objects_are_valid(root: Element) -> None:
     check(root)
 
 
-@pytest.mark.parametrize("name", ["Task", "Requested", "Id", "job", ""])
-def test_only_jobs_and_job_groups_stand_alone(name: str) -> None:
-    refused(Element(name), f"/{name}: expected Job or JobGroup here")
+PRINTED = "expected text that XML can hold, which has no control characters"
 
 
 @pytest.mark.parametrize(
     ("root", "message"),
     [
-        (element("Job"), "/Job: has no Id, which it must have"),
-        (job(ID), "/Job: has 2 Id, expected one at most"),
-        (job(element("Colour", "red")), "/Job/Colour: may not stand in Job"),
-        (job(element("Id")), "/Job: has 2 Id, expected one at most"),
-        (
-            job(element("Memory", 1)),
-            "/Job/Memory: is 1, expected a number",
-        ),
+        (element("Requested"), "/Requested: expected Job or JobGroup here"),
+        (element(""), "/: expected Job or JobGroup here"),
+        (job(element("Memory", 1)), "/Job/Memory: is 1, expected a number"),
         (
             job(element("Memory", 1.0), element("Memory", float("inf"))),
             "/Job/Memory[2]: is Infinity, expected a number",
@@ -75,19 +67,13 @@ def test_only_jobs_and_job_groups_stand_alone(name: str) -> None:
             job(element("NodeCount", True)),
             "/Job/NodeCount: is true, expected an integer of 64 bits",
         ),
-        (
-            job(element("Name", "\x07")),
-            '/Job/Name: is "\\u0007", expected text that XML can hold, which has no '
-            "control characters",
-        ),
+        (job(element("Name", "\x07")), f'/Job/Name: is "\\u0007", {PRINTED}'),
+        (job(element("Charge", 1.0, units=2)), f"/Job/Charge: units is 2, {PRINTED}"),
+        (job(element("Colour", "red")), "/Job/Colour: may not stand in Job"),
+        (job(element("Name", "n", ID)), "/Job/Name/Id: may not stand in Name"),
         (
             job(element("Name", "n", colour="red")),
             "/Job/Name: may not have an attribute colour",
-        ),
-        (
-            job(element("Charge", 1.0, units=2)),
-            "/Job/Charge: units is 2, expected text that XML can hold, which has no "
-            "control characters",
         ),
         (
             job(element("Name", "n", awarenessPolicy="Panic")),
@@ -95,45 +81,13 @@ def test_only_jobs_and_job_groups_stand_alone(name: str) -> None:
             "Ignore",
         ),
         (
-            job(element("Name", "n", ID)),
-            "/Job/Name/Id: may not stand in Name",
-        ),
-        (
-            job(element("Requested", "text", element("User", "u"))),
-            "/Job/Requested: may have no text, only elements",
-        ),
-        (
-            job(element("Requested")),
-            "/Job/Requested: is empty, expected at least one element in it",
-        ),
-        (
-            job(element("Resource", 1.0)),
-            "/Job/Resource: has no attribute name",
-        ),
-        (
-            job(element("TaskGroup", "tg1", element("Name", "n"))),
-            "/Job/TaskGroup: has an id as its text, and elements in it",
-        ),
-        (
-            job(element("JobGroup", None, element("Id", "g"))),
-            "/Job/JobGroup: within a job, expected only a job group's id",
-        ),
-        (
             job(element("NotificationList", "JobEnd,Soon")),
             '/Job/NotificationList: is "JobEnd,Soon", expected one of JobStart, '
             "JobEnd, All, None",
         ),
         (
-            job(element("Feature", "a", delimiter=";")),
-            "/Job/Feature: delimiter is for aggregation List only",
-        ),
-        (
-            job(element("Node", "a", aggregation="List", delimiter="")),
-            "/Job/Node: delimiter is empty, expected one character or more",
-        ),
-        (
-            job(element("Dependency", "a", condition="OnSuccess", code=1)),
-            "/Job/Dependency: code is for condition OnExit only",
+            job(Element("Memory", 1.0, (("units", "GB"), ("units", "MB")))),
+            "/Job/Memory: has 2 attributes units, expected one",
         ),
     ],
 )
@@ -147,12 +101,6 @@ def test_a_reference_has_no_white_space_that_reading_would_take_away(text: str) 
     refused(job(element("TaskGroup", text)), message)
 
 
-def test_an_attribute_is_there_once() -> None:
-    twice = Element("Memory", 1.0, (("units", "GB"), ("units", "MB")))
-    refused(job(twice), "/Job/Memory: has 2 attributes units, expected one")
-
-
-@settings(deadline=None)
 @given(objects(), st.data())
 def test_an_object_that_lost_what_it_must_have_is_not_valid(
     root: Element, data: st.DataObject
@@ -173,7 +121,6 @@ def test_an_object_that_lost_what_it_must_have_is_not_valid(
         check(without(root, None))
 
 
-@settings(deadline=None)
 @given(objects(), st.randoms(use_true_random=False))
 def test_objects_that_say_the_same_are_equal_and_are_written_alike(
     root: Element, order: random.Random
@@ -197,7 +144,6 @@ def test_objects_that_say_the_same_are_equal_and_are_written_alike(
     assert write(other) == write(root)
 
 
-@settings(deadline=None)
 @given(objects())
 def test_paths_lead_to_their_elements(root: Element) -> None:
     found = dict(walk(root))
@@ -237,7 +183,6 @@ def test_rules_have_the_path_of_their_element() -> None:
 
 @pytest.mark.parametrize("datatype", Datatype, ids=lambda datatype: datatype.value)
 def test_values_are_written_so_that_they_can_be_read(datatype: Datatype) -> None:
-    @settings(deadline=None)
     @given(VALUES[datatype])
     def same(value: Any) -> None:
         assert datatype.holds(value)
@@ -248,7 +193,6 @@ def test_values_are_written_so_that_they_can_be_read(datatype: Datatype) -> None
     same()
 
 
-@settings(deadline=None)
 @given(strings, strings)
 def test_any_text_can_be_written_and_read(text: str, name: str) -> None:
     root = job(

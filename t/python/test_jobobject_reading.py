@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Union
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.text import printable
@@ -15,6 +15,7 @@ from sssjob import Element, ObjectError, check, element, read, write
 from sssjob.schema.model import ObjectErrors
 from sssjob.xml.markup import ENCODINGS
 from support.jobobjects import EXAMPLES, complete, objects
+from support.tables import rows
 
 SIMPLE = "<Job><Id>1</Id><Name>n</Name></Job>"
 TEXTS = [path.read_bytes() for path in EXAMPLES]
@@ -41,7 +42,6 @@ def valid_or_refused(document: Union[str, bytes]) -> None:
         assert read(write(root)) == root
 
 
-@settings(deadline=None)
 @given(objects())
 def test_written_objects_are_read_unchanged(root: Element) -> None:
     text = write(root)
@@ -71,20 +71,11 @@ def test_an_object_with_all_there_may_be_is_written_and_read(name: str) -> None:
             "</JobGroup>",
             'line 5: /JobGroup/Job[2]/Requested/Memory[2]: is "x", expected a number',
         ),
-        (
-            "<Job><Id>1</Id>\n\n<Requested/></Job>",
-            "line 3: /Job/Requested: is empty, expected at least one element in it",
-        ),
         ("\n<Job><Name/></Job>", "line 2: /Job: has no Id, which it must have"),
-        (
-            "<Job><Id>1</Id>\n<Id>2</Id></Job>",
-            "line 1: /Job: has 2 Id, expected one at most",
-        ),
         (
             "<Job><Id>1</Id>\n<Node count=' '>n</Node></Job>",
             'line 2: /Job/Node: count is " ", expected an integer of 64 bits',
         ),
-        ("<Task>1</Task>", "line 1: /Task: expected Job or JobGroup here"),
         (
             "<Job>\n<Id>1</Id>\n<Name>n</Nam></Job>",
             "line 3: /Job/Name: not well formed: mismatched tag",
@@ -204,66 +195,37 @@ def test_elements_in_the_namespace_of_the_root_or_in_none_are_ours(text: str) ->
     assert read(text) == read(plain)
 
 
-@pytest.mark.parametrize(
-    ("contents", "message"),
-    [
-        (
-            "<Name xmlns='urn:other'>n</Name>",
-            "line 1: /Job/Name: is not understood, Job may not have it; "
-            "awarenessPolicy is Reject here",
-        ),
-        (
-            "<o:Name xmlns:o='urn:other'>n</o:Name>",
-            "line 1: /Job/o:Name: is not understood, Job may not have it; "
-            "awarenessPolicy is Reject here",
-        ),
-        (
-            "<Charge xmlns:o='urn:other' o:units='USD'>1</Charge>",
-            "line 1: /Job/Charge: may have no attribute o:units, which is not "
-            "understood; awarenessPolicy is Reject here",
-        ),
-        (
-            "<Name xml:lang='en'>n</Name>",
-            "line 1: /Job/Name: may have no attribute xml:lang, which is not "
-            "understood; awarenessPolicy is Reject here",
-        ),
-        (
-            "<o:Name>n</o:Name>",
-            "line 1: /Job: o:Name has a prefix that is not declared, expected an xmlns",
-        ),
-        (
-            "<Name xmlns:o='urn:o'/><Charge o:units='USD'>1</Charge>",
-            "line 1: /Job: o:units has a prefix that is not declared, expected an "
-            "xmlns",
-        ),
-        (
-            "<:Name>n</:Name>",
-            "line 1: /Job: :Name has a prefix that is not declared, expected an xmlns",
-        ),
-        (
-            "<o:Name xmlns:o=''>n</o:Name>",
-            "line 1: /Job: xmlns:o is empty, expected the name of a namespace",
-        ),
-    ],
-)
+NOT_OURS = r"""
+<Name xmlns='urn:other'>n</Name> -> /Job/Name: is not understood, Job may not have it;
+  awarenessPolicy is Reject here
+<o:Name xmlns:o='urn:other'>n</o:Name> -> /Job/o:Name: is not understood, Job may not
+  have it; awarenessPolicy is Reject here
+<Charge xmlns:o='urn:other' o:units='USD'>1</Charge> -> /Job/Charge: may have no
+  attribute o:units, which is not understood; awarenessPolicy is Reject here
+<Name xml:lang='en'>n</Name> -> /Job/Name: may have no attribute xml:lang, which is not
+  understood; awarenessPolicy is Reject here
+<o:Name>n</o:Name> -> /Job: o:Name has a prefix that is not declared, expected an xmlns
+<Name xmlns:o='urn:o'/><Charge o:units='USD'>1</Charge> -> /Job: o:units has a prefix
+  that is not declared, expected an xmlns
+<:Name>n</:Name> -> /Job: :Name has a prefix that is not declared, expected an xmlns
+<o:Name xmlns:o=''>n</o:Name>
+  -> /Job: xmlns:o is empty, expected the name of a namespace
+<s:Charge xmlns:s='urn:sss' s:units='USD' units='EUR'>1</s:Charge>
+  -> /Job: has two attributes units, expected one
+"""
+
+
+@pytest.mark.parametrize(("contents", "message"), rows(NOT_OURS))
 def test_elements_of_other_namespaces_are_not_understood(
     contents: str, message: str
 ) -> None:
-    refused(f"<Job xmlns='urn:sss'><Id>1</Id>{contents}</Job>", message)
-
-
-def test_an_attribute_is_there_once_whatever_its_prefix() -> None:
-    refused(
-        "<s:Job xmlns:s='urn:sss'>\n<Charge s:units='USD' units='EUR'>1</Charge>"
-        "</s:Job>",
-        "line 2: /Job: has two attributes units, expected one",
-    )
+    document = f"<Job xmlns='urn:sss'><Id>1</Id>{contents}</Job>"
+    refused(document, f"line 1: {message}")
 
 
 # Whatever comes
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200))
 @example(b"\xef\xbb\xbf")
 @example(b"\xff\xfe<\0J\0")
@@ -282,7 +244,6 @@ snippets = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(TEXTS) | objects().map(lambda o: write(o).encode()), st.data())
 def test_anything_that_was_an_object_is_one_or_an_error(
     text: bytes, data: st.DataObject
