@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import json
 import random
+from collections import Counter
 from typing import Any, Optional
 
 import pytest
@@ -18,6 +18,7 @@ from flux_k8s.dws.directivebreakdown import (
     Location,
     Reference,
 )
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import (
     AllocationError,
@@ -33,8 +34,8 @@ from flux_k8s.ports import Json
 from rabbitsim.kube.direct import DirectKube
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import VirtualLoop
-from support import objects
-from support.tree import RECORDED
+from support.objects import changed
+from support.tree import recorded
 
 RABBIT = "dataworkflowservices.github.io/storage=Rabbit"
 
@@ -104,35 +105,23 @@ KEEP = Reference("default", "keep1")
 OWN = Reference("default", "own-0")
 
 
-def recorded(name: str) -> list[Json]:
-    """The objects of a recording, the last version of each that is ready."""
-    path = RECORDED / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    found = {}
-    for line in path.read_text().splitlines():
-        obj = json.loads(line).get("object", {})
-        ready = (obj.get("status") or {}).get("ready")
-        if obj.get("kind") == "DirectiveBreakdown" and ready:
-            found[obj["metadata"]["name"]] = obj
-    return list(found.values())
-
-
-def changed(place: str, value: Any) -> Json:
-    """XFS with another value at a dotted place; ``...`` takes the field away."""
-    return objects.changed(XFS, place, value)
-
-
 def near(servers: Reference, *access: tuple[str, str], index: int = 0) -> Location:
     return Location(servers, index, tuple(Access(*pair) for pair in access))
 
 
-def placed(*sets: list[str]) -> Json:
-    """A Servers object whose sets are on these Rabbits."""
+def placed(*sets: str, label: str = "ost") -> Json:
+    """A Servers object whose sets are on these Rabbits; a Rabbit has as many
+    allocations as it is there times."""
     return {
         "spec": {
             "allocationSets": [
-                {"storage": [{"name": name, "allocationCount": 1} for name in names]}
+                {
+                    "label": label,
+                    "storage": [
+                        {"name": name, "allocationCount": number}
+                        for name, number in Counter(names.split()).items()
+                    ],
+                }
                 for names in sets
             ]
         }
@@ -169,53 +158,69 @@ def test_the_example_of_storage_nodes_is_read() -> None:
 
 
 def test_required_daemons_is_the_older_name_of_requires() -> None:
-    obj = changed("status.requires", ...)
+    obj = changed(XFS, "status.requires", ...)
     obj["status"]["requiredDaemons"] = ["copy-offload"]
     assert directivebreakdown.parse(obj).requires == ("copy-offload",)
 
 
 def test_an_empty_colocation_key_is_a_key() -> None:
     place = "status.storage.allocationSets.0.constraints.colocation.0.key"
-    breakdown = directivebreakdown.parse(changed(place, ""))
+    breakdown = directivebreakdown.parse(changed(XFS, place, ""))
     assert breakdown.allocation_sets[0].colocation == ("",)
 
 
-@pytest.mark.parametrize("name", ["xfs", "gfs2", "raw"])
-def test_a_recorded_file_system_per_node_has_one_set(name: str) -> None:
-    (obj,) = recorded(name)
-    breakdown = directivebreakdown.parse(obj)
-    assert breakdown.allocation_sets == (
-        AllocationSet(name, "AllocatePerCompute", 11051991040, (RABBIT,)),
+XFS_SET = ("AllocatePerCompute", 11051991040, None, None, ())
+OST = ("AllocateAcrossServers", 50 * GIB, None, 5, ())
+MGTMDT = ("AllocateAcrossServers", 5 * GIB, 1, None, ("lustre-mgt",))
+NEAR = (0, ("physical", "mandatory"))
+
+
+@pytest.mark.parametrize(
+    ("name", "lifetime", "sets", "servers", "locations"),
+    [
+        ("xfs", "job", {"xfs": XFS_SET}, None, [NEAR]),
+        (
+            "gfs2",
+            "job",
+            {"gfs2": XFS_SET},
+            None,
+            [(0, ("network", "mandatory"), ("physical", "mandatory"))],
+        ),
+        ("raw", "job", {"raw": XFS_SET}, None, [NEAR]),
+        (
+            "lustre",
+            "job",
+            {"ost": OST, "mgtmdt": MGTMDT},
+            None,
+            [
+                (0, ("network", "mandatory"), ("physical", "bestEffort")),
+                (1, ("network", "mandatory")),
+            ],
+        ),
+        ("persistentdw", None, {}, KEEP, [NEAR, (1, ("physical", "mandatory"))]),
+        (
+            "create-persistent",
+            "persistent",
+            {"ost": (OST[0], 20 * GIB, *OST[2:]), "mgtmdt": MGTMDT},
+            KEEP,
+            [],
+        ),
+    ],
+)
+def test_a_recorded_breakdown_is_read(
+    name: str, lifetime: Any, sets: Any, servers: Optional[Reference], locations: Any
+) -> None:
+    own = Reference("default", f"rec-{name}-0")
+    breakdown = directivebreakdown.parse(recorded(name, "DirectiveBreakdown")[-1])
+    assert breakdown.lifetime == lifetime
+    assert breakdown.servers == ((servers or own) if sets else None)
+    assert breakdown.locations == tuple(
+        near(servers or own, *access, index=index) for index, *access in locations
     )
-    assert breakdown.locations[0].asks_for("physical", "mandatory")
-
-
-def test_a_recorded_lustre_has_targets_and_a_metadata_server() -> None:
-    (obj,) = recorded("lustre")
-    breakdown = directivebreakdown.parse(obj)
-    ost, mgtmdt = breakdown.allocation_sets
-    assert (ost.label, ost.scale, ost.count) == ("ost", 5, None)
-    assert (mgtmdt.label, mgtmdt.count, mgtmdt.colocation) == (
-        "mgtmdt",
-        1,
-        ("lustre-mgt",),
+    assert breakdown.allocation_sets == tuple(
+        AllocationSet(label, strategy, size, (RABBIT,), keys, count, scale)
+        for label, (strategy, size, count, scale, keys) in sets.items()
     )
-    assert [location.index for location in breakdown.locations] == [0, 1]
-
-
-def test_a_recorded_persistentdw_has_no_storage_of_its_own() -> None:
-    (obj,) = recorded("persistentdw")
-    breakdown = directivebreakdown.parse(obj)
-    assert breakdown.allocation_sets == ()
-    assert breakdown.servers is None and breakdown.lifetime is None
-    assert {location.servers for location in breakdown.locations} == {KEEP}
-
-
-def test_a_recorded_create_persistent_lasts() -> None:
-    (obj,) = recorded("create-persistent")
-    breakdown = directivebreakdown.parse(obj)
-    assert breakdown.lifetime == "persistent"
-    assert breakdown.servers == KEEP and len(breakdown.allocation_sets) == 2
 
 
 SETS = "status.storage.allocationSets"
@@ -271,7 +276,7 @@ def test_a_wrong_breakdown_is_refused_with_its_place(
     place: str, value: Any, words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:
-        directivebreakdown.parse(changed(place, value))
+        directivebreakdown.parse(changed(XFS, place, value))
     assert str(caught.value).startswith("DirectiveBreakdown")
     assert words in str(caught.value)
 
@@ -289,134 +294,103 @@ def test_a_reader_takes_no_boolean_for_a_number() -> None:
         reader.text("a.d.e")
 
 
-def test_existing_storage_narrows_down_the_nodes_before_scheduling() -> None:
-    breakdown = Breakdown(
-        "b",
-        "#DW persistentdw name=keep1",
-        locations=(
-            near(KEEP, ("physical", "mandatory")),
-            near(KEEP, ("physical", "mandatory"), index=1),
-        ),
-    )
-    assert directivebreakdown.existing_servers([breakdown]) == (KEEP,)
-    servers = {KEEP: placed(["r1", "r2"], ["r2", "r3"])}
-    found = directivebreakdown.location_constraint([breakdown], servers, SYSTEM)
-    assert found == {"hostlist": ["h[3-4]"]}
+# Where nodes are
 
 
-def persistent(counts: dict[str, int], label: str) -> dict[Reference, Json]:
-    """Servers of storage that exists already."""
-    storage = [{"name": name, "allocationCount": n} for name, n in counts.items()]
-    return {KEEP: {"spec": {"allocationSets": [{"label": label, "storage": storage}]}}}
+def using(*locations: Location) -> list[Breakdown]:
+    return [Breakdown("b", "#DW ...", servers=OWN, locations=locations)]
+
+
+PHYSICAL = ("physical", "mandatory")
+TWO_SETS = using(near(KEEP, PHYSICAL), near(KEEP, PHYSICAL, index=1))
+PERSISTENT = using(near(KEEP, PHYSICAL))
+NETWORK = using(near(KEEP, ("network", "mandatory"), ("physical", "bestEffort")))
 
 
 @pytest.mark.parametrize(
-    ("label", "counts", "nodes", "hosts"),
+    ("breakdowns", "servers", "nodes", "hosts"),
     [
-        ("xfs", {"r1": 2, "r2": 1}, 1, "h[1-4]"),
-        ("xfs", {"r1": 2, "r2": 1}, 2, "h[1-2]"),
-        ("raw", {"r1": 1, "r2": 2}, 2, "h[3-4]"),
-        ("xfs", {"r1": 2, "r2": 1}, 3, "h[1-3]"),
-        ("xfs", {"r1": 1, "r2": 1}, 2, "h[1,3]"),
-        ("gfs2", {"r1": 2, "r2": 1}, 4, "h[1-4]"),
+        (TWO_SETS, placed("r1 r2", "r2 r3"), 1, "h[3-4]"),
+        # Each node finds an allocation on its Rabbit
+        (PERSISTENT, placed("r1 r1 r2", label="xfs"), 1, "h[1-4]"),
+        (PERSISTENT, placed("r1 r1 r2", label="xfs"), 2, "h[1-2]"),
+        (PERSISTENT, placed("r1 r2 r2", label="raw"), 2, "h[3-4]"),
+        (PERSISTENT, placed("r1 r1 r2", label="xfs"), 3, "h[1-3]"),
+        (PERSISTENT, placed("r1 r2", label="xfs"), 2, "h[1,3]"),
+        (PERSISTENT, placed("r1 r1 r2", label="gfs2"), 4, "h[1-4]"),
+        (NETWORK, placed("r1"), 1, None),
+        (using(near(OWN, PHYSICAL)), placed("r1"), 1, None),
     ],
 )
-def test_each_node_finds_an_allocation_of_existing_storage_on_its_rabbit(
-    label: str, counts: dict[str, int], nodes: int, hosts: str
+def test_existing_storage_narrows_down_the_nodes_before_scheduling(
+    breakdowns: list[Breakdown], servers: Json, nodes: int, hosts: Optional[str]
 ) -> None:
-    location = near(KEEP, ("physical", "mandatory"))
-    breakdown = Breakdown("b", "#DW persistentdw name=keep1", locations=(location,))
     found = directivebreakdown.location_constraint(
-        [breakdown], persistent(counts, label), SYSTEM, nodes
+        breakdowns, {KEEP: servers}, SYSTEM, nodes
     )
-    assert found == {"hostlist": [hosts]}
-
-
-def test_more_nodes_than_existing_storage_has_allocations_for_are_refused() -> None:
-    location = near(KEEP, ("physical", "mandatory"))
-    breakdown = Breakdown("b", "#DW persistentdw name=keep1", locations=(location,))
-    servers = persistent({"r1": 1, "r2": 2}, "xfs")
-    with pytest.raises(AllocationError, match=r"asks for 4 nodes, but only h.* \(3\)"):
-        directivebreakdown.location_constraint([breakdown], servers, SYSTEM, nodes=4)
-
-
-def test_network_best_effort_and_own_storage_narrow_down_nothing() -> None:
-    breakdown = Breakdown(
-        "b",
-        "#DW ...",
-        servers=OWN,
-        locations=(
-            near(KEEP, ("network", "mandatory"), ("physical", "bestEffort")),
-            near(OWN, ("physical", "mandatory")),
-        ),
-    )
-    assert directivebreakdown.location_constraint([breakdown], {}, SYSTEM) is None
-    assert directivebreakdown.wished_hosts([breakdown], {}, SYSTEM) is None
-    # But it is known where nodes had better be.
-    assert directivebreakdown.existing_servers([breakdown]) == (KEEP,)
-    servers = {KEEP: placed(["r1"])}
-    wished = directivebreakdown.wished_hosts([breakdown], servers, SYSTEM)
-    assert wished == set(SYSTEM.hosts_of("r1"))
+    assert found == (None if hosts is None else {"hostlist": [hosts]})
 
 
 @pytest.mark.parametrize(
-    ("servers", "words"),
+    ("breakdowns", "servers", "error", "words"),
     [
-        ({KEEP: placed(["r1"], ["r2"])}, "no compute node has the PCIe connection"),
-        ({}, "Servers default/keep1, which the location of"),
+        (
+            PERSISTENT,
+            {KEEP: placed("r1 r2 r2", label="xfs")},
+            AllocationError,
+            r"asks for 4 nodes, but only h.* \(3\)",
+        ),
+        (
+            TWO_SETS,
+            {KEEP: placed("r1", "r2")},
+            AllocationError,
+            "no compute node has the PCIe connection",
+        ),
+        (
+            TWO_SETS,
+            {},
+            AllocationError,
+            "Servers default/keep1, which the location of",
+        ),
+        (
+            PERSISTENT,
+            {KEEP: placed("gone")},
+            StorageUnavailable,
+            "storage of default/keep1 is on gone, which the rabbit mapping lacks",
+        ),
+        (TWO_SETS, {KEEP: placed("r1")}, BadObject, "an array with an entry 1"),
     ],
 )
-def test_storage_that_no_node_can_reach_is_an_error(
-    servers: dict[Reference, Json], words: str
+def test_storage_that_nodes_cannot_reach_is_an_error(
+    breakdowns: list[Breakdown],
+    servers: dict[Reference, Json],
+    error: type[Exception],
+    words: str,
 ) -> None:
-    locations = tuple(
-        near(KEEP, ("physical", "mandatory"), index=index) for index in (0, 1)
-    )
-    breakdown = Breakdown("b", "#DW persistentdw name=keep1", locations=locations)
-    with pytest.raises(AllocationError, match=words):
-        directivebreakdown.location_constraint([breakdown], servers, SYSTEM)
+    with pytest.raises(error, match=words):
+        directivebreakdown.location_constraint(breakdowns, servers, SYSTEM, nodes=4)
 
 
-def test_storage_on_a_rabbit_that_the_mapping_lacks_is_waited_for() -> None:
-    breakdown = Breakdown(
-        "b", "#DW ...", locations=(near(KEEP, ("physical", "mandatory")),)
-    )
-    words = "storage of default/keep1 is on gone, which the rabbit mapping lacks"
-    with pytest.raises(StorageUnavailable, match=words):
-        directivebreakdown.location_constraint(
-            [breakdown], {KEEP: placed(["gone"])}, SYSTEM
-        )
-
-
-def test_a_location_beyond_the_sets_of_servers_is_refused() -> None:
-    location = near(KEEP, ("physical", "mandatory"), index=2)
-    breakdown = Breakdown("b", "#DW ...", locations=(location,))
-    with pytest.raises(BadObject, match="an array with an entry 2"):
-        directivebreakdown.location_constraint([breakdown], {KEEP: placed([])}, SYSTEM)
+def test_it_is_known_where_nodes_had_better_be() -> None:
+    assert directivebreakdown.wished_hosts(NETWORK, {}, SYSTEM) is None
+    assert directivebreakdown.existing_servers(NETWORK) == (KEEP,)
+    servers = {KEEP: placed("r1")}
+    assert directivebreakdown.wished_hosts(NETWORK, servers, SYSTEM) == {"h1", "h2"}
 
 
 def test_connections_to_own_storage_are_checked_once_it_is_placed() -> None:
-    breakdown = Breakdown(
-        "b", "#DW ...", servers=OWN, locations=(near(OWN, ("physical", "mandatory")),)
-    )
-    servers = {OWN: placed(["r1"])}
-    check = directivebreakdown.check_locations
-    assert check([breakdown], servers, ["h1", "h2"], SYSTEM) == ()
+    check, servers = directivebreakdown.check_locations, {OWN: placed("r1")}
+    mandatory = using(near(OWN, PHYSICAL))
+    assert check(mandatory, servers, ["h1", "h2"], SYSTEM) == ()
     words = r"h\[3,5\] without a PCIe connection .* is mandatory"
     with pytest.raises(AllocationError, match=words):
-        check([breakdown], servers, ["h1", "h3", "h5"], SYSTEM)
-
-
-def test_a_best_effort_location_is_recorded_and_not_enforced() -> None:
-    breakdown = Breakdown(
-        "b", "#DW ...", servers=OWN, locations=(near(OWN, ("physical", "bestEffort")),)
-    )
-    (note,) = directivebreakdown.check_locations(
-        [breakdown], {OWN: placed(["r1"])}, ["h1", "h3"], SYSTEM
-    )
+        check(mandatory, servers, ["h1", "h3", "h5"], SYSTEM)
+    wished = using(near(OWN, ("physical", "bestEffort")))
     lacks = "h3 without a PCIe connection to allocation set 0"
-    assert note == f"b: {lacks} of Servers default/own-0"
-    assert directivebreakdown.check_locations([breakdown], {}, ["h1"], SYSTEM) == ()
+    assert check(wished, servers, ["h1", "h3"], SYSTEM) == (
+        f"b: {lacks} of Servers default/own-0",
+    )
+    assert check(wished, {}, ["h1"], SYSTEM) == ()
 
 
 def test_required_daemons_are_those_of_all_directives() -> None:

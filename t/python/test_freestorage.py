@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -158,59 +159,42 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
     assert [free.usage_of(j) for j in range(3)] == [anew.usage_of(j) for j in range(3)]
 
 
-def test_servers_seen_after_the_teardown_take_nothing_off_those_of_others() -> None:
-    """The watch may show again what it has shown, or begin late."""
+@pytest.mark.parametrize(
+    ("changes", "left", "rabbits", "unscheduled"),
+    [
+        # Servers seen after the teardown take nothing off those of others: the watch
+        # may show again what it has shown, or begin late.
+        ("teardown:1 ADDED:1 forget:1 DELETED:1 ADDED:2", (58, 60), {"r1"}, 1),
+        # What was not torn down counts until it is gone: the scheduler has the share
+        # of the job back, and must not give it to others.
+        ("ADDED:1 forget:1", (58, 60), {"r1"}, 2),
+        ("ADDED:1 forget:1 DELETED:1", (60, 60), set(), 0),
+        # What is about to be written counts until that write is shown: one whose
+        # answer was lost may be shown after another one was begun.
+        ("assume:1 assume:1b MODIFIED:1", (58, 58), {"r1", "r2"}, 1),
+        ("assume:1 assume:1b MODIFIED:1 MODIFIED:1b", (60, 58), {"r2"}, 0),
+        # It was deleted before its write was shown: the watch skips versions when the
+        # service falls behind.
+        ("assume:1 MODIFIED:1r", (60, 60), set(), 0),
+        # It counts where it was, and where it may be written.
+        ("ADDED:1 assume:1b", (58, 58), {"r1", "r2"}, 1),
+        ("ADDED:1 assume:1b MODIFIED:1b", (60, 58), {"r2"}, 0),
+    ],
+)
+def test_storage_counts_as_long_as_it_may_be_there(
+    changes: str, left: tuple[int, int], rabbits: set[str], unscheduled: int
+) -> None:
+    """1b: the same Servers, on the other Rabbit; 1r: all their storage was made once.
+    A GiB of each is beyond the share of their job."""
+    servers = {
+        "1": Seen(1),
+        "1b": Seen(1, frozenset({"r2"})),
+        "1r": Seen(1, ready=True),
+        "2": Seen(2),
+    }
     free = free_storage()
-    free.release_share(1, torn_down=True)
-    free.event("ADDED", Seen(1).object)
-    free.forget(1)
-    free.event("DELETED", Seen(1).object)
-    free.event("ADDED", Seen(2).object)
-    assert free.colocated([]) == {"mgt": {"r1"}}
-    assert free.left([])["r1"] == 58 * GIB
-
-
-def test_storage_that_was_not_torn_down_is_counted_until_it_is_gone() -> None:
-    """The scheduler has the job's share back, and must not give it to others."""
-    free = free_storage()
-    free.event("ADDED", Seen(1).object)
-    free.forget(1)
-    assert free.colocated([]) == {"mgt": {"r1"}}
-    assert free.left([])["r1"] == 58 * GIB
-    assert free.unscheduled == {"r1": 2 * GIB}
-    free.event("DELETED", Seen(1).object)
-    assert free.left([]) == free.sizes
-    assert not free.unscheduled
-
-
-def test_storage_that_is_about_to_be_written_is_counted_until_that_write_is_shown() -> (
-    None
-):
-    """A write whose answer was lost may be shown after another one was begun."""
-    free = free_storage()
-    first, second = Seen(1), Seen(1, frozenset({"r2"}))
-    for seen in (first, second):
-        free.assume(seen.name, seen.object)
-    free.event("MODIFIED", first.object)
-    assert free.left([]) == {"r1": 58 * GIB, "r2": 58 * GIB}
-    free.event("MODIFIED", second.object)
-    assert free.left([]) == {"r1": 60 * GIB, "r2": 58 * GIB}
-
-
-def test_storage_that_was_deleted_before_its_write_was_shown_is_not_counted() -> None:
-    """The watch skips versions when the service falls behind."""
-    free = free_storage()
-    free.assume(Seen(1).name, Seen(1).object)
-    free.event("MODIFIED", Seen(1, ready=True).object)
-    assert free.left([]) == free.sizes
-
-
-def test_storage_is_counted_where_it_was_and_where_it_may_be_written() -> None:
-    free = free_storage()
-    free.event("ADDED", Seen(1).object)
-    elsewhere = Seen(1, frozenset({"r2"}))
-    free.assume(elsewhere.name, elsewhere.object)
-    assert free.colocated([]) == {"mgt": {"r1", "r2"}}
-    assert free.left([]) == {"r1": 58 * GIB, "r2": 58 * GIB}
-    free.event("MODIFIED", elsewhere.object)
-    assert free.colocated([]) == {"mgt": {"r2"}}
+    for what, _, name in (word.partition(":") for word in changes.split()):
+        change(free, what, servers[name])
+    assert free.left([]) == {"r1": left[0] * GIB, "r2": left[1] * GIB}
+    assert free.colocated([]).get("mgt", set()) == rabbits
+    assert free.unscheduled.get("r1", 0) == unscheduled * GIB

@@ -78,77 +78,60 @@ def mounts_of(*clientmounts: Json, expected: int = 1, **storages: Any) -> Survey
 # Mounts
 
 
-def test_a_node_that_has_mounted_everything_has_its_storage() -> None:
-    survey = mounts_of(*map(clientmount, HOSTS))
-    assert survey.served and not survey.lost
-    assert survey.remaining == HOSTS
+def broken(**changes: Any) -> list[Json]:
+    """All have mounted but node3, the status of whose mount has these fields."""
+    return [
+        *map(clientmount, ("node1", "node2", "node4")),
+        clientmount("node3", **changes),
+    ]
+
+
+ALL = list(map(clientmount, HOSTS))
+NO_STATUS = {**clientmount("node3"), "status": None}
+ONE = storage("rabbit1", "node1", "node2")
+OTHER = storage("rabbit2", "node3", "node4")
+CUT_OFF = storage("rabbit2", "node3", "node4", offline=("node4",))
+AWAY = {**OTHER, "status": {**OTHER["status"], "status": "Offline"}}
+ERROR = {"severity": "Major", "type": "Internal", "debugMessage": "x"}
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("clientmounts", "storages", "lost"),
     [
-        {"mounts": []},
-        {"mounts": [{"ready": False, "state": "mounted"}]},
-        {"mounts": [{"ready": True, "state": "unmounted"}]},
-        {"error": {"severity": "Major", "type": "Internal", "debugMessage": "x"}},
-        {"mounts": [{"ready": "yes", "state": "mounted"}]},
-        {"mounts": "mounted"},
+        (ALL, [], ()),
+        (broken(mounts=[]), [], ("node3",)),
+        (broken(mounts=[{"ready": False, "state": "mounted"}]), [], ("node3",)),
+        (broken(mounts=[{"ready": True, "state": "unmounted"}]), [], ("node3",)),
+        (broken(error=ERROR), [], ("node3",)),
+        (broken(mounts=[{"ready": "yes", "state": "mounted"}]), [], ("node3",)),
+        (broken(mounts="mounted"), [], ("node3",)),
+        ([*ALL[:2], NO_STATUS], [], ("node3", "node4")),
+        # Those of Rabbits, and of nodes that have left, do not count
+        ([*ALL, clientmount("rabbit1", "default-w-0-servers", mounts=[])], [], ()),
+        ([*ALL, clientmount("node9", mounts=[])], [], ()),
+        # Without any, it is the connections that count
+        (
+            [],
+            [ONE, storage("rabbit2", "node3", "node4", offline=("node4",))],
+            ("node4",),
+        ),
+        ([], [ONE, AWAY], ("node3", "node4")),
+        ([], [{"status": 7}, {"status": {"status": "Ready", "access": []}}], HOSTS),
+        (ALL, [storage("rabbit1", "node1", "node2", offline=("node1",))], ()),
     ],
 )
-def test_a_node_that_has_not_mounted_everything_is_lost(
-    changes: dict[str, Any],
+def test_the_nodes_are_lost_that_have_not_mounted_everything(
+    clientmounts: list[Json], storages: list[Json], lost: tuple[str, ...]
 ) -> None:
-    bad = clientmount("node3", **changes)
-    survey = mounts_of(*map(clientmount, ("node1", "node2", "node4")), bad)
-    assert survey.lost == ("node3",)
-    assert survey.served  # the others are
-
-
-def test_a_node_whose_clientmount_has_no_status_is_lost() -> None:
-    bad = clientmount("node3")
-    del bad["status"]
-    assert mounts_of(*map(clientmount, HOSTS[:2]), bad).lost == ("node3", "node4")
+    survey = mounts_of(*clientmounts, storages=storages)
+    assert survey.lost == lost
+    assert survey.served == bool(clientmounts)
+    assert survey.remaining == tuple(host for host in HOSTS if host not in lost)
 
 
 def test_a_node_must_have_mounted_all_file_systems() -> None:
     second = [clientmount(host, name="default-w-1-computes") for host in HOSTS[1:]]
-    survey = mounts_of(*map(clientmount, HOSTS), *second, expected=2)
-    assert survey.lost == ("node1",)
-
-
-def test_clientmounts_of_rabbits_and_of_nodes_that_left_do_not_count() -> None:
-    others = [
-        clientmount("rabbit1", name="default-w-0-servers", mounts=[]),
-        clientmount("node9", mounts=[]),
-    ]
-    assert mounts_of(*map(clientmount, HOSTS), *others).lost == ()
-
-
-def test_without_clientmounts_a_node_without_a_connection_is_lost() -> None:
-    storages = [
-        storage("rabbit1", "node1", "node2"),
-        storage("rabbit2", "node3", "node4", offline=("node4",)),
-    ]
-    survey = mounts_of(storages=storages)
-    assert survey.lost == ("node4",)
-    assert not survey.served
-
-
-def test_without_clientmounts_the_nodes_of_an_offline_rabbit_are_lost() -> None:
-    away = storage("rabbit2", "node3", "node4")
-    away["status"]["status"] = "Offline"
-    survey = mounts_of(storages=[storage("rabbit1", "node1", "node2"), away])
-    assert survey.lost == ("node3", "node4")
-
-
-def test_a_node_that_has_mounted_needs_no_connection() -> None:
-    storages = [storage("rabbit1", "node1", "node2", offline=("node1",))]
-    assert mounts_of(*map(clientmount, HOSTS), storages=storages).lost == ()
-
-
-def test_a_malformed_storage_shows_no_connection() -> None:
-    odd: list[Json] = [{"status": 7}, {"status": {"status": "Ready", "access": []}}]
-    assert mounts_of(storages=odd).lost == HOSTS
+    assert mounts_of(*ALL, *second, expected=2).lost == ("node1",)
 
 
 def test_malformed_computes_are_an_error_that_names_them() -> None:
@@ -171,13 +154,30 @@ def storage_of(found: Json, *breakdowns: Breakdown) -> Survey:
     return survey_storage(NOW, computes(*HOSTS), holdings, MAPPING)
 
 
-@pytest.mark.parametrize("strategy", ["AllocatePerCompute", "AllocatePerServer"])
-def test_the_nodes_of_a_rabbit_without_their_storage_are_lost(strategy: str) -> None:
-    survey = storage_of(
-        servers({"rabbit1": True, "rabbit2": False}), breakdown(strategy)
-    )
-    assert survey.lost == ("node3", "node4")
-    assert survey.served
+HALF = servers({"rabbit1": True, "rabbit2": False})
+WHOLE = servers({"rabbit1": True, "rabbit2": True})
+
+
+@pytest.mark.parametrize(
+    ("found", "strategy", "lifetime", "lost", "tolerable"),
+    [
+        (HALF, "AllocatePerCompute", "job", ("node3", "node4"), True),
+        (HALF, "AllocatePerServer", "job", ("node3", "node4"), True),
+        # Shared storage, and storage that outlives the job, must be complete
+        (HALF, "AllocateAcrossServers", "job", HOSTS, False),
+        (HALF, "AllocateSingleServer", "job", HOSTS, False),
+        (HALF, "AllocatePerCompute", "persistent", HOSTS, False),
+        (WHOLE, "AllocatePerCompute", "job", (), True),
+        ({**WHOLE, "status": None}, "AllocatePerCompute", "job", HOSTS, False),
+        ({}, "AllocatePerCompute", "job", (), True),
+    ],
+)
+def test_the_nodes_of_a_rabbit_without_their_storage_are_lost(
+    found: Json, strategy: str, lifetime: str, lost: tuple[str, ...], tolerable: bool
+) -> None:
+    survey = storage_of(found, breakdown(strategy, lifetime=lifetime))
+    assert survey.lost == lost
+    assert tolerated(HOSTS, survey, 4) == tolerable
 
 
 def test_servers_no_longer_request_storage_of_rabbits_that_failed() -> None:
@@ -191,32 +191,8 @@ def test_servers_no_longer_request_storage_of_rabbits_that_failed() -> None:
     }
 
 
-@pytest.mark.parametrize("strategy", ["AllocateAcrossServers", "AllocateSingleServer"])
-def test_shared_storage_with_a_missing_part_is_lost_to_all_nodes(strategy: str) -> None:
-    survey = storage_of(
-        servers({"rabbit1": True, "rabbit2": False}), breakdown(strategy)
-    )
-    assert survey.lost == HOSTS
-    assert not tolerated(HOSTS, survey, 4)
-
-
-def test_storage_that_outlives_the_job_must_be_complete() -> None:
-    lasting = breakdown("AllocatePerCompute", lifetime="persistent")
-    survey = storage_of(servers({"rabbit1": True, "rabbit2": False}), lasting)
-    assert not tolerated(HOSTS, survey, 4)
-
-
-def test_complete_storage_loses_no_node() -> None:
-    found = servers({"rabbit1": True, "rabbit2": True})
-    survey = storage_of(found, breakdown("AllocatePerCompute"))
-    assert survey.lost == () and survey.remaining_servers == ()
-
-
-def test_servers_without_a_status_have_no_storage() -> None:
-    found = servers({"rabbit1": True, "rabbit2": True})
-    del found["status"]
-    assert storage_of(found, breakdown("AllocatePerCompute")).lost == HOSTS
-    assert storage_of({}, breakdown("AllocatePerCompute")).lost == ()
+def test_complete_storage_is_requested_as_before() -> None:
+    assert storage_of(WHOLE, breakdown("AllocatePerCompute")).remaining_servers == ()
 
 
 # The decision

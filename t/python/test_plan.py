@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rabbitsim.cli import main
-from support.tree import RECORDED
+from support.tree import recorded
 
 TIB = 2**40
 
@@ -44,6 +44,14 @@ def planned(capfd: Captured, mapping: str, *args: str) -> dict[str, Any]:
     assert (status, err) == (0, "")
     found: dict[str, Any] = json.loads(out)
     return found
+
+
+def refused(capfd: Captured, mapping: str, *args: str) -> str:
+    """The one line that it prints when it does not plan."""
+    assert plan(mapping, *args) == 2
+    out, err = capfd.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1) and err.startswith("rabbitsim: ")
+    return err
 
 
 def test_a_plan_shows_all_that_is_decided(mapping: str, capfd: Captured) -> None:
@@ -86,26 +94,6 @@ Note
 def test_a_plan_in_json_has_the_objects_themselves(
     mapping: str, capfd: Captured
 ) -> None:
-    found = planned(capfd, mapping, "--nodes", "h[1-8]", LUSTRE)
-    assert found["nodes"] == "h[1-8]"
-    (breakdown,) = found["breakdowns"]
-    assert breakdown["spec"]["directive"] == LUSTRE
-    assert breakdown["status"]["storage"]["allocationSets"][0]["label"] == ("ost")
-    (slot,) = found["resources"]
-    assert (slot["count"], slot["label"]) == (8, "rabbit")
-    assert slot["with"][1] == {"type": "ssd", "count": 1281, "exclusive": True}
-    (servers,) = found["servers"]
-    assert servers["metadata"]["name"] == "plan-0"
-    ost, mgtmdt = servers["spec"]["allocationSets"]
-    assert ost["allocationSize"] == 10 * TIB // 8
-    assert {s["name"]: s["allocationCount"] for s in ost["storage"]} == dict.fromkeys(
-        ["r1", "r2", "r3", "r4"], 2
-    )
-    assert mgtmdt["storage"] == [{"name": "r1", "allocationCount": 1}]
-    assert found["constraint"] == {"properties": ["^badrabbit"]}
-
-
-def test_several_directives_share_the_nodes(mapping: str, capfd: Captured) -> None:
     found = planned(
         capfd,
         mapping,
@@ -114,11 +102,18 @@ def test_several_directives_share_the_nodes(mapping: str, capfd: Captured) -> No
         "#DW create_persistent type=gfs2 capacity=1GiB name=keep\n"
         "#DW copy_in source=/lustre/a destination=$DW_JOB_p1/a",
     )
+    assert (found["nodes"], found["requires"]) == ("h[1-3]", ["copy-offload"])
     assert [b["metadata"]["name"] for b in found["breakdowns"]] == ["plan-0", "plan-1"]
     assert [s["metadata"]["name"] for s in found["servers"]] == ["plan-0", "keep"]
+    (xfs,) = found["servers"][0]["spec"]["allocationSets"]
+    assert xfs["storage"] == [
+        {"name": "r1", "allocationCount": 2},
+        {"name": "r2", "allocationCount": 1},
+    ]
     # 10 GiB and 1 GiB, with 300 MiB that NNF adds to each
-    assert found["resources"][0]["with"][1]["count"] == 12
-    assert found["requires"] == ["copy-offload"]
+    (slot,) = found["resources"]
+    assert (slot["count"], slot["label"], slot["with"][1]["count"]) == (3, "rabbit", 12)
+    assert found["constraint"] == {"properties": ["^badrabbit"]}
 
 
 def test_a_directive_without_storage_changes_no_resources(
@@ -137,16 +132,6 @@ def test_more_than_a_rabbit_has_is_worth_a_note(mapping: str, capfd: Captured) -
         "the scheduler would not find these nodes: r1 has 28672 ssd, and the job "
         "asks for 40962 there"
     ]
-
-
-def recorded(name: str, kind: str) -> Any:
-    """The last version of an object that has a status."""
-    path = RECORDED / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    objects = [json.loads(line).get("object", {}) for line in path.open()]
-    found = [o for o in objects if o.get("kind") == kind and o.get("status")]
-    return found[-1]
 
 
 def write(folder: pathlib.Path, name: str, *objects: Any) -> str:
@@ -182,7 +167,7 @@ def workers(tmp_path: pathlib.Path) -> str:
 def test_a_recorded_breakdown_is_planned_like_a_directive(
     name: str, workers: str, tmp_path: pathlib.Path, capfd: Captured
 ) -> None:
-    obj = recorded("lustre", "DirectiveBreakdown")
+    obj = recorded("lustre", "DirectiveBreakdown")[-1]
     content = {"kind": "List", "items": [obj]} if name == "list.yaml" else obj
     file = write(tmp_path, name, content)
     found = planned(capfd, workers, "--nodes=compute-[01-04]", "--breakdown", file)
@@ -196,12 +181,12 @@ def test_a_persistentdw_needs_the_servers_that_exist(
     workers: str, tmp_path: pathlib.Path, capfd: Captured
 ) -> None:
     breakdown = write(
-        tmp_path, "b.yaml", recorded("persistentdw", "DirectiveBreakdown")
+        tmp_path, "b.yaml", recorded("persistentdw", "DirectiveBreakdown")[-1]
     )
     nodes = ["--nodes=compute-01", "--breakdown", breakdown]
     assert plan(workers, *nodes) == 2
     assert "which nodes are near Servers default/keep1" in capfd.readouterr().err
-    servers = recorded("create-persistent", "Servers")
+    servers = recorded("create-persistent", "Servers")[-1]
     for entry in servers["spec"]["allocationSets"]:
         entry["storage"] = [{"name": "kind-worker2", "allocationCount": 1}]
     file = write(tmp_path, "servers.yaml", servers)
@@ -211,32 +196,17 @@ def test_a_persistentdw_needs_the_servers_that_exist(
     }
     assert plan(workers, "--nodes=compute-04", *nodes[1:], "--breakdown", file) == 2
     assert "compute-04 without a PCIe connection" in capfd.readouterr().err
-    instance = recorded("persistentdw", "PersistentStorageInstance")
+    instance = recorded("persistentdw", "PersistentStorageInstance")[-1]
     more = write(tmp_path, "both.yaml", servers, instance)
     found = planned(
         capfd, workers, "--nodes=compute-04", *nodes[1:], "--breakdown", more
     )
     assert found["constraint"] == {"properties": ["^badrabbit"]}
-    found = planned(
-        capfd, workers, "--nodes=compute-01", "#DW persistentdw name=keep1",
-        "--breakdown", file,
-    )  # fmt: skip
-    assert found["constraint"]["and"][0] == {"hostlist": ["compute-[01-03]"]}
-
-
-def test_a_breakdown_is_shown_as_a_table_too(
-    workers: str, tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    servers = recorded("create-persistent", "Servers")
-    file = write(
-        tmp_path, "all.yaml", recorded("persistentdw", "DirectiveBreakdown"), servers
-    )
-    assert plan(workers, "--nodes=compute-[01,04]", "--breakdown", file) == 0
+    many = ["--nodes=compute-[01,04]", *nodes[1:], "--breakdown", more]
+    assert plan(workers, *many) == 0
     out = capfd.readouterr().out
-    assert (
-        "nodes need access to Servers default/keep1, set 0: mandatory physical" in out
-    )
-    assert "2 x node, exclusive" in out
+    access = "nodes need access to Servers default/keep1, set 0: mandatory network"
+    assert access in out and "2 x node, exclusive" in out
 
 
 XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
@@ -268,10 +238,7 @@ XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
 def test_bad_input_gets_one_line(
     args: list[str], said: str, mapping: str, capfd: Captured
 ) -> None:
-    assert plan(mapping, *args) == 2
-    out, err = capfd.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-    assert err.startswith("rabbitsim: ") and said in err
+    assert said in refused(capfd, mapping, *args)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +249,6 @@ def test_bad_input_gets_one_line(
         ("{}", "kind is missing, expected one of DirectiveBreakdown, Servers"),
         ("kind: Pod", 'kind is "Pod", expected one of DirectiveBreakdown, Servers'),
         ("kind: DirectiveBreakdown", "metadata.name is missing"),
-        (
-            "kind: DirectiveBreakdown\nmetadata: {name: b}\nstatus: {ready: false}",
-            "DirectiveBreakdown default/b: status.ready is false, expected true",
-        ),
         ("kind: Servers\nmetadata: {name: 3}", "metadata.name is 3, expected a string"),
         ("kind: List\nitems: 3", "items is 3, expected an array"),
     ],
@@ -295,10 +258,7 @@ def test_a_bad_file_gets_one_line(
 ) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
-    assert plan(mapping, "--nodes=h1", f"--breakdown={path}") == 2
-    out, err = capfd.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-    assert said in err
+    assert said in refused(capfd, mapping, "--nodes=h1", f"--breakdown={path}")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +266,6 @@ def test_a_bad_file_gets_one_line(
     [
         (None, "No such file or directory"),
         ("nonsense", "is not JSON"),
-        ("[]", "the whole is [], expected an object"),
         ('{"computes": {"h1": "r1"}, "rabbits": {}}', 'computes.h1 is "r1", expected'),
     ],
 )
@@ -316,38 +275,4 @@ def test_a_bad_mapping_gets_one_line(
     path = tmp_path / "mapping.json"
     if text is not None:
         path.write_text(text)
-    assert plan(str(path), "--nodes=h1", XFS) == 2
-    out, err = capfd.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-    assert err.startswith(f"rabbitsim: {path}: ") and said in err
-
-
-def test_an_allocation_set_may_have_any_label(
-    mapping: str, tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    label = "burst-buffer/v2"
-    reference = {"kind": "Servers", "name": "plan-0", "namespace": "default"}
-    entry = {
-        "allocationStrategy": "AllocatePerCompute",
-        "label": label,
-        "minimumCapacity": TIB,
-    }
-    storage = {
-        "lifetime": "job",
-        "reference": reference,
-        "allocationSets": [entry],
-    }
-    breakdown = {
-        "apiVersion": "dataworkflowservices.github.io/v1alpha7",
-        "kind": "DirectiveBreakdown",
-        "metadata": {"name": "plan-0", "namespace": "default"},
-        "spec": {"directive": "#DW jobdw type=new capacity=1TiB name=x"},
-        "status": {"ready": True, "storage": storage},
-    }
-    path = tmp_path / "breakdown.yaml"
-    path.write_text(yaml.safe_dump(breakdown))
-    found = planned(capfd, mapping, "--nodes", "h[1-2]", "--breakdown", str(path))
-    (servers,) = found["servers"]
-    (made,) = servers["spec"]["allocationSets"]
-    assert made["label"] == label
-    assert made["storage"] == [{"name": "r1", "allocationCount": 2}]
+    assert f"{path}: {said}" in refused(capfd, str(path), "--nodes=h1", XFS)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage, parse
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Json
-from support.tree import RECORDED
+from support.tree import recorded
 
 Sizes = dict[str, int]
 
@@ -162,11 +161,7 @@ NAMES = ["xfs", "gfs2", "raw", "lustre", "create-persistent", "cancel-in-proposa
 def test_recorded_servers_hold_the_right_bytes_at_each_point_of_their_life(
     name: str,
 ) -> None:
-    path = RECORDED / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    shown = [e["object"] for e in events if e.get("kind", "").lower() == "servers"]
+    shown = recorded(name, "Servers")
     asked = [obj for obj in shown if obj["spec"].get("allocationSets")]
     life = [parse(obj) for obj in asked]
     assert life and life[0].unavailable and not life[0].allocated

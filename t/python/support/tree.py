@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
+
+import pytest
+
+from flux_k8s.ports import Json
 
 TOP = Path(__file__).parents[3]
 SHARED = TOP.parent / "shared"
@@ -40,3 +45,13 @@ def quick_compiler(folder: Path) -> dict[str, str]:
     script.write_text(f'#!/bin/sh\nexec {compiler} "$@" {options}\n')
     script.chmod(0o755)
     return {**os.environ, "CC": str(script)}
+
+
+def recorded(name: str, kind: str) -> list[Json]:
+    """The versions of the objects of a kind in a recording of a real cluster, as they
+    came, each with a status."""
+    path = RECORDED / f"{name}.jsonl"
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    objects = (json.loads(line).get("object", {}) for line in path.open())
+    return [o for o in objects if o.get("kind") == kind and o.get("status")]
