@@ -46,6 +46,14 @@ NOTES = {
         r"no data moved in DataOut for stall_timeout=300s; not copied: "
         r"\$DW_JOB_p1/ to /lustre/x" + MORE
     ),
+    "a daemon that a job requires is there no more in PreRun": (
+        r".*: requires=copy-offload is not available here, expected one of "
+        r"scratch-cache \(an administrator makes it available with a table "
+        r"\[rabbit.daemons.copy-offload\] in Flux's configuration\)"
+    ),
+    "a job requires a daemon that is not known": (
+        r".*is not available here, expected no requires= at all \(.*"
+    ),
     "a job whose plan does not fit any more fails": (
         ".*needs other resources now than Flux was asked for.*"
     ),

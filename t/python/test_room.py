@@ -5,20 +5,22 @@
 from __future__ import annotations
 
 import syslog
-from functools import partial
-from typing import Any, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import FLUXION
-from flux_k8s.control.coroutines import Call
 from flux_k8s.dws import mapping, storageusage, topology
-from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
+from flux_k8s.dws.directivebreakdown import (
+    Allocation,
+    AllocationSet,
+    beyond_shares,
+    build_servers,
+)
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
-from flux_k8s.jobs import planning
 from flux_k8s.ports import (
     SERVERS,
     STORAGE,
@@ -41,6 +43,7 @@ from support.breakdowns import (
     single,
 )
 from support.effort import examples, seeds
+from support.queries import query
 from support.rabbits import (
     DESTROY,
     finish,
@@ -58,6 +61,7 @@ from support.service import (
     exceptions,
     jobspec,
     lines,
+    long,
     memos,
     names,
     settle,
@@ -74,10 +78,7 @@ def without_scheduler(**options: Any) -> VirtualSystem:
 
 def on(host: str, dw: str, seconds: int = 60) -> Json:
     """The jobspec of a job that must run on a certain node."""
-    spec = jobspec(dw, 1, constraints={"hostlist": [host]})
-    test = {"run_duration": f"{seconds}s"}
-    spec["attributes"]["system"]["exec"] = {"test": test}
-    return spec
+    return long(dw, 1, seconds, constraints={"hostlist": [host]})
 
 
 def running(system: VirtualSystem, jobid: int) -> bool:
@@ -88,71 +89,90 @@ def running(system: VirtualSystem, jobid: int) -> bool:
 # One job's sets
 
 
-def test_no_rabbit_takes_more_than_it_has_left() -> None:
-    on = allocation({"a": 2, "b": 2}, room={"a": 3 * GIB, "b": 12 * GIB})
-    assert place(across(12 * GIB, count=4), on) == {"a": 1, "b": 3}
-    assert place(across(12 * GIB, scale=1), on) == {"b": 1}
-    words = "Rabbit a has 3 GiB left, and the job's storage needs 4 GiB there"
-    with pytest.raises(AllocationError, match=words):
-        place(per_compute(2 * GIB), on)
+FULLER = {"room": {"a": 3 * GIB, "b": 12 * GIB}}
+OTHERS = {
+    "room": {"a": 20 * GIB, "b": 20 * GIB},
+    "other_shares": {"a": 14 * GIB},
+}
+"""What other jobs were given is kept for them."""
+SPARE = {**OTHERS, "unconnected": ("c",), "storages": {"a": RABBIT}}
+NETWORK = {
+    "room": {"a": 0, "b": 5 * GIB, "c": 9 * GIB},
+    "storages": dict.fromkeys("abc", RABBIT),
+}
+TWO, ONE = {"a": 2, "b": 2}, {"a": 1}
+TOO_LITTLE = (
+    "{}: Rabbit a, which 2 of the job's nodes need, has 3 GiB left, and an allocation"
+    " needs 4 GiB"
+)
 
 
-def test_a_rabbit_with_too_little_for_one_allocation_is_named_with_its_set() -> None:
-    on = allocation({"a": 2, "b": 1}, room={"a": 3 * GIB, "b": 12 * GIB})
-    words = (
-        "xfs: Rabbit a, which 2 of the job's nodes need, has 3 GiB left, and an"
-        " allocation needs 4 GiB"
-    )
-    with pytest.raises(AllocationError, match=words):
-        place(per_compute(4 * GIB), on)
-    with pytest.raises(AllocationError, match=words.replace("xfs", "ost")):
+@pytest.mark.parametrize(
+    ("entry", "on", "expected"),
+    [
+        # no Rabbit takes more than it has left
+        (across(12 * GIB, count=4), allocation(TWO, **FULLER), {"a": 1, "b": 3}),
+        (across(12 * GIB, scale=1), allocation(TWO, **FULLER), {"b": 1}),
+        (
+            per_compute(2 * GIB),
+            allocation(TWO, **FULLER),
+            "Rabbit a has 3 GiB left, and the job's storage needs 4 GiB there",
+        ),
+        (
+            per_compute(4 * GIB),
+            allocation({"a": 2, "b": 1}, **FULLER),
+            TOO_LITTLE.format("xfs"),
+        ),
+        # network storage goes to another one when the job's own is full
+        (single(4 * GIB), allocation({"a": 2}, **NETWORK), {"c": 1}),
+        (across(4 * GIB, scale=10), allocation({"a": 2}, **NETWORK), {"b": 1, "c": 1}),
+        (
+            single(10 * GIB),
+            allocation({"a": 2}, **NETWORK),
+            "needs 1 Rabbit, the job has 0 that may be used: a has 0 GiB left",
+        ),
+        # a share that the scheduler gave is no more than what is left
+        (
+            per_compute(10 * GIB),
+            allocation(ONE, 10, room={"a": 9 * GIB}),
+            "has 9 GiB left, and an allocation needs 10 GiB",
+        ),
+        # beyond that a job takes only of what nobody else was given
+        (single(7 * GIB), allocation({"a": 1, "b": 1}, 5, **OTHERS), {"b": 1}),
+        (single(6 * GIB), allocation(ONE, 5, **OTHERS), {"a": 1}),
+        (
+            single(7 * GIB),
+            allocation(ONE, 5, **OTHERS),
+            "a has 6 GiB left, .* needs 7 GiB",
+        ),
+        (single(6 * GIB), allocation({}, **SPARE), {"a": 1}),
+        (single(7 * GIB), allocation({}, **SPARE), "may be used"),
+        # one of which nothing is known has no limit
+        (per_compute(2**60), allocation(ONE, room={"b": 1}), {"a": 1}),
+    ],
+)
+def test_storage_goes_where_there_is_room(
+    entry: AllocationSet, on: Allocation, expected: Any
+) -> None:
+    if isinstance(expected, dict):
+        assert place(entry, on) == expected
+    else:
+        with pytest.raises(AllocationError, match=expected):
+            place(entry, on)
+
+
+def test_storage_that_nodes_must_reach_names_its_set_and_the_full_rabbit() -> None:
+    with pytest.raises(AllocationError, match=TOO_LITTLE.format("ost")):
+        on = allocation({"a": 2, "b": 1}, **FULLER)
         place(across(8 * GIB, count=2), on, pcie=True)
-
-
-def test_network_storage_goes_to_another_rabbit_when_the_jobs_own_is_full() -> None:
-    storages = dict.fromkeys("abc", RABBIT)
-    room = {"a": 0, "b": 5 * GIB, "c": 9 * GIB}
-    on = allocation({"a": 2}, room=room, storages=storages)
-    assert place(single(4 * GIB), on) == {"c": 1}
-    assert place(across(4 * GIB, scale=10), on) == {"b": 1, "c": 1}
-    words = "needs 1 Rabbit, the job has 0 that may be used: a has 0 GiB left"
-    with pytest.raises(AllocationError, match=words):
-        place(single(10 * GIB), on)
 
 
 def test_the_sets_of_a_job_share_what_is_left() -> None:
     both = [breakdown(per_compute(2 * GIB)), breakdown(single(3 * GIB))]
-    build_servers(both, allocation({"a": 1}, room={"a": 5 * GIB}))
+    build_servers(both, allocation(ONE, room={"a": 5 * GIB}))
     words = "mgt needs 1 Rabbit, .* a has 2 GiB left, and an allocation needs 3 GiB"
     with pytest.raises(AllocationError, match=words):
-        build_servers(both, allocation({"a": 1}, room={"a": 4 * GIB}))
-
-
-def test_a_share_that_the_scheduler_gave_is_no_more_than_what_is_left() -> None:
-    on = allocation({"a": 1}, 10, room={"a": 9 * GIB})
-    words = "has 9 GiB left, and an allocation needs 10 GiB"
-    with pytest.raises(AllocationError, match=words):
-        place(per_compute(10 * GIB), on)
-
-
-def test_more_than_its_share_a_job_takes_only_of_what_nobody_else_was_given() -> None:
-    room = {"a": 20 * GIB, "b": 20 * GIB}
-    on = allocation({"a": 1, "b": 1}, 5, room=room, other_shares={"a": 14 * GIB})
-    assert place(single(7 * GIB), on) == {"b": 1}
-    full = allocation({"a": 1}, 5, room=room, other_shares=on.other_shares)
-    assert place(single(6 * GIB), full) == {"a": 1}
-    with pytest.raises(AllocationError, match="a has 6 GiB left, .* needs 7 GiB"):
-        place(single(7 * GIB), full)
-    spare = allocation(
-        {},
-        unconnected=("c",),
-        storages={"a": RABBIT},
-        room=room,
-        other_shares=on.other_shares,
-    )
-    assert place(single(6 * GIB), spare) == {"a": 1}
-    with pytest.raises(AllocationError, match="may be used"):
-        place(single(7 * GIB), spare)
+        build_servers(both, allocation(ONE, room={"a": 4 * GIB}))
 
 
 def test_each_of_a_jobs_servers_has_the_bytes_beyond_the_share() -> None:
@@ -163,10 +183,6 @@ def test_each_of_a_jobs_servers_has_the_bytes_beyond_the_share() -> None:
     assert beyond_shares([specs[0], specs[0]], on) == [{"a": 3 * GIB}, {"a": 8 * GIB}]
 
 
-def test_a_rabbit_of_which_nothing_is_known_has_no_limit() -> None:
-    assert place(per_compute(2**60), allocation({"a": 1}, room={"b": 1})) == {"a": 1}
-
-
 # A whole system, with scheduler=none
 
 
@@ -175,10 +191,6 @@ def test_nodes_whose_rabbit_is_in_use_are_marked_for_as_long_as_it_is() -> None:
     first = submit(system)
     wait(system)
     assert running(system, first)
-    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
-    system.kill_module()
-    system.load_module()
-    wait(system, 2.0)
     assert marked(system, "alloc_rabbit") == "compute-[01-02]"
     second, third = submit(system), submit(system, nodes=3)
     wait(system, 2.0)
@@ -245,36 +257,6 @@ def test_the_exception_names_the_room_that_persistent_storage_leaves() -> None:
     assert names(system, again) == LIFE
 
 
-def test_storage_of_another_workload_manager_is_waited_for() -> None:
-    system = without_scheduler()
-    spec = {
-        "desiredState": "Proposal",
-        "dwDirectives": [LARGE],
-        "forceReady": False,
-        "groupID": 7,
-        "jobID": "7",
-        "userID": 7,
-        "wlmID": "another",
-    }
-    workflow = {"metadata": {"name": "theirs"}, "spec": spec}
-    system.store.create(WORKFLOW, "default", workflow)
-    wait(system)
-    storage = [{"name": "rabbit-01", "allocationCount": 1}]
-    sets = [{"label": "xfs", "allocationSize": 44 * GIB, "storage": storage}]
-    patch = {"spec": {"allocationSets": sets}}
-    system.store.merge_patch(SERVERS, "default", "theirs-0", patch)
-    wait(system)
-    jobid = system.instance.submit(on("compute-01", LARGE))
-    wait(system)
-    assert "has 20 GiB left" in memos(system, jobid)["rabbit_waits_for"]
-    end = {"spec": {"desiredState": "Teardown"}}
-    system.store.merge_patch(WORKFLOW, "default", "theirs", end)
-    wait(system)
-    system.store.delete(WORKFLOW, "default", "theirs")
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
 requests = st.tuples(
     st.sampled_from(["compute-01", "compute-02", "compute-03", "compute-04"]),
     st.integers(1, 59),
@@ -297,23 +279,20 @@ def test_jobs_that_fit_each_by_itself_all_get_their_storage(
         assert names(system, job.id) == LIFE, exceptions(system, job.id)
 
 
-@pytest.mark.parametrize("seed", seeds(2, soaking=50))
-def test_jobs_that_are_placed_in_several_turns_never_get_the_same_storage(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def later(planner: planning.Planner, hosts: Sequence[str]) -> Call[None]:
-        return Call(lambda go_on: planner._clock.call_later(0.1, partial(go_on, None)))
-
-    monkeypatch.setattr(planning.Planner, "_next_turn", later)
-    system = without_scheduler(seed=seed)
-    for host in ("compute-01", "compute-02") * 2:
-        system.instance.submit(on(host, "#DW jobdw type=xfs capacity=40GiB name=p1"))
-    settle(system)
-    for job in system.instance.manager.jobs.values():
-        assert names(system, job.id) == LIFE, exceptions(system, job.id)
-
-
 # All who count agree
+
+
+def on_rabbits(system: VirtualSystem, key: str) -> dict[str, int]:
+    """What ``flux dws rabbits`` says of each."""
+    rows = query(system, "rabbit-list")["rabbits"]
+    return {row["name"]: row[key] for row in rows}
+
+
+def unscheduled(system: VirtualSystem) -> dict[str, int]:
+    """GiB, rounded up, that the scheduler is told to leave out."""
+    found = on_rabbits(system, "withheld")
+    return {rabbit: -(-size // GIB) for rabbit, size in found.items() if size}
+
 
 kinds = st.sampled_from(["jobdw type=xfs", "jobdw type=lustre", "create_persistent"])
 mixes = st.lists(
@@ -328,19 +307,15 @@ def test_the_counted_room_is_that_of_dws(
 ) -> None:
     """As soon as all is quiet, whatever was made and removed before."""
     system = small(scheduler=scheduler)
-    for index, (kind, nodes, size, long) in enumerate(jobs):
+    for index, (kind, nodes, size, runs_on) in enumerate(jobs):
         type = kind if "type" in kind else f"{kind} type=raw"
-        spec = jobspec(f"#DW {type} capacity={size}GiB name=keep{index}", nodes)
-        test = {"run_duration": f"{10 * HOUR if long else 30}s"}
-        spec["attributes"]["system"]["exec"] = {"test": test}
-        system.instance.submit(spec)
+        dw = f"#DW {type} capacity={size}GiB name=keep{index}"
+        system.instance.submit(long(dw, nodes, int(10 * HOUR) if runs_on else 30))
         wait(system, 7.0)
     wait(system, HOUR)
-    assert system.service is not None
-    room = system.service._machine.free_storage.left(())
     storages = system.store.list(STORAGE, None)["items"]
     shown = {s["metadata"]["name"]: s["status"]["capacity"] for s in storages}
-    assert room == shown
+    assert on_rabbits(system, "free") == shown
     configuration = system.store.get(SYSTEMCONFIGURATION, "default", "default")
     servers = system.store.list(SERVERS, None)["items"]
     found = topology.parse(configuration, storages, servers)
@@ -386,19 +361,10 @@ def test_a_job_with_nodes_waits_while_others_fill_its_rabbit() -> None:
     assert names(system, jobid) == LIFE
 
 
-def unscheduled(system: VirtualSystem) -> dict[str, int]:
-    """GiB, rounded up, that the scheduler is told to leave out."""
-    assert system.service is not None
-    found = system.service._machine.free_storage.unscheduled
-    return {rabbit: -(-size // GIB) for rabbit, size in found.items()}
-
-
 def test_the_scheduler_loses_the_ssd_that_a_job_takes_beyond_its_share() -> None:
     """An MDT in one piece does not fit into the share of one node."""
     system = system_of(topology=ALONE)
-    spec = jobspec(ONE_PIECE, 4)
-    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": "600s"}}
-    jobid = system.instance.submit(spec)
+    jobid = system.instance.submit(long(ONE_PIECE, 4))
     wait(system)
     assert running(system, jobid)
     before = unscheduled(system)

@@ -6,7 +6,13 @@ from __future__ import annotations
 
 from flux_k8s.config.table import Config
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import ask_deletion, delete, unload, unload_plugin
+from rabbitsim.torture.deeds import (
+    ask_deletion,
+    configure,
+    delete,
+    unload,
+    unload_plugin,
+)
 from rabbitsim.torture.story import (
     LIFE,
     RUN,
@@ -19,6 +25,12 @@ from rabbitsim.torture.story import (
 GUEST = 4711
 LOST = ("workflow-deleted! gone clean", "gone workflow-deleted! clean")
 """The end of a job whose Workflow is deleted, or is wiped out."""
+
+DAEMON = Job((f"{XFS} requires=copy-offload",))
+DAEMONS = {
+    "copy-offload": {"environment": {"A": "1"}, "unit": "nnf-dm@offload.service"}
+}
+LESS = Config.parse({"daemons": {"scratch-cache": {}}})
 
 STORIES = (
     *(
@@ -142,5 +154,34 @@ STORIES = (
             (ask_deletion, delete),
             ends,
         )
+    ),
+    # Daemons
+    Story(
+        "a job requires a daemon",
+        LIFE,
+        job=DAEMON,
+        config=Config.parse({"daemons": DAEMONS}),
+    ),
+    *(
+        Story(
+            f"a daemon that a job requires is there no more in {state}",
+            f"Proposal {course}bad-request! Teardown clean gone",
+            "not-run",
+            DAEMON,
+            (When(state, configure(LESS), 1.0),),
+            config=Config.parse({"daemons": DAEMONS}),
+            latency=dict.fromkeys(("Proposal", "Setup", "PreRun"), 5.0),
+        )
+        for state, course in (
+            ("Proposal", ""),
+            ("Setup", "alloc Setup DataIn PreRun "),
+            ("PreRun", "alloc Setup DataIn PreRun "),
+        )
+    ),
+    Story(
+        "a job requires a daemon that is not known",
+        "Proposal bad-request! Teardown clean gone",
+        "not-run",
+        DAEMON,
     ),
 )

@@ -7,14 +7,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Optional
 
+from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.kube.direct import Fault, Request
-from rabbitsim.torture.deeds import break_rabbit, cancel, submit, unload
+from rabbitsim.torture.deeds import (
+    break_rabbit,
+    cancel,
+    delete,
+    submit,
+    unload,
+    unload_plugin,
+)
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.outages import fail_for, slow_kube
+from rabbitsim.torture.outages import fail_for, outage, pause_dws, slow_kube
 from rabbitsim.torture.story import END, FOREVER, LIFE, XFS, Job, Story, When, of
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
@@ -41,6 +49,21 @@ def room(name: str, course: str, *troubles: Any, job: Job = ONE, **more: Any) ->
     """A story of jobs on two small Rabbits of which only DWS keeps count."""
     given = {"machine": UNSCHEDULED, **more}
     return Story(name, course, troubles=troubles, job=job, **given)
+
+
+MGT = "#DW jobdw type=lustre capacity=10GiB name=p1 profile=standalone-mgt"
+"""Only one of these can be on a Rabbit: it has a colocation key."""
+
+KEYED = Job((MGT,), nodes=1, seconds=600.0)
+BOTH_WAIT = "Proposal 2:Proposal alloc 2:alloc Setup DataIn PreRun start"
+GIVES_UP = "2:prolog-timeout! 2:Teardown 2:clean 2:gone"
+
+
+def keyed(name: str, course: str, *troubles: Any, **more: Any) -> Story:
+    """A story of two jobs that need the only Rabbit for themselves."""
+    machine = {"topology": Topology.regular(2, 1)}
+    given = {"job": KEYED, "others": (KEYED,), "machine": machine, **more}
+    return Story(name, f"{BOTH_WAIT} {course}", troubles=troubles, **given)
 
 
 def fail_servers(system: StorySystem) -> None:
@@ -175,5 +198,45 @@ STORIES = (
         machine={"topology": SMALL},
         may=("transient-condition",),  # where the watch that would tell is lost
         spared="no-room",
+    ),
+    # Colocation keys
+    keyed(
+        "a job waits in its prolog for a Rabbit without its colocation key",
+        f"finish {END} {of(2, MADE)}",
+    ),
+    keyed(
+        "a job that ended has its key before its Workflow is seen",
+        f"cancel! finish clean Teardown gone {of(2, MADE)}",
+        When("start", outage(200.0), 1.0),
+        When("start", unload(0.0), 1.0),
+        When("start", unload_plugin(60.0), 2.0),
+        When("start", cancel, 3.0),
+        latency={"Teardown": 50.0},
+    ),
+    keyed(
+        "a key is in use until the storage of a Workflow that was wiped out is gone",
+        f"gone workflow-deleted! finish clean {of(2, MADE)}",
+        When("start", pause_dws(700.0), 30.0),
+        When("start", delete, 31.0),
+        spans=(("gone", "2:Setup", 704.2),),
+    ),
+    *(
+        keyed(
+            f"a job that waits for a key gives up before its prolog would{what}",
+            f"{GIVES_UP} finish {END}",
+            *troubles,
+            job=replace(KEYED, seconds=3000.0),
+            config=Config.parse({"prolog_timeout": "20m"}),
+            spans=(("2:alloc", "2:prolog-timeout!", seconds),),
+        )
+        for what, seconds, troubles in (
+            ("", 625.0, ()),
+            (" after an outage", 624.8, (When("2:alloc", outage(500.0)),)),
+            (
+                ", however often the module is loaded again",
+                610.4,
+                tuple(When("2:alloc", unload(20.0), 10.0 + n) for n in (0, 200, 400)),
+            ),
+        )
     ),
 )
