@@ -1,19 +1,262 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Job objects of eventlogs and resource sets: what became of a job, and what is
-refused."""
+"""Job objects of jobs: what became of a job, of what Flux has of it, what is refused.
+First jobs that ran in the simulator, then records."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
-from sssjob.from_flux.convert import ExportOptions, JobRecord, job_object
-from support.jobrecords import JOBID, SUBMIT, T, eventlog, job_of, says, shown, spec
+from rabbitsim.dws import Fault, Files, Options
+from rabbitsim.flux.options import submit_jobspec
+from sssjob import read, write
+from sssjob.from_flux.convert import (
+    ExportOptions,
+    JobRecord,
+    group_object,
+    job_object,
+)
+from support.jobrecords import (
+    JOBID,
+    SAVING,
+    SUBMIT,
+    T,
+    eventlog,
+    extensions,
+    facts,
+    job_of,
+    ran,
+    record_of,
+    says,
+    spec,
+    told,
+)
+from support.rset import in_shorthand
+from support.service import XFS, jobspec, settle, started, time_of
+from support.tables import rows
+
+PLAIN = submit_jobspec(["true"])
+DW = 'attributes.system.dw: ["#DW jobdw type=xfs capacity=10GiB name=p1"]'
+
+# 10 GiB are 11 on each node, as NNF rounds up; the nodes have four cores each.
+
+RAN = """
+State Completed
+Executable sleep
+Arguments 1
+Account physics
+Priority 16
+ExitCode 3
+rabbits: rabbit-[01-02]
+attributes.system.dw: ["#DW jobdw type=xfs capacity=10GiB name=p1"]
+attributes.system.exec: {"test": {"run_duration": "89.6s", "wait_status": 768}}
+Requested/Queue debug
+Requested/NodeCount 3
+Requested/Node compute-04 op=NE
+Requested/Processors 3
+Requested/Resource 10.0 name=Storage type=xfs units=GB
+Requested/Duration 3600
+Delivered/NodeCount 3
+Delivered/Node compute-[01-03] aggregation=Range
+Delivered/Processors 12
+Delivered/Resource 33.0 name=Storage type=ssd units=GB
+Delivered/Duration 90
+TaskGroup/TaskCount 3
+"""
+
+
+def test_a_job_object_has_all_of_a_job_with_storage() -> None:
+    """The constraint that the module adds is not among what is requested."""
+    without = {"not": [{"hostlist": ["compute-04"]}]}
+    test = {"run_duration": "89.6s", "wait_status": 3 << 8}
+    asked = {"duration": 3600, "queue": "debug", "bank": "physics"}
+    system, jobid = ran(
+        jobspec(XFS, nodes=3, constraints=without, exec={"test": test}, **asked)
+    )
+    job, kvs = told(system, jobid), record_of(system, jobid).kvs
+    states = "Proposal Setup DataIn PreRun PostRun DataOut Teardown".split()
+    seconds = [
+        f"Delivered/Resource {float(kvs[f'rabbit_{state.lower()}_timing'])}"
+        f" name=WorkflowState type={state} units=s"
+        for state in states
+    ]
+    times = [
+        f"{name}Time {int(time_of(system, jobid, event))}"
+        for name, event in (("Submit", "submit"), ("Start", "start"), ("End", "finish"))
+    ]
+    who = [f"Id {record_of(system, jobid).id}", "User 500"]
+    assert sorted(facts(job)) == sorted([*rows(RAN, 1), *seconds, *times, *who])
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "rabbits"),
+    [
+        ("rabbit_hostlist", lambda text: "rabbit-02\n", "rabbit-02"),
+        # Without a record, they are those of R.
+        ("rabbit_hostlist", lambda text: "", "rabbit-[01-02]"),
+        ("rabbit_hostlist", lambda text: "r[1", None),
+        ("R", lambda text: text.replace("rabbit-01", "rabbit 01"), None),
+    ],
+)
+def test_a_job_object_names_the_rabbits_with_the_job_s_storage(
+    key: str, change: Any, rabbits: Any
+) -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    kvs = {**record_of(system, jobid).kvs}
+    kvs[key] = change(kvs[key])
+    if key == "R":
+        del kvs["rabbit_hostlist"]
+    if rabbits is None:
+        with pytest.raises(DWSError, match=f"^{key} of job f.*: "):
+            job_object(JobRecord(jobid, kvs))
+    else:
+        job = job_object(JobRecord(jobid, kvs))
+        assert says(job, "Extension", name="rabbits") == [rabbits]
+
+
+def test_the_storage_of_a_job_with_a_whole_rabbit_is_not_counted() -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    record = record_of(system, jobid)
+    R = json.loads(record.kvs["R"])
+    for whole, sizes in ((), [33.0]), (("/cluster0/chassis0",), []):
+        kvs = {**record.kvs, "R": json.dumps(in_shorthand(R, whole))}
+        delivered = job_object(JobRecord(jobid, kvs)).find("Delivered")
+        assert says(delivered, "Resource", name="Storage") == sizes
+
+
+def test_a_task_that_a_signal_ended_has_the_exit_code_that_a_shell_gives() -> None:
+    system, jobid = ran(jobspec(XFS, exec={"test": {"wait_status": 9}}))
+    assert says(told(system, jobid), "ExitCode") == [137]
+
+
+def test_a_job_object_has_the_bytes_that_were_moved(tmp_path: Path) -> None:
+    (tmp_path / "lustre").mkdir()
+    (tmp_path / "lustre" / "in").write_bytes(bytes(3 << 20))
+    directives = [
+        XFS,
+        "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/in",
+        "#DW copy_out source=$DW_JOB_p1/in destination=/lustre/out",
+    ]
+    system, jobid = ran(jobspec(directives, nodes=1), files=Files(tmp_path))
+    assert (tmp_path / "lustre" / "out").stat().st_size == 3 << 20
+    delivered = told(system, jobid).find("Delivered")
+    for command in ("copy_in", "copy_out"):
+        moved = says(
+            delivered, "Resource", name="DataMovement", type=command, units="B"
+        )
+        assert moved == [3.0 * 2**20]
+
+
+def test_a_preset_is_written_as_its_directives() -> None:
+    system, jobid = ran(jobspec("fast"))
+    # Which are those of the presets, or else stand in the Workflow.
+    for presets in (SAVING.presets, {}):
+        job = told(system, jobid, presets=presets)
+        assert says(job.find("Requested"), "Resource", type="xfs") == [10.0]
+        assert extensions(job) == {"attributes.system.dw": [XFS]}
+    kvs = dict(record_of(system, jobid).kvs)
+    del kvs["rabbit_workflow"]
+    warnings: list[str] = []
+    job = job_object(JobRecord(jobid, kvs), ExportOptions(warn=warnings.append))
+    assert extensions(job) == {"attributes.system.dw": "fast"}
+    assert len(warnings) == 1 and "unknown preset" in warnings[0]
+
+
+# Jobs that did not get so far
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup", "PreRun"])
+def test_a_job_that_is_cancelled_in_its_prolog_or_before_never_ran(state: str) -> None:
+    never = Options(faults=(Fault.parse(f"{state}:never"),))
+    system = started(config=SAVING, options=never)
+    jobid = system.instance.submit(jobspec(XFS))
+    system.loop.run(timeout=10.0)
+    before = told(system, jobid)
+    assert before.text("State") == ("Idle" if state == "Proposal" else "Running")
+    assert before.find("EndTime") is None
+    system.instance.cancel(jobid, "not needed")
+    settle(system)
+    job = told(system, jobid)
+    assert job.text("State") == "Completed"
+    assert job.text("StatusMessage") == "cancel: not needed"
+    assert job.find("StartTime") is None and job.find("ExitCode") is None
+    assert says(job, "EndTime") == [int(time_of(system, jobid, "clean"))]
+    assert not says(job.find("Delivered"), "Duration")
+    assert bool(says(job.find("Delivered"), "NodeCount")) == (state != "Proposal")
+
+
+def test_a_job_that_runs_has_no_end() -> None:
+    test = {"run_duration": "100s"}
+    system = started(config=SAVING)
+    jobid = system.instance.submit(jobspec(XFS, exec={"test": test}))
+    system.loop.run(timeout=20.0)
+    job = told(system, jobid)
+    assert job.text("State") == "Running"
+    assert says(job, "StartTime") == [int(time_of(system, jobid, "start"))]
+    assert job.find("EndTime") is None and job.find("ExitCode") is None
+    assert not says(job.find("Delivered"), "Duration")
+
+
+def test_a_job_whose_storage_is_drained_is_running_but_has_ended() -> None:
+    never = Options(faults=(Fault.parse("DataOut:never"),))
+    system = started(config=SAVING, options=never)
+    jobid = system.instance.submit(jobspec(XFS))
+    system.loop.run(timeout=20.0)
+    job = told(system, jobid)
+    assert job.text("State") == "Running"
+    assert says(job, "EndTime") == [int(time_of(system, jobid, "finish"))]
+
+
+def test_a_job_that_is_held_says_so() -> None:
+    system = started()
+    jobid = system.instance.submit(PLAIN, urgency=0)
+    system.loop.run(timeout=5.0)
+    job = told(system, jobid)
+    assert (job.text("State"), job.text("Hold")) == ("Hold", "User")
+    system.instance.manager.set_urgency(jobid, 16, system.instance.broker.owner)
+    settle(system)
+    job = told(system, jobid)
+    assert job.text("State") == "Completed" and job.find("Hold") is None
+
+
+# More than one job
+
+
+def test_a_group_of_jobs_has_a_state() -> None:
+    system = started(config=SAVING)
+    first = system.instance.submit(jobspec(XFS))
+    settle(system)
+    second = system.instance.submit(PLAIN, urgency=0)
+    system.loop.run(timeout=5.0)
+    jobs = [told(system, jobid) for jobid in (first, second)]
+    for members, state in (
+        (jobs, "Active"),
+        (jobs[:1], "Completed"),
+        (jobs[1:], "Unstarted"),
+    ):
+        group = read(write(group_object("g1", members)))
+        assert group.text("State") == state
+        assert list(group.all("Job")) == members
+
+
+def test_steps_are_called_after_their_batch_job_and_so_is_what_they_depend_on() -> None:
+    system, jobid = ran(PLAIN)
+    record = record_of(system, jobid)
+    jobspec = submit_jobspec(["true"])
+    depends = {"scheme": "afterok", "value": record.id}
+    jobspec["attributes"]["system"]["dependencies"] = [depends]
+    kvs = {**record.kvs, "jobspec": json.dumps(jobspec)}
+    step = job_object(JobRecord(jobid, kvs, parent="fBatch/"))
+    assert step.text("Id") == step.text("Dependency") == f"fBatch/{record.id}"
+
+
+# Records
 
 
 def test_a_job_that_was_only_submitted_is_idle() -> None:
@@ -75,12 +318,13 @@ R: Json = {
 
 
 def test_the_resources_that_a_job_got_are_delivered() -> None:
-    delivered = job_of(spec(), "alloc", R=R).find("Delivered")
-    assert says(delivered, "NodeCount") == [3]
-    assert shown(delivered, "Node") == ["h1,h2,x aggregation=List"]
-    assert says(delivered, "Processors") == [12]
-    assert says(delivered, "Resource", name="GPU") == [3.0]
-    assert not says(delivered, "Resource", name="Storage")
+    told = facts(job_of(spec(), "alloc", R=R))
+    assert [fact for fact in told if fact.startswith("Delivered")] == [
+        "Delivered/NodeCount 3",
+        "Delivered/Node h1,h2,x aggregation=List",
+        "Delivered/Processors 12",
+        "Delivered/Resource 3.0 name=GPU",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,45 +355,41 @@ def test_bytes_are_delivered_as_far_as_data_movements_have_them(
 
 # Records that are refused
 
+ONE_LOG = "the eventlog of job fuZZybuNNy"
+REFUSED = [
+    ({"eventlog": ""}, f"{ONE_LOG} is empty"),
+    (
+        {"eventlog": eventlog("validate").split("\n", 1)[1]},
+        f'line 1 of {ONE_LOG}: name is "validate", expected submit',
+    ),
+    ({"eventlog": eventlog("validate")[:-20]}, f"line 2 of {ONE_LOG} is not JSON"),
+    ({"eventlog": "[]\n"}, f"line 1 of {ONE_LOG}: the whole is"),
+    (
+        {"eventlog": eventlog(("finish", {"status": "0"}))},
+        f'line 2 of {ONE_LOG}: context.status is "0"',
+    ),
+    ({"jobspec": "{"}, "jobspec of job fuZZybuNNy is not JSON"),
+    ({"jobspec": "[]"}, "jobspec of job fuZZybuNNy: the whole is []"),
+    ({"jobspec": "{}"}, "jobspec of job fuZZybuNNy: resources is"),
+    ({"R": json.dumps({**R, "version": 2})}, "R of job fuZZybuNNy: version is 2"),
+    ({"R": "nonsense"}, "R of job fuZZybuNNy is not JSON"),
+    ({"rabbit_setup_timing": '"long"'}, "rabbit_setup_timing of job fuZZybuNNy is"),
+    ({"rabbit_datamovements": "{}"}, "rabbit_datamovements of job fuZZybuNNy"),
+    (
+        {"eventlog": eventlog(("jobspec-update", {"tasks.0": 1}))},
+        'a jobspec-update of job fuZZybuNNy: a key is "tasks.0"',
+    ),
+    ({"eventlog": None}, "job fuZZybuNNy has no eventlog"),
+    ({"jobspec": None}, "job fuZZybuNNy has no jobspec"),
+]
 
-@pytest.mark.parametrize(
-    ("kvs", "problem"),
-    [
-        ({"eventlog": ""}, "the eventlog of job fuZZybuNNy is empty"),
-        (
-            {"eventlog": eventlog("validate").split("\n", 1)[1]},
-            'line 1 of the eventlog of job fuZZybuNNy: name is "validate", expected'
-            " submit",
-        ),
-        (
-            {"eventlog": eventlog("validate")[:-20]},
-            "line 2 of the eventlog of job fuZZybuNNy is not JSON",
-        ),
-        (
-            {"eventlog": "[]\n"},
-            "line 1 of the eventlog of job fuZZybuNNy: the whole is",
-        ),
-        (
-            {"eventlog": eventlog(("finish", {"status": "0"}))},
-            'line 2 of the eventlog of job fuZZybuNNy: context.status is "0"',
-        ),
-        ({"jobspec": "{"}, "jobspec of job fuZZybuNNy is not JSON"),
-        ({"jobspec": "[]"}, "jobspec of job fuZZybuNNy: the whole is []"),
-        ({"jobspec": "{}"}, "jobspec of job fuZZybuNNy: resources is"),
-        ({"R": json.dumps({**R, "version": 2})}, "R of job fuZZybuNNy: version is 2"),
-        ({"R": "nonsense"}, "R of job fuZZybuNNy is not JSON"),
-        ({"rabbit_setup_timing": '"long"'}, "rabbit_setup_timing of job fuZZybuNNy is"),
-        ({"rabbit_datamovements": "{}"}, "rabbit_datamovements of job fuZZybuNNy"),
-        (
-            {"eventlog": eventlog(("jobspec-update", {"tasks.0": 1}))},
-            'a jobspec-update of job fuZZybuNNy: a key is "tasks.0"',
-        ),
-    ],
-)
+
+@pytest.mark.parametrize(("kvs", "problem"), REFUSED)
 def test_a_record_that_flux_does_not_write_is_one_clear_error(
-    kvs: dict[str, str], problem: str
+    kvs: dict[str, Any], problem: str
 ) -> None:
     record = {"eventlog": eventlog(), "jobspec": json.dumps(spec()), **kvs}
+    record = {key: text for key, text in record.items() if text is not None}
     with pytest.raises(DWSError) as error:
         job_object(JobRecord(JOBID, record))
     assert str(error.value).startswith(problem)
@@ -168,11 +408,3 @@ def test_a_jobspec_that_is_nested_too_deeply_is_refused() -> None:
             refused.append((depth, str(error).partition(" is ")[0]))
     assert refused and refused[0][0] > 100
     assert {text for _, text in refused} == {"jobspec of job fuZZybuNNy"}
-
-
-@pytest.mark.parametrize("key", ["eventlog", "jobspec"])
-def test_a_job_without_an_eventlog_or_jobspec_is_refused(key: str) -> None:
-    record = {"eventlog": eventlog(), "jobspec": json.dumps(spec())}
-    del record[key]
-    with pytest.raises(DWSError, match=f"job fuZZybuNNy has no {key}"):
-        job_object(JobRecord(JOBID, record))

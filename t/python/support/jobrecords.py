@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Optional
 
 from flux_k8s.config.table import Config
@@ -12,7 +13,7 @@ from flux_k8s.ports import Json
 from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
-from sssjob import Element, read, write
+from sssjob import Element, read, walk, write
 from sssjob.from_flux.convert import (
     EVENTLOG,
     KEYS,
@@ -112,10 +113,19 @@ def job_of(
     return read(write(job))
 
 
-def shown(parent: Optional[Element], tag: str) -> list[str]:
-    """The elements of a name: what they say, and their attributes."""
-    assert parent is not None
-    return [
-        " ".join([str(e.value), *(f"{key}={value}" for key, value in e.attributes)])
-        for e in parent.all(tag)
-    ]
+def facts(job: Element) -> list[str]:
+    """What a job object says, one text an element: its place in the job, its value and
+    its attributes. Of an Extension, the place in the jobspec and the value."""
+    found = []
+    for path, inner in walk(job):
+        attributes = dict(inner.attributes)
+        if inner.value is None:
+            continue
+        if attributes.get("type") == "Flux" and inner.name == "Extension":
+            assert attributes["awarenessPolicy"] == "Ignore"
+            found.append(f"{attributes['name']}: {inner.value}")
+        else:
+            place = re.sub(r"^/Job/|\[[0-9]+\]", "", path)
+            parts = (f"{key}={value}" for key, value in attributes.items())
+            found.append(" ".join([place, str(inner.value), *parts]))
+    return found

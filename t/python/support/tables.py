@@ -23,7 +23,7 @@ def rows(text: str, cells: int = 2) -> list[Any]:
             found[-1].append(line.strip())
         else:
             found.append([line.rstrip()])
-    split = [(" ".join(lines) + " ").split(" -> ") for lines in found]
+    split = [f" {' '.join(lines)} ".split(" -> ") for lines in found]
     assert all(len(row) <= cells for row in split), split
     table = [
         tuple(cell.strip() for cell in row) + ("",) * (cells - len(row))
