@@ -110,7 +110,7 @@ soak-scheduler: $(INSTALLED)
 	SOAK=1 ./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
 
 soak-phases: $(INSTALLED)
-	SOAK=1 PATIENCE=180 OUTAGE=60 PAUSE=1 MANY=30 ROUNDS=4 \
+	SOAK=1 PATIENCE=180 OUTAGE=60 MANY=30 ROUNDS=4 \
 		STEPS="create _plan _allocate _release_prolog" \
 		./t/run.sh $$(cd t && grep -lE 'test_expect_in_soak|SOAK' t[0-9]*.t)
 

@@ -8,17 +8,9 @@ instance_start 1 -Sbroker.module-nopanic=0
 # Every kind of conversion that printf knows.
 CONVERSIONS='%s%n%p%d%*s%.*s%hhn%1$n%99999d%c%f%ls%m%%'
 
-cp "$TRASH/conf/rabbit.toml" "$TRASH/good.toml"
-
-# usage: rabbit_table [LINE...]: a [rabbit] table that has these lines too
-rabbit_table () {
-    { cat good.toml && printf '%s\n' "$@"; } >conf/rabbit.toml &&
-    flux config reload
-}
-
 # usage: file_is KEY FILE: a [rabbit] table with this file for the key
 file_is () {
-    sed "s,^$1 = .*,$1 = \"$2\"," good.toml >conf/rabbit.toml &&
+    rabbit_table | sed "s,^$1 = .*,$1 = \"$2\"," >conf/rabbit.toml &&
     flux config reload
 }
 
@@ -63,18 +55,12 @@ nothing_happened () {
 test_expect_success 'an unknown argument is refused' '
     refuses "dws.err[0]: $CONVERSIONS=1: unknown module argument, known: scheduler=none, queues=NAME,..., watchdog=SECONDS" "$CONVERSIONS=1"
 '
-test_expect_success 'a misspelt key is refused, with the one that is meant' '
-    rabbit_table "setup_timout = 5" &&
-    refuses "rabbit.setup_timout: unknown key, did you mean '\''setup_timeout'\''?"
-'
-test_expect_success 'a [rabit] that is to be [rabbit] is named, with the rest in its place or not' '
-    rabbit_table && sed -i "s/rabbit\]/rabit]/" conf/rabbit.toml &&
+test_expect_success 'a wrong configuration is refused, and so is one without a [rabbit] table' '
+    config_reload "setup_timout = 5" &&
+    refuses "rabbit.setup_timout: unknown key, did you mean" &&
+    rabbit_table | sed "s/rabbit\]/rabit]/" >conf/rabbit.toml &&
     flux config reload &&
-    refuses "rabbit: there is no such table in the configuration, expected one with mapping" &&
-    grep "there is one named \"rabit\": did you mean that?" lines &&
-    printf "[rabbit.policy]\n" >>conf/rabbit.toml &&
-    flux config reload &&
-    refuses "is not set in this table; there is one named \"rabit\": did you mean that?"
+    refuses "rabbit: there is no such table in the configuration"
 '
 test_expect_success 'a file that cannot be used is refused, and the log says what to do' '
     file_is mapping "/$CONVERSIONS" &&
@@ -116,7 +102,7 @@ else:
 # ---- its configuration ------------------------------------------------------
 
 test_expect_success 'a module with right arguments and a right table is loaded, once' '
-    rabbit_table "module_nopanic = true" &&
+    config_reload "module_nopanic = true" &&
     module_load &&
     module=$(module_pid) &&
     service=$(service_pid) &&
@@ -126,11 +112,11 @@ test_expect_success 'a module with right arguments and a right table is loaded, 
 '
 test_expect_success 'flux config reload with a good table puts it in force' '
     flux dmesg -C &&
-    rabbit_table "presets.scratch = \"$DW\"" &&
+    config_reload "presets.scratch = \"$DW\"" &&
     ! flux dmesg | grep -E "dws.(err|warning)"
 '
 test_expect_success 'one with a wrong table, or a missing file, keeps that' '
-    keeps "rabbit.$CONVERSIONS: unknown key" rabbit_table "\"$CONVERSIONS\" = 1" &&
+    keeps "rabbit.$CONVERSIONS: unknown key" config_reload "\"$CONVERSIONS\" = 1" &&
     keeps "rabbit.kubeconfig: /nonexistent: No such" file_is kubeconfig /nonexistent &&
     nothing_happened &&
     id=$(flux submit --setattr=system.dw=scratch true) &&
@@ -141,9 +127,7 @@ test_expect_success 'one names the keys that wait for a reload of the module' '
     cp mapping.json other.json &&
     file_is mapping $TRASH/other.json &&
     eventually log_says "dws.warning[0]: rabbit.mapping: as before until" &&
-    flux dmesg -C &&
-    rabbit_table &&
-    ! flux dmesg | grep "dws.warning"
+    config_reload
 '
 
 # ---- what others send and write ---------------------------------------------
@@ -162,17 +146,6 @@ test_expect_success 'a configuration that is no object gets EPROTO' '
     grep "EPROTO: dws.config-reload: expected an object" err &&
     test_must_fail rpc dws.config-reload "{\"rabbit\": 7}" 2>err &&
     grep "EINVAL: rabbit: is 7, expected a table" err
-'
-test_expect_success 'a directive with conversions or control characters harms nobody' '
-    for dw in "#DW jobdw type=xfs capacity=10GiB name=$CONVERSIONS" \
-        "#DW persistentdw name=$CONVERSIONS" "#DW $CONVERSIONS" \
-        "$(printf "#DW jobdw type=\033[2Jx\177 capacity=10GiB name=p1")"; do
-        flux submit --setattr=system.dw="$dw" true || return 1
-    done >ids &&
-    for id in $(cat ids); do
-        wait_event $id clean || return 1
-    done &&
-    nothing_happened
 '
 test_expect_success 'a line of the log is its text, printable, and not too long' '
     flux python -c "
@@ -201,12 +174,13 @@ from flux_k8s.broker.writer import Writer
 writer = Writer(\"dws\")
 ends = []
 for key, value in (\"one\", \"1\"), (\"bad\", \"\\udcff\"), (\"two\", \"2\"):
+    writer.put([(\"t1001.with-\" + key, key)])
     writer.commit([(\"t1001.\" + key, value)], ends.append)
 writer.commit([(\"t1001.worse\", \"\\udcff\"), (\"t1001.three\", \"3\")])
 writer.close(10)
 print(*(error is None for error in ends))" >ends &&
     test "$(cat ends)" = "True False True" &&
-    test "$(flux kvs get t1001.one t1001.two t1001.three | tr -d "\n")" = 123 &&
+    test "$(flux kvs get t1001.one t1001.two t1001.three t1001.with-two | xargs)" = "1 2 3 two" &&
     eventually log_says "cannot write t1001.worse: "
 '
 test_expect_success 'a commit that fails is logged with what it was to write, if anything' '
@@ -225,59 +199,31 @@ port.close(10)" &&
     eventually log_says "lost: [Errno 38] t1001" &&
     ! log_says "cannot write :"
 '
-test_expect_success 'what many jobs wait for at a time shares commits, and what nobody does goes along' '
-    flux python -c "
-import threading
-import flux.kvs
-from flux_k8s.broker import writer as module
-module.INTERVAL = 1.0
-commit, commits = flux.kvs.KVSTxn.commit, []
-def counted(self):
-    commits.append(self)
-    commit(self)
-flux.kvs.KVSTxn.commit = counted
-writer, written = module.Writer(\"dws\"), threading.Semaphore(0)
-def put(key):
-    writer.commit([(\"t1001.\" + key, key)], lambda error: written.release())
-put(\"alone\")
-written.acquire()
-writer.put([(\"t1001.nobody\", \"nobody\")])
-for key in \"five\", \"six\":
-    put(key)
-for _ in range(2):
-    written.acquire()
-module.INTERVAL = 60.0
-writer.commit([(\"t1001.last\", \"last\")])
-writer.close(10)
-print(len(commits))" >count &&
-    test "$(cat count)" = 3 &&
-    test "$(flux kvs get t1001.nobody t1001.five t1001.six t1001.last | tr -d "\n")" = nobodyfivesixlast
-'
 
 # ---- its port to Flux -------------------------------------------------------
 
-test_expect_success 'a timer of the service fires before one that was set earlier' '
-    timeout 30 flux python -c "
-import flux
-from flux_k8s.broker.adapter import BrokerFlux
-from flux_k8s.eventloop.callbackqueue import CallbackQueue
-handle = flux.Flux()
-port = BrokerFlux(handle, CallbackQueue(), \"test\")
-def begin():
-    port.call_later(3600.0, handle.reactor_stop)
-    port.call_later(0.01, handle.reactor_stop)
-port.call_later(0.0, begin)
-handle.reactor_run()
-"
-'
-test_expect_success 'nothing is left of a request to Flux that was answered' '
+# usage: with_port PYTHON
+with_port () {
     timeout 30 flux python -c "
 import gc, weakref
 import flux
 from flux_k8s.broker.adapter import BrokerFlux
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 handle = flux.Flux()
-port = BrokerFlux(handle, CallbackQueue(), \"test\")
+port = BrokerFlux(handle, CallbackQueue(), 'test')
+$1"
+}
+
+test_expect_success 'a timer of the service fires before one that was set earlier' '
+    with_port "
+def begin():
+    port.call_later(3600.0, handle.reactor_stop)
+    port.call_later(0.01, handle.reactor_stop)
+port.call_later(0.0, begin)
+handle.reactor_run()"
+'
+test_expect_success 'nothing is left of a request to Flux that was answered' '
+    with_port "
 class Waiting:
     def done(self, answer):
         answers.append(answer)
@@ -292,9 +238,7 @@ gc.disable()  # the service collects garbage rarely
 ask(\"kvs.ping\")
 ask(\"no.such\")
 handle.reactor_run()
-print(answers)
-assert not any(one() for one in waiting)
-"
+assert not any(one() for one in waiting)"
 '
 test_expect_success 'the module ends cleanly at SIGINT' '
     flux dmesg -C &&

@@ -32,11 +32,6 @@ ended () {
     ! kill -0 "$1"
 }
 
-# usage: log_count TEXT NUMBER
-log_count () {
-    test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
-}
-
 # What the module does by itself takes no time. (The limit is far from that.)
 at_once () {
     timeout 10 "$@"

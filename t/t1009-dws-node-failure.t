@@ -3,12 +3,7 @@ test_description='Nodes that cannot mount, and jobs that tolerate it'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start --fault 'PreRun:mount:compute-0[23]'
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-tc_timeout = 0.5
-END
+rabbit_conf 'tc_timeout = 0.5'
 instance_start 4
 
 # usage: is_told JOBID HOSTLIST: one exception, which is not fatal, tells of nodes

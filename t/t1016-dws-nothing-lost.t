@@ -2,14 +2,9 @@
 test_description='Nothing is lost in silence: data that is not copied, nodes that do not unmount'
 . "$(dirname "$0")/tap.sh"
 
-cluster_start --fault 'PostRun:mount:compute-02'
+cluster_start --fault 'PostRun:mount:compute-02' --fault DataOut:stall
 instance_conf job-manager.toml </dev/null
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-postrun_timeout = 1
-END
+rabbit_conf 'postrun_timeout = 1'
 instance_start 4
 
 OUT='#DW copy_out source=$DW_JOB_p1/result destination=/lustre/result'
@@ -63,9 +58,19 @@ test_expect_success 'DWS waits again for a node that is undrained' '
     undrain_all &&
     kube wait-node compute-02 Enabled
 '
+test_expect_success 'a copy_out that stalls fails its job, by a limit that is set later' '
+    config_reload &&
+    id=$(flux submit -N1 --requires=host:compute-01 --setattr=system.dw="$DW
+        $OUT" sh -c "echo saved >\$DW_JOB_p1/result") &&
+    kube wait $(workflow $id) DataOut &&
+    config_reload "stall_timeout = 1" &&
+    wait_event $id clean &&
+    job_exception $id dws "no data moved in DataOut for stall_timeout=1s; $LOST" &&
+    test_must_fail flux job status $id &&
+    no_workflows
+'
 test_expect_success 'an abort survives an outage in which plugin and module are lost' '
-    sed -i /postrun_timeout/d conf/rabbit.toml &&
-    flux config reload &&
+    config_reload &&
     id=$(job_submit -N2 --requires=host:compute-[01-02] true) &&
     in_postrun $id &&
     eventually has_unmounted compute-01 &&

@@ -3,18 +3,8 @@ test_description='The service of the dws module hangs, and the module starts ano
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-directives_limit = 32768
-END
+rabbit_conf 'directives_limit = 32768'
 instance_start 2
-
-# usage: log_count TEXT NUMBER
-log_count () {
-    test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
-}
 
 # usage: replaced PID: the service is another one, and it is ready
 replaced () {

@@ -3,13 +3,7 @@ test_description='The workflow token: the tasks have it, and it is shown nowhere
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-[rabbit.daemons.copy-offload]
-environment = { OFFLOAD = "1" }
-END
+rabbit_conf 'daemons.copy-offload.environment = { OFFLOAD = "1" }'
 instance_start 4
 
 OFFLOAD="$DW requires=copy-offload"

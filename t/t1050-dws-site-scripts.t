@@ -3,11 +3,6 @@ test_description='Site scripts that fail, or hang, around jobs with storage'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-END
 instance_conf job-manager.toml <<END
 [job-manager]
 plugins = [
@@ -48,8 +43,7 @@ job_with () {
 }
 
 test_expect_success 'load the module' '
-    flux module load dws scheduler=none &&
-    eventually stats_say "\"kubernetes\": \"ok\""
+    module_start scheduler=none
 '
 for problem in hangs fails; do
     test_expect_success "a job whose prolog $problem gives its storage and its nodes back" '

@@ -195,13 +195,39 @@ default_conf () {
     test -e "$TRASH/conf/$1" || cat >"$TRASH/conf/$1"
 }
 
+# usage: rabbit_conf [LINE...]: with these lines more in the [rabbit] table
+rabbit_conf () {
+    test -n "$FLUX_DWS_INSIDE" || rabbit_table "$@" | instance_conf rabbit.toml
+}
+
+# usage: rabbit_table [LINE...]: print it
+rabbit_table () {
+    printf '%s\n' "[rabbit]" "kubeconfig = \"$CLUSTER\"" \
+        "mapping = \"$TRASH/mapping.json\"" "$@"
+}
+
+# usage: config_reload [LINE...]: with another [rabbit] table, of these lines more
+config_reload () {
+    rabbit_table "$@" >"$TRASH/conf/rabbit.toml" && flux config reload
+}
+
+# A broker that was started again is let in only with addresses and keys that stay.
+# usage: brokers_return HOSTS
+brokers_return () {
+    test -z "$FLUX_DWS_INSIDE" || return 0
+    flux keygen "$TRASH/cert"
+    instance_conf bootstrap.toml <<-END
+	[bootstrap]
+	curve_cert = "$TRASH/cert"
+	default_bind = "ipc://$TRASH/tbon-%h"
+	default_connect = "ipc://$TRASH/tbon-%h"
+	hosts = [ { host = "$1" } ]
+	END
+}
+
 write_config () {
     mkdir -p "$TRASH/conf"
-    default_conf rabbit.toml <<-END
-	[rabbit]
-	kubeconfig = "$CLUSTER"
-	mapping = "$TRASH/mapping.json"
-	END
+    rabbit_table | default_conf rabbit.toml
     default_conf job-manager.toml <<-END
 	[job-manager]
 	plugins = [ { load = "$JOBTAP", conf = { epilog-timeout = 60.0 } } ]
@@ -364,6 +390,12 @@ module_load () {
     eventually service_pid
 }
 
+# usage: module_start [ARG...]: it is loaded, and has heard of Kubernetes
+module_start () {
+    flux module load dws "$@" &&
+    eventually stats_say '"kubernetes": "ok"'
+}
+
 # usage: stats_say TEXT
 stats_say () {
     flux module stats dws | grep -F "$1"
@@ -432,6 +464,11 @@ log_says () {
     flux dmesg | grep -F -e "$1"
 }
 
+# usage: log_count TEXT NUMBER
+log_count () {
+    test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
+}
+
 broker_lives () {
     flux getattr rank && flux module stats job-manager
 }
@@ -488,6 +525,32 @@ undrain_all () {
     done
 }
 
+# usage: node_is STATUS HOST: in the SystemStatus of DWS
+node_is () {
+    test "$(kube node "$2")" = "$1"
+}
+
+# usage: broker kill|run|wait RANK: have "flux start --test-exit-mode=leader" do it
+broker () {
+    flux python -c '
+import os, signal, sys
+import flux
+method, rank = sys.argv[1:]
+payload = {"rank": int(rank), "signum": signal.SIGKILL}
+flux.Flux(os.environ["FLUX_START_URI"]).rpc(f"start.{method}", payload).get()' "$@"
+}
+
+# usage: broker_dies RANK: as when its node is switched off, but for its link
+broker_dies () {
+    broker kill "$1" &&
+    broker wait "$1"
+}
+
+# usage: are_offline [HOSTLIST]: these brokers and no others
+are_offline () {
+    test "$(flux resource status -s offline -no "{nodelist}")" = "$*"
+}
+
 # ---- jobs -------------------------------------------------------------------
 
 # usage: job_submit [OPTION...] COMMAND...: a job with #DW directives; its ID
@@ -516,6 +579,34 @@ wait_event () {
     wait_event_name=$2
     shift 2
     flux job wait-event -t "$PATIENCE" "$@" "$wait_event_id" "$wait_event_name"
+}
+
+# usage: waits JOBID...: each, for nodes or storage
+waits () {
+    for waits_id; do
+        wait_event "$waits_id" priority &&
+        ! flux job wait-event -q -t 1 "$waits_id" alloc &&
+        ! has_event "$waits_id" exception || return 1
+    done
+}
+
+# usage: nodes_of JOBID
+nodes_of () {
+    flux jobs -ano "{nodelist}" "$1"
+}
+
+# usage: ssds_of JOBID: those that it has, each as CHASSIS/SSD
+ssds_of () {
+    flux job info "$1" R | python_stdin '
+import json, sys
+vertices = json.load(sys.stdin)["scheduling"]["graph"]["nodes"]
+paths = [v["metadata"]["paths"]["containment"] for v in vertices]
+print(*sorted(path.split("/", 2)[2] for path in paths if "/ssd" in path))'
+}
+
+# usage: job_kvs JOBID KEY: what the KVS of the job has there
+job_kvs () {
+    flux kvs get "$(flux job id --to=kvs "$1").$2"
 }
 
 # The phases of a job's life, in order. In "sched" it waits for nodes, in
