@@ -24,7 +24,6 @@ from flux_k8s.ports import STORAGE, Json
 from flux_k8s.rabbits.storage import parse_storage
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import Topology
-from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.queries import query
 from support.rabbits import PERSISTENT, hosts, marked, small, ssds_free, submit, wait
@@ -76,11 +75,20 @@ def found(
     return {(each.kind, each.rabbit): each.sentence for each in disagreements}
 
 
-def test_nothing_is_found_where_all_agree() -> None:
+@pytest.mark.parametrize(
+    ("graph", "cluster"),
+    [
+        ({"r1": vertex("n1 n2"), "r2": vertex("n3")}, {"r1": sizes(), "r2": sizes(10)}),
+        # The graph leaves nodes out, or has no Rabbits.
+        *(({"r1": vertex(nodes), "r2": vertex()}, None) for nodes in ("n1", "", None)),
+        ({}, None),
+        # NNF tells what was free at some time, and not how much there is.
+        *(({}, {"r1": sizes(free), "r2": sizes(64, None)}) for free in (0, 1, 63, 64)),
+    ],
+)
+def test_nothing_is_found_where_all_agree(graph: Any, cluster: Any) -> None:
     known = mapping(r1="n1 n2", r2="n3")
-    graph = {"r1": vertex("n1 n2"), "r2": vertex("n3")}
-    cluster = {"r1": sizes(), "r2": sizes(free=10)}
-    assert compare(known, graph, cluster) == ()
+    assert compare(known, graph, cluster or {"r1": sizes(), "r2": sizes()}) == ()
 
 
 @pytest.mark.parametrize(
@@ -151,25 +159,6 @@ def test_each_disagreement_is_a_sentence_that_names_the_files(
         name for each, name in found(mapping(r1="n1"), graph, cluster) if each is kind
     }
     assert rabbit in text
-
-
-def test_nodes_of_the_mapping_that_the_graph_leaves_out_contradict_nothing() -> None:
-    known = mapping(r1="n1 n2")
-    for nodes in ("n1", "", None):
-        assert compare(known, {"r1": vertex(nodes)}, {"r1": sizes()}) == ()
-
-
-@pytest.mark.parametrize("free", [0, 1, 63, 64])
-def test_jobs_that_have_storage_make_no_rabbit_look_too_small(free: int) -> None:
-    # NNF tells what was free at some time, and not how much there is.
-    known = mapping(r1="n1")
-    assert compare(known, {}, {"r1": sizes(free)}) == ()
-    assert compare(known, {}, {"r1": sizes(free, drives=None)}) == ()
-
-
-def test_a_graph_without_rabbits_lacks_none() -> None:
-    known = mapping(r1="n1")
-    assert compare(known, {}, {"r1": sizes()}) == ()
 
 
 def test_rabbits_with_the_same_sentence_share_a_line() -> None:
@@ -248,33 +237,73 @@ def test_a_job_that_wants_no_ssd_runs_on_nodes_below_such_a_rabbit() -> None:
     assert hosts(system, second) in ("compute-03", "compute-04")
 
 
-def test_a_job_with_storage_on_a_rabbit_that_was_taken_out_of_the_mapping_waits() -> (
-    None
-):
-    system = system_with(mapping_of(SMALL))
-    where = {"hostlist": ["compute-03"]}
-    create = "#DW create_persistent type=xfs capacity=1GiB name=keep"
-    system.instance.submit(jobspec(create, 1, constraints=where))
+OF_OTHERS = {"rabbit-01": "other-01 other-02", "rabbit-02": "other-03 other-04"}
+FIRST = {"rabbit-01": "compute-01 compute-02"}
+LACKS_ONE = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03"}
+AHEAD = {"dw_stage": "ahead"}
+ON_SECOND = {"constraints": {"hostlist": ["compute-03"]}}
+
+# The directives, nodes and attributes of a job; the event after which a module comes
+# with another mapping (none: before the job), that mapping; and why the job waits.
+WAITS: dict[str, tuple[Any, int, Json, str, dict[str, str], str]] = {
+    "of another machine": (
+        *(XFS, 1, {}, "", OF_OTHERS),
+        "the rabbit mapping is wrong about rabbit-[01-02]",
+    ),
+    "lacks the Rabbit of its storage": (
+        *(USE, 1, {}, "", FIRST),
+        "the storage of default/keep is on rabbit-02, which the rabbit mapping lacks",
+    ),
+    "lacks a node, of a staged job": (
+        *([XFS, COPY_IN], 4, AHEAD, "", LACKS_ONE),
+        "mapping is wrong about rabbit-02",
+    ),
+    "lacks a node, of persistent storage": (
+        *([XFS, USE], 4, {}, "", LACKS_ONE),
+        "mapping is wrong about rabbit-02",
+    ),
+    "lacks a Rabbit that a job has already": (
+        *(XFS, 1, ON_SECOND, "alloc", FIRST),
+        "expected a Rabbit of the rabbit mapping",
+    ),
+    "lacks nodes that a staged job has": (
+        *([XFS, COPY_IN], 4, AHEAD, "prolog-start"),
+        {"rabbit-01": "compute-03", "rabbit-02": "compute-04"},
+        "its storage was made for",
+    ),
+    "has a node of a staged job below another Rabbit": (
+        *([XFS, COPY_IN], 4, AHEAD, "prolog-start"),
+        {"rabbit-01": "compute-01", "rabbit-02": "compute-02 compute-03 compute-04"},
+        "its storage was made for",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_job_waits_where_the_mapping_is_wrong_until_it_is_right(name: str) -> None:
+    dw, nodes, options, event, wrong, why = WAITS[name]
+    system = started()
+    where = {} if nodes == 4 else ON_SECOND
+    system.instance.submit(jobspec(PERSISTENT, nodes=nodes, **where))
     settle(system)
     whole = system.mapping
-    load(system, mapping(32 * GIB, **{"rabbit-01": "compute-01 compute-02"}))
-    jobid = system.instance.submit(jobspec("#DW persistentdw name=keep", 1))
-    system.loop.run(timeout=60.0)
-    why = "the storage of default/keep is on rabbit-02, which the rabbit mapping lacks"
-    assert why in memos(system, jobid).values()
+    other = mapping(whole.capacity("rabbit-01"), **wrong)
+    if event == "prolog-start":
+        running(system, system.instance.submit(long(XFS, nodes=4, seconds=100)))
+    if not event:
+        load(system, other)
+    jobid = system.instance.submit(jobspec(dw, nodes=nodes, **options))
+    if event == "prolog-start":
+        system.loop.run(timeout=60.0)
+        assert desired(system, jobid) == "DataIn"
+    if event:
+        run_until(system, jobid, event)
+        load(system, other)
+    else:
+        system.loop.run(timeout=60.0)
+    assert exceptions(system, jobid) == []
+    assert why in str(memos(system, jobid))
     load(system, whole)
-    assert ran(system, jobid)
-
-
-@pytest.mark.parametrize("nodes", [1, 3])
-def test_jobs_wait_where_the_mapping_is_that_of_another_machine(nodes: int) -> None:
-    hosts_of = {"rabbit-01": "other-01 other-02", "rabbit-02": "other-03 other-04"}
-    system = system_with(mapping(32 * GIB, **hosts_of))
-    jobid = system.instance.submit(jobspec(nodes=nodes))
-    system.loop.run(timeout=60.0)
-    why = "the rabbit mapping is wrong about rabbit-[01-02]"
-    assert why in memos(system, jobid).values()
-    load(system, mapping_of(SMALL))
     assert ran(system, jobid)
 
 
@@ -317,71 +346,6 @@ def test_a_node_below_another_rabbit_than_in_the_mapping_takes_that_out() -> Non
     jobid = system.instance.submit(jobspec(nodes=1))
     settle(system)
     assert exceptions(system, jobid) == []
-
-
-def test_a_job_that_has_such_a_rabbit_already_waits_for_another_mapping() -> None:
-    system = without_second()
-    whole = mapping_of(SMALL)
-    system.kill_module()
-    system.instance.reload_fluxion()  # all is up again
-    load(system, whole)
-    # A module with the old mapping comes, and the job has nodes before it looks.
-    spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})
-    jobid = system.instance.submit(spec)
-    job = system.instance.job(jobid)
-    assert system.loop.run(lambda: job.was_posted("alloc"), timeout=60.0)
-    load(system, mapping(32 * GIB, **{"rabbit-01": "compute-01 compute-02"}))
-    assert job.state is JobState.RUN and exceptions(system, jobid) == []
-    assert "expected a Rabbit of the rabbit mapping" in str(memos(system, jobid))
-    load(system, whole)
-    assert ran(system, jobid)
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("compute-03", "compute-04"), ("compute-01", "compute-02 compute-03 compute-04")],
-    ids=["lacks nodes", "has one below another Rabbit"],
-)
-def test_a_staged_job_that_has_nodes_waits_for_another_mapping(
-    first: str, second: str
-) -> None:
-    system = started()
-    running(system, system.instance.submit(long(XFS, nodes=4, seconds=100)))
-    spec = jobspec([XFS, COPY_IN], nodes=4, dw_stage="ahead")
-    jobid = system.instance.submit(spec)
-    system.loop.run(timeout=60.0)
-    assert desired(system, jobid) == "DataIn"
-    run_until(system, jobid, "prolog-start")
-    whole = system.mapping
-    size = whole.capacity("rabbit-01")
-    load(system, mapping(size, **{"rabbit-01": first, "rabbit-02": second}))
-    assert exceptions(system, jobid) == []
-    assert "its storage was made for" in str(memos(system, jobid))
-    load(system, whole)
-    assert ran(system, jobid)
-
-
-@pytest.mark.parametrize(
-    ("dw", "options"),
-    [
-        ([XFS, COPY_IN], {"dw_stage": "ahead"}),
-        ([XFS, USE], {}),
-    ],
-    ids=["staged", "persistent"],
-)
-def test_a_job_waits_whose_nodes_another_mapping_lacks(dw: Any, options: Json) -> None:
-    system = started()
-    system.instance.submit(jobspec(PERSISTENT, nodes=4))
-    settle(system)
-    whole = system.mapping
-    nodes = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03"}
-    load(system, mapping(whole.capacity("rabbit-01"), **nodes))
-    jobid = system.instance.submit(jobspec(dw, nodes=4, **options))
-    wait(system)
-    assert exceptions(system, jobid) == []
-    assert "mapping is wrong about rabbit-02" in str(memos(system, jobid))
-    load(system, whole)
-    assert ran(system, jobid)
 
 
 @pytest.mark.parametrize("tolerance", [0, 2])

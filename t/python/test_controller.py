@@ -60,217 +60,159 @@ def loop() -> VirtualLoop:
     return VirtualLoop(0.0)
 
 
-@pytest.fixture
-def reconciler(loop: VirtualLoop) -> Reconciler:
-    return Reconciler(loop)
-
-
-def controller_of(reconciler: Reconciler, **options: Any) -> Controller[str]:
-    return Controller(
-        reconciler.loop, reconciler.reconcile, options=Options[str](**options)
-    )
-
-
 def settle(loop: VirtualLoop, seconds: float = 1e6) -> None:
     """Run until nothing is due any more."""
     loop.run(lambda: loop.next_due() is None, timeout=seconds)
 
 
-def test_keys_that_are_added_many_times_are_handled_once(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler)
-    for _ in range(3):
-        controller.add("a")
-        controller.add("b")
-    settle(loop)
-    assert [key for _, key in reconciler.runs] == ["a", "b"]
+class Bench:
+    """A controller, and what is done with it, in words: ``add a 5`` (after so many
+    seconds), ``run a``, ``ok a 7`` (its run has ended, and is due again then),
+    ``fail a``, ``429 a``, ``wait 5``, ``settle``, or a method of the controller."""
+
+    def __init__(self, **options: Any) -> None:
+        self.loop = VirtualLoop(0.0)
+        self.reconciler = Reconciler(self.loop)
+        self.told: list[str] = []
+        self.controller = Controller(
+            self.loop,
+            self.reconciler.reconcile,
+            lambda key, error: self.told.append(f"{key}: {error}"),
+            Options[str](
+                slow=lambda key: self.told.append(f"{key} at {self.loop.now():g}"),
+                **options,
+            ),
+        )
+
+    def do(self, words: str) -> str:
+        """The runs so far, each with its key and its time."""
+        for what, *rest in map(str.split, words.split(", ")):
+            key = rest[0] if rest else ""
+            seconds = float(rest[1]) if len(rest) > 1 else None
+            if what == "add":
+                self.controller.add(key, seconds)
+            elif what == "ok":
+                self.reconciler.answer(key, seconds)
+            elif what in ERRORS:
+                self.reconciler.answer(key, ERRORS[what])
+            elif what == "wait":
+                self.loop.run(lambda: False, timeout=float(key))
+            elif what == "settle":
+                settle(self.loop)
+            else:
+                getattr(self.controller, what)(*rest)
+        return " ".join(f"{key}@{when:g}" for when, key in self.reconciler.runs)
 
 
-def test_keys_beyond_those_that_are_handled_in_one_go_have_a_later_turn(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
+ERRORS = {"fail": BROKEN, "429": KubeError(429, "TooManyRequests", retry_after=30.0)}
+FAILS = ", fail a, settle"
+
+# What is done, with which options; and when which key is handled.
+COURSES: dict[str, tuple[Any, ...]] = {
+    "keys are handled once however often they are added": (
+        "add a, add b, add a, add b, add a, settle",
+        "a@0 b@0",
+    ),
+    "changes at once are waited for": (
+        "add a, wait 0.3, add a, settle",
+        "a@0.5",
+        {"debounce": 0.5},
+    ),
+    "the shorter of two delays counts": ("add a 5, add a 2, add a 9, settle", "a@2"),
+    "a key that is added while it is handled is handled again": (
+        "add a, settle, add a, add a, settle, ok a, wait 1, ok a, settle",
+        "a@0 a@0",
+    ),
+    "a run that is begun at once is neither late nor done twice": (
+        "add a, run a, run a, settle, ok a, settle, ok a, stop, run a, settle",
+        "a@0 a@0",
+        {"debounce": 5.0},
+    ),
+    "a reconciler says when it is to be run again": (
+        "add a, settle, ok a 7, settle",
+        "a@0 a@7",
+    ),
+    "pauses after failures double until a run succeeds": (
+        f"add a, settle{5 * FAILS}, ok a 100, settle{FAILS}",
+        "a@0 a@1 a@3 a@7 a@13 a@19 a@119 a@120",
+        {"backoff": lambda key: Backoff(1.0, 6.0)},
+    ),
+    "failures count on while a reconciler has more to do": (
+        f"add a, settle{FAILS}, ok a 0, settle{FAILS}, ok a 0, settle",
+        "a@0 a@1 a@1 a@3 a@3",
+    ),
+    "a server that asks for time gets it": ("add a, settle, 429 a, settle", "a@0 a@30"),
+    "news end a pause, but not those from before it": (
+        "add a, settle, add a, fail a, wait 0.25, add a, settle",
+        "a@0 a@0.25",
+        {"news_end_pauses": True},
+    ),
+    "a run that takes long is told": (
+        "add a, add b, wait 4, ok b, wait 9",
+        "a@0 b@0",
+        {"patience": 5.0},
+        ["a at 5"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_keys_are_handled_in_their_turns(name: str) -> None:
+    words, runs, *rest = COURSES[name]
+    options, told = (*rest, *({}, None)[len(rest) :])
+    bench = Bench(**options)
+    assert bench.do(words) == runs
+    if told is not None:
+        assert bench.told == told
+
+
+def test_failures_are_told_and_counted() -> None:
+    bench = Bench()
+    bench.do(f"add a, settle{5 * FAILS}")
+    assert bench.told == ["a: it broke"] * 5 and bench.controller.failures("a") == 5
+
+
+def test_keys_beyond_those_that_are_handled_in_one_go_have_a_later_turn() -> None:
     keys = [str(number) for number in range(3 * BATCH)]
-    controller = controller_of(reconciler)
+    bench = Bench()
     for key in keys:
-        controller.add(key)
-    assert loop.step()
-    assert [key for _, key in reconciler.runs] == keys[:BATCH]
-    assert controller.ready == len(keys) - BATCH
-    settle(loop)
-    assert [key for _, key in reconciler.runs] == keys
-
-
-@pytest.mark.parametrize("later", [0.3, 0.5])
-def test_changes_that_come_at_once_are_waited_for(
-    loop: VirtualLoop, reconciler: Reconciler, later: float
-) -> None:
-    controller = controller_of(reconciler, debounce=0.5)
-    loop.call_later(later, lambda: controller.add("a"))
-    controller.add("a")
-    settle(loop)
-    assert reconciler.runs == [(0.5, "a")]
-
-
-def test_a_key_with_two_delays_is_handled_after_the_shorter_one(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler)
-    for delay in (5.0, 2.0, 9.0):
-        controller.add("a", delay)
-    settle(loop)
-    assert reconciler.runs == [(2.0, "a")]
-
-
-def test_a_key_that_is_added_while_it_is_handled_is_handled_again(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler)
-    controller.add("a")
-    settle(loop)
-    controller.add("a")
-    controller.add("a")
-    settle(loop)
-    assert len(reconciler.runs) == 1
-    reconciler.answer("a")
-    settle(loop)
-    assert len(reconciler.runs) == 2
-    reconciler.answer("a")
-    settle(loop)
-    assert len(reconciler.runs) == 2
-
-
-def test_a_run_that_is_begun_at_once_is_neither_late_nor_done_twice(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler, debounce=5.0)
-    controller.add("a")
-    controller.run("a")
-    assert reconciler.runs == [(0.0, "a")]
-    controller.run("a")
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a")], "a run was begun within another"
-    reconciler.answer("a")
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a")] * 2
-    reconciler.answer("a")
-    controller.stop()
-    controller.run("a")
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a")] * 2
-
-
-def test_a_reconciler_says_when_it_is_to_be_run_again(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler)
-    controller.add("a")
-    settle(loop)
-    reconciler.answer("a", 7.0)
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a"), (7.0, "a")]
-
-
-def test_pauses_after_failures_double_until_a_run_succeeds(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    failed: list[str] = []
-    controller = Controller(
-        loop,
-        reconciler.reconcile,
-        lambda key, error: failed.append(f"{key}: {error}"),
-        Options[str](backoff=lambda key: Backoff(1.0, 6.0)),
-    )
-    controller.add("a")
-    settle(loop)
-    for _ in range(5):
-        reconciler.answer("a", BROKEN)
-        settle(loop)
-    assert [when for when, _ in reconciler.runs] == [0.0, 1.0, 3.0, 7.0, 13.0, 19.0]
-    assert failed == ["a: it broke"] * 5 and controller.failures("a") == 5
-    reconciler.answer("a", 100.0)
-    settle(loop)
-    reconciler.answer("a", BROKEN)
-    settle(loop)
-    assert [when for when, _ in reconciler.runs[6:]] == [119.0, 120.0]
-
-
-def test_failures_count_on_while_a_reconciler_has_more_to_do(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler)
-    controller.add("a")
-    settle(loop)
-    for answer in (BROKEN, 0.0, BROKEN, 0.0):
-        reconciler.answer("a", answer)
-        settle(loop)
-    assert [when for when, _ in reconciler.runs] == [0.0, 1.0, 1.0, 3.0, 3.0]
-
-
-def test_a_server_that_asks_for_time_gets_it(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler)
-    controller.add("a")
-    settle(loop)
-    reconciler.answer("a", KubeError(429, "TooManyRequests", retry_after=30.0))
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a"), (30.0, "a")]
-
-
-def test_a_key_added_in_a_pause_ends_it_but_not_one_added_before(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler, news_end_pauses=True)
-    controller.add("a")
-    settle(loop)
-    controller.add("a")
-    reconciler.answer("a", BROKEN)
-    loop.call_later(0.25, lambda: controller.add("a"))
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a"), (0.25, "a")]
+        bench.controller.add(key)
+    assert bench.loop.step()
+    assert [key for _, key in bench.reconciler.runs] == keys[:BATCH]
+    assert bench.controller.ready == len(keys) - BATCH
+    settle(bench.loop)
+    assert [key for _, key in bench.reconciler.runs] == keys
 
 
 @pytest.mark.parametrize(
-    "error, pauses",
-    [
-        (BROKEN, [1.0, 2.0, 4.0]),
-        (KubeError(429, "TooManyRequests", retry_after=30.0), [30.0] * 3),
-    ],
+    "what, pauses", [("fail", [1.0, 2.0, 4.0]), ("429", [30.0] * 3)]
 )
 def test_whatever_changes_a_server_that_fails_has_its_pauses(
-    loop: VirtualLoop, reconciler: Reconciler, error: KubeError, pauses: list[float]
+    what: str, pauses: list[float]
 ) -> None:
-    controller = controller_of(reconciler, debounce=0.25)
-    controller.run("a")
+    bench = Bench(debounce=0.25)
+    bench.do("run a")
     for _ in pauses:
-        runs = len(reconciler.runs)
-        reconciler.answer("a", error)
-        while len(reconciler.runs) == runs:
-            controller.add("a")
-            loop.run(timeout=0.125)
-    times = [time for time, _ in reconciler.runs]
+        runs = len(bench.reconciler.runs)
+        bench.do(f"{what} a")
+        while len(bench.reconciler.runs) == runs:
+            bench.do("add a, wait 0.125")
+    times = [time for time, _ in bench.reconciler.runs]
     assert [after - time for time, after in zip(times, times[1:])] == pauses
-    reconciler.answer("a")
-    controller.add("a")
-    settle(loop)
-    assert reconciler.runs[-1] == (sum(pauses) + 0.25, "a"), "news wait for no pause"
+    after = f"a@{sum(pauses) + 0.25:g}"
+    assert bench.do("ok a, add a, settle").endswith(after), "news wait for no pause"
 
 
 @pytest.mark.parametrize("end", ["restart", "forget", "abandon", "stop"])
-def test_an_answer_to_a_run_that_has_ended_does_not_count(
-    loop: VirtualLoop, reconciler: Reconciler, end: str
-) -> None:
-    controller = controller_of(reconciler)
-    controller.add("a")
-    settle(loop)
-    getattr(controller, end)(*([] if end == "stop" else ["a"]))
-    late = reconciler.answers.pop("a")
-    settle(loop)
+def test_an_answer_to_a_run_that_has_ended_does_not_count(end: str) -> None:
+    bench = Bench()
+    bench.do("add a, settle")
+    bench.do(end if end == "stop" else f"{end} a")
+    late = bench.reconciler.answers.pop("a")
+    bench.do("settle")
     late(3.0)
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a")] * (2 if end == "restart" else 1)
-    assert controller.busy("a") == (end in ("restart", "stop"))
+    assert bench.do("settle") == ("a@0 a@0" if end == "restart" else "a@0")
+    assert bench.controller.busy("a") == (end in ("restart", "stop"))
 
 
 def test_an_unexpected_error_reaches_the_scope_of_its_key(
@@ -299,24 +241,8 @@ def test_an_unexpected_error_reaches_the_scope_of_its_key(
     assert runs == ["a", "b", "a"] and broken == ["a: it broke"]
 
 
-def test_a_run_that_takes_long_is_reported(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    slow: list[tuple[float, str]] = []
-    controller = controller_of(
-        reconciler, patience=5.0, slow=lambda key: slow.append((loop.now(), key))
-    )
-    for key in ("a", "b"):
-        controller.add(key)
-    loop.call_later(4.0, lambda: reconciler.answer("b"))
-    settle(loop)
-    assert slow == [(5.0, "a")]
-
-
-def test_a_clock_that_is_set_forward_holds_up_no_news(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    clock = Clock(loop)
+def test_a_clock_that_is_set_forward_holds_up_no_news(loop: VirtualLoop) -> None:
+    clock, reconciler = Clock(loop), Reconciler(loop)
     controller = Controller(
         clock, reconciler.reconcile, options=Options[str](debounce=0.5)
     )
@@ -377,20 +303,6 @@ def test_a_key_that_its_own_run_adds_waits_for_the_pause_after_its_failure(
     assert runs == [0.0, 1.0, 3.0, 7.0]
 
 
-def test_one_run_at_a_time_is_under_way_whatever_is_tried_again(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
-    controller = controller_of(reconciler, patience=5.0)
-    controller.add("a")
-    settle(loop)
-    late = reconciler.answers.pop("a")
-    controller.retry("a")
-    settle(loop)
-    late()
-    settle(loop)
-    assert reconciler.runs == [(0.0, "a"), (6.0, "a")] and controller.busy("a")
-
-
 def test_an_unexpected_error_leaves_no_key_busy(loop: VirtualLoop) -> None:
     async def reconcile(key: str) -> None:
         await Call[None](lambda answer: loop.call_later(1.0, lambda: answer(None)))
@@ -403,27 +315,28 @@ def test_an_unexpected_error_leaves_no_key_busy(loop: VirtualLoop) -> None:
     assert not controller.busy("a")
 
 
-def test_the_owner_of_a_back_off_may_reset_it(
-    loop: VirtualLoop, reconciler: Reconciler
-) -> None:
+def test_the_owner_of_a_back_off_may_reset_it() -> None:
     backoff = Backoff(1.0, 60.0)
-    controller = controller_of(reconciler, backoff=lambda key: backoff, forgets=False)
-    for answer in (BROKEN, None):
-        controller.add("a", 100.0)
-        settle(loop, 100.0)
-        reconciler.answer("a", answer)
+    bench = Bench(backoff=lambda key: backoff, forgets=False)
+    bench.do("add a 100, wait 100, fail a, add a 100, wait 100, ok a")
     assert backoff.failures == 1
+
+
+def test_one_run_at_a_time_is_under_way_whatever_is_tried_again() -> None:
+    bench = Bench(patience=5.0)
+    bench.do("add a, settle")
+    late = bench.reconciler.answers.pop("a")
+    bench.do("retry a, settle")
+    late()
+    assert bench.do("settle") == "a@0 a@6" and bench.controller.busy("a")
 
 
 @given(data=st.data())
 def test_nothing_that_is_added_is_lost(data: st.DataObject) -> None:
     """Whatever comes in whatever order: in the end each key was handled after it was
     added last, and nothing is kept of it."""
-    loop = VirtualLoop(0.0)
-    reconciler = Reconciler(loop)
-    controller = controller_of(
-        reconciler, debounce=data.draw(st.sampled_from([0, 0.1]))
-    )
+    bench = Bench(debounce=data.draw(st.sampled_from([0, 0.1])))
+    loop, reconciler, controller = bench.loop, bench.reconciler, bench.controller
     added: dict[str, float] = {}
     for _ in range(data.draw(st.integers(1, 20))):
         act = data.draw(st.sampled_from(["add", "later", "answer", "fail", "time"]))

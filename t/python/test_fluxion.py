@@ -143,25 +143,6 @@ def test_a_node_that_fluxion_lacks_is_logged_once_unless_flux_excludes_it(
     assert len(lacking(system)) == 2 * len(told)
 
 
-def test_a_rabbit_that_fluxion_lacks_is_logged_once() -> None:
-    system = VirtualSystem(topology=Topology.regular(8, 2))
-    ghost = {"capacity": GIB, "hostlist": "ghost"}
-    known = system.mapping.to_json()
-    system.mapping = rabbitmapping.parse(
-        {
-            "computes": {**known["computes"], "ghost": "rabbit-99"},
-            "rabbits": {**known["rabbits"], "rabbit-99": ghost},
-        }
-    )
-    system.start()
-    wait(system)
-    assert lacking(system) == []
-    (line,) = [
-        line for _, _, line in system.log if "rabbit-99" in line and "lack" in line
-    ]
-    assert "the graph of Fluxion lacks rabbit-99, which rabbit.mapping has" in line
-
-
 @pytest.mark.parametrize("method", ["find", "set_property", "remove_property"])
 def test_a_request_to_fluxion_that_fails_is_sent_again(method: str) -> None:
     system = VirtualSystem()

@@ -144,74 +144,6 @@ class Chassis(RuleBasedStateMachine):
 TestChassis = Chassis.TestCase
 
 
-def settle(ssds: DownSsds, allocated: frozenset[int]) -> list[object]:
-    """The steps that it takes, with jobs that have these ``ssd``."""
-    steps: list[object] = []
-    while (step := ssds.next()) is not None:
-        steps.append(step)
-        assert len(steps) < 10 * TOTAL
-        if isinstance(step, CheckAllocated):
-            ssds.see_allocated(step, allocated & step.numbers)
-            continue
-        ssds.begin(step)
-        ssds.end(step)
-    return steps
-
-
-def test_free_ssd_are_checked_once() -> None:
-    ssds = DownSsds(36)
-    ssds.want(3)
-    assert settle(ssds, frozenset(range(20, 36))) == [
-        RecordDown(frozenset({0, 1, 2})),
-        *(SetStatus(number, True) for number in range(3)),
-        CheckAllocated(frozenset({0, 1, 2})),
-    ]
-    ssds.want(1)
-    assert settle(ssds, frozenset()) == [
-        SetStatus(1, False),
-        SetStatus(2, False),
-        RecordDown(frozenset({0})),
-    ]
-
-
-def test_ssd_are_checked_again_after_all_of_them_were_needed() -> None:
-    ssds = DownSsds(TOTAL)
-    ssds.want(TOTAL)
-    settle(ssds, frozenset())
-    ssds.want(1)
-    settle(ssds, frozenset({0}))
-    assert ssds.applied.certain == {1}
-
-
-def test_a_record_whose_answer_was_lost_is_written_again() -> None:
-    ssds = DownSsds(TOTAL)
-    ssds.want(3)
-    settle(ssds, frozenset())
-    ssds.want(1)
-    while not isinstance(change := ssds.next(), RecordDown):
-        assert isinstance(change, SetStatus)
-        ssds.begin(change)
-        ssds.end(change)
-    ssds.begin(change)
-    ssds.want(3)
-    assert ssds.next() == RecordDown(frozenset({0, 1, 2}))
-
-
-@given(numbers, st.integers(1, TOTAL - 1))
-def test_ssd_that_jobs_have_are_spared(allocated: frozenset[int], needed: int) -> None:
-    ssds = DownSsds(TOTAL)
-    ssds.want(needed)
-    settle(ssds, allocated)
-    free = set(range(TOTAL)) - allocated
-    if len(free) >= needed:
-        assert ssds.applied.certain == set(sorted(free)[:needed])
-    else:
-        assert ssds.short and ssds.applied.certain == set(range(TOTAL))
-    ssds.check_again()
-    settle(ssds, frozenset())
-    assert len(ssds.applied.certain) == needed
-
-
 # All Rabbits
 
 FEW = 4
@@ -354,14 +286,3 @@ def test_requests_that_take_out_of_service_come_first_and_checks_of_jobs_last() 
         *(ChangeSsd("r0", SetStatus(number, True)) for number in range(FEW)),
         Reschedule("/c"),
     ]
-
-
-def test_the_decision_on_a_request_changes_no_state() -> None:
-    desired, graph = (
-        Desired(out_of_service=frozenset(HOSTS), reserved={"r0": 1}),
-        Graph(),
-    )
-    state = state_of(desired, graph, EVERYWHERE)
-    state.choose_ssds()
-    first = state.next_request()
-    assert first is not None and state.next_request() == first

@@ -116,30 +116,6 @@ def test_an_exception_is_a_traceback(forks: Forks) -> None:
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_a_text_is_run_with_its_arguments_and_PYTHONPATH(forks: Forks) -> None:
-    (forks.folder / "beside.py").write_text("NAME = 'it is there'")
-    text = "import sys, beside; print(sys.argv, __name__, beside.NAME)"
-    done = forks.ask("-c", text, "a", "-b", PYTHONPATH=f":{forks.folder}")
-    assert (done.stdout, done.returncode) == (
-        "['-c', 'a', '-b'] __main__ it is there\n",
-        0,
-    )
-
-
-def test_a_module_is_run_with_its_arguments(forks: Forks) -> None:
-    done = forks.ask("-m", "json.tool", "--compact", text='{"a": 1}')
-    assert (done.stdout, done.returncode) == ('{"a":1}\n', 0)
-
-
-def test_the_file_with_the_process_id_is_there_when_the_program_begins(
-    forks: Forks,
-) -> None:
-    program = "import os; assert int(open('pid').read()) == os.getpid()"
-    (forks.folder / "program.py").write_text(program)
-    done = forks.ask("-p", "pid", str(forks.folder / "program.py"))
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_a_client_that_is_killed_stops_no_other_program(forks: Forks) -> None:
     slow = forks.folder / "slow.py"
     slow.write_text("import time; print(1, flush=True); time.sleep(600)")
@@ -157,10 +133,3 @@ def test_a_program_changes_nothing_for_the_next(forks: Forks) -> None:
     forks.run("import json, os; json.broken = 1; os.chdir('/')")
     done = forks.run("import json, os; print(hasattr(json, 'broken'), os.getcwd())")
     assert done.stdout == f"False {os.path.realpath(forks.folder)}\n"
-
-
-def test_without_a_server_the_client_says_so(forks: Forks) -> None:
-    done = subprocess.run(
-        [forks.client, "nowhere", "x.py"], capture_output=True, text=True
-    )
-    assert done.returncode == 125 and "nowhere: No such file" in done.stderr

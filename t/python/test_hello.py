@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import syslog
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 
@@ -35,17 +35,13 @@ HELLO = "job-manager.dws.hello"
 GARBAGE: list[dict[str, Any]] = [{}, {"jobs": 1}, {"jobs": [], "cursor": "x"}]
 
 
-def with_answers(
-    count: int, errnum: int, text: str, answer: Optional[dict[str, Any]]
-) -> tuple[VirtualSystem, list[float]]:
-    """A system in which the first answers to hello are these, and when each hello
-    was sent."""
-    system = VirtualSystem()
+def altered(system: VirtualSystem, answer: Callable[[Respond], Respond]) -> list[float]:
+    """When each hello is sent, whose answers are these from now on."""
     broker = system.instance.broker
     send = broker.send
     times: list[float] = []
 
-    def altered(
+    def send_altered(
         topic: str,
         payload: dict[str, Any],
         respond: Respond,
@@ -53,13 +49,28 @@ def with_answers(
     ) -> None:
         if topic == HELLO:
             times.append(system.loop.now())
-        if topic == HELLO and len(times) <= count:
-            system.loop.call_later(0.0, lambda: respond(errnum, text, answer))
-        else:
-            send(topic, payload, respond, userid)
+            respond = answer(respond)
+        send(topic, payload, respond, userid)
 
     # Of this one object only.
-    broker.send = altered  # type: ignore[method-assign]
+    broker.send = send_altered  # type: ignore[method-assign]
+    return times
+
+
+def with_answers(
+    count: int, errnum: int, text: str, answer: Optional[dict[str, Any]]
+) -> tuple[VirtualSystem, list[float]]:
+    """A system in which the first answers to hello are these, and when each hello
+    was sent."""
+    system = VirtualSystem()
+
+    def first(respond: Respond) -> Respond:
+        other = len(times) <= count
+        return lambda *found: (
+            respond(errnum, text, answer) if other else respond(*found)
+        )
+
+    times = altered(system, first)
     system.start()
     return system, times
 
@@ -94,26 +105,6 @@ def test_the_versions_of_module_and_plugin_are_logged_and_a_difference_is_warned
     assert stats["plugin_version"] == plugin and stats["protocol"] == 1
 
 
-def late(system: VirtualSystem, seconds: float) -> None:
-    """Requests of the plugin overtake its answers to hello from now on."""
-    broker = system.instance.broker
-    send = broker.send
-
-    def altered(
-        topic: str,
-        payload: dict[str, Any],
-        respond: Respond,
-        userid: Optional[int] = None,
-    ) -> None:
-        def answered(*answer: Any) -> None:
-            wait = seconds if topic == HELLO else 0.0
-            system.loop.call_later(wait, lambda: respond(*answer))
-
-        send(topic, payload, answered, userid)
-
-    broker.send = altered  # type: ignore[method-assign]
-
-
 @pytest.mark.parametrize("answer", GARBAGE, ids=str)
 def test_a_hello_whose_answer_cannot_be_read_is_sent_again_ever_later(
     answer: dict[str, Any],
@@ -140,18 +131,15 @@ def test_jobs_are_taken_over_from_a_plugin_that_says_only_whether_there_is_a_mem
     assert held_job({"id": 1, "phase": "running", "waits": waits}).memo == memo
 
 
-def test_a_plugin_that_is_not_ready_is_asked_again_without_a_word() -> None:
-    system, times = with_answers(3, errno.EAGAIN, "not yet", None)
-    system.loop.run(timeout=60.0)
-    assert len(times) == 4
-    assert not lines(system, "hello:") and not lines(system, "not loaded")
-
-
-def test_each_failure_of_hello_is_logged_once() -> None:
-    system, times = with_answers(4, errno.ENOMEM, "no memory", None)
+@pytest.mark.parametrize(("errnum", "logged"), [(errno.EAGAIN, 0), (errno.ENOMEM, 1)])
+def test_each_failure_of_hello_is_logged_once_but_not_that_the_plugin_is_not_ready(
+    errnum: int, logged: int
+) -> None:
+    system, times = with_answers(4, errnum, "no memory", None)
     system.loop.run(timeout=60.0)
     assert len(times) == 5
-    assert len(lines(system, f"{HELLO}: no memory; trying again")) == 1
+    assert len(lines(system, f"{HELLO}: no memory; trying again")) == logged
+    assert len(lines(system, "hello:")) == logged and not lines(system, "not loaded")
 
 
 def test_a_service_that_finds_no_plugin_says_so_and_jobs_go_on_when_it_is_there() -> (
@@ -201,7 +189,12 @@ def test_a_request_that_overtakes_the_answer_to_hello_waits_for_it() -> None:
     assert system.loop.run(lambda: "exception" in names(system, jobid), HOUR)
     system.unload_module()
     away.clear()
-    late(system, 1.0)
+    altered(
+        system,
+        lambda respond: (
+            lambda *found: system.loop.call_later(1.0, lambda: respond(*found))
+        ),
+    )
     system.load_module()
     settle(system)
     assert names(system, jobid).count("exception") == 1

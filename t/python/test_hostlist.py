@@ -74,14 +74,6 @@ def test_a_malformed_hostlist_is_refused(text: str) -> None:
         hostlist.decode(text)
 
 
-def test_hosts_in_sequence_are_folded_into_ranges() -> None:
-    assert hostlist.encode(["h9", "h10", "h11", "h3"]) == "h[9-11,3]"
-    assert hostlist.encode(["h09", "h10"]) == "h[09-10]"
-    assert hostlist.encode(["h1", "g1", "h2"]) == "h1,g1,h2"
-    assert hostlist.encode(["h1"]) == "h1"
-    assert hostlist.encode([]) == ""
-
-
 @pytest.mark.parametrize("name", ["", "a,b", "a[1]", "a b"])
 def test_a_name_that_no_hostlist_can_hold_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="host name"):

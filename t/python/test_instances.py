@@ -74,116 +74,65 @@ def relabel(system: VirtualSystem, jobid: int, label: Optional[str]) -> None:
     system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), labels)
 
 
-def test_a_workflow_names_the_instance_of_its_job() -> None:
-    system = started()
-    jobid = submit(system, "-N1", "-S", OPTION)
-    run_until(system, jobid, "start")
-    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
-    assert workflow["metadata"]["labels"][INSTANCE] == system.identity.name
-    settle(system)
+OURS, SHARED = Identity("ours"), Identity("ours", shares=True)
+EARLIER = frozenset({"earlier"})
+
+# Who we are, the label of an orphan, and whether it is torn down.
+ORPHANS = [
+    (OURS, "theirs", False),
+    (SHARED, "theirs", False),
+    (OURS, "ours", True),
+    (Identity("new", "ours", True), "ours", True),
+    # An instance may have the earlier name now.
+    (Identity("ours", names=EARLIER), "earlier", False),
+    (Identity("ours", shares=True, names=EARLIER), "earlier", False),
+    (Identity("a1b2c3"), None, True),  # no instance has a name
+    (SHARED, None, False),
+]
 
 
-@pytest.mark.parametrize("shares", [False, True])
-def test_a_workflow_of_another_instance_is_not_touched(shares: bool) -> None:
-    system = system_of(Identity("ours", shares=shares), "theirs")
-    system.loop.run(timeout=HOUR)
-    assert is_untouched(system)
-    system.unload_module()
-    system.load_module()
-    system.loop.run(timeout=HOUR)
-    assert is_untouched(system)
-    assert not lines(system, workflow_name(UNKNOWN))
-
-
-@pytest.mark.parametrize("identity", [Identity("ours"), Identity("new", "ours", True)])
-def test_an_orphan_of_this_instance_is_torn_down(identity: Identity) -> None:
-    system = system_of(identity, "ours")
-    assert system.loop.run(lambda: not system.workflows(), HOUR)
-
-
-@pytest.mark.parametrize("shares", [False, True])
-def test_an_orphan_with_an_earlier_name_may_be_of_an_instance_that_has_it_now(
-    shares: bool,
+@pytest.mark.parametrize(("identity", "label", "ends"), ORPHANS)
+def test_an_orphan_is_torn_down_if_it_is_of_this_instance(
+    identity: Identity, label: Optional[str], ends: bool
 ) -> None:
-    earlier = frozenset({"earlier"})
-    system = system_of(Identity("ours", shares=shares, names=earlier), "earlier")
+    system = system_of(identity, label)
+    if ends:
+        assert system.loop.run(lambda: not system.workflows(), HOUR)
+        return
+    system.loop.run(timeout=HOUR)
+    told = lines(system, f"Workflow {workflow_name(UNKNOWN)} is not touched")
+    assert len(told) == (label != "theirs")
+    system.unload_module()
+    system.load_module()
     system.loop.run(timeout=HOUR)
     assert is_untouched(system)
 
 
-def test_an_orphan_without_a_label_is_torn_down_where_no_instance_has_a_name() -> None:
-    system = system_of(Identity("a1b2c3"), None)
-    assert system.loop.run(lambda: not system.workflows(), HOUR)
+# Who we were, the label of the job's Workflow (that one, if none is given), who we are.
+FIRST_NAME, NAMED = Identity("a1b2c3"), Identity("old", shares=True)
+CHANGES = [
+    (FIRST_NAME, "a1b2c3", Identity("new", former="a1b2c3", shares=True)),
+    (FIRST_NAME, None, SHARED),  # from before there were labels
+    (NAMED, "old", Identity("new", shares=True, names=frozenset({"old"}))),
+    (NAMED, "old", Identity("a1b2c3", names=frozenset({"old"}))),
+]
 
 
-def test_an_unlabelled_workflow_of_an_unknown_job_is_left_to_other_instances() -> None:
-    system = system_of(Identity("ours", shares=True), None)
-    system.loop.run(timeout=HOUR)
-    assert is_untouched(system)
-    assert len(lines(system, f"Workflow {workflow_name(UNKNOWN)} is not touched")) == 1
-
-
-@pytest.mark.parametrize("label", [None, "earlier"])
-def test_a_workflow_from_before_the_name_is_torn_down_when_its_job_has_ended(
-    label: Optional[str],
-) -> None:
-    """As one that a module without labels had made, whose job ended meanwhile."""
-    system = VirtualSystem()
-    system.identity = Identity("ours", shares=True)
-    system.start()
-    jobid = submit(system, "-N1", "-S", OPTION)
-    run_until(system, jobid, "start")
-    relabel(system, jobid, label)
-    system.identity = Identity("ours", shares=True, names=frozenset({"earlier"}))
-    system.unload_module()
-    system.instance.unload_plugin()
-    assert system.loop.run(lambda: not system.instance.manager.active_jobs, HOUR)
-    assert system.workflows()
-    system.load_plugin()
-    system.load_module()
-    assert system.loop.run(lambda: not system.workflows(), HOUR)
-
-
-@pytest.mark.parametrize("event", ["depend", "prolog-start", "start"])
-def test_a_job_does_not_notice_that_its_instance_gets_a_name(event: str) -> None:
-    system = started()
-    jobid = submit(system, "-N2", "-S", OPTION)
-    run_until(system, jobid, event)
-    system.unload_module()
-    system.identity = Identity("new", former=system.identity.name, shares=True)
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("event", ["depend", "prolog-start", "start"])
-def test_a_job_goes_on_with_a_workflow_from_before_there_were_labels(
-    event: str,
-) -> None:
-    system = started()
-    jobid = submit(system, "-N2", "-S", OPTION)
-    run_until(system, jobid, event)
-    system.unload_module()
-    relabel(system, jobid, None)
-    system.identity = Identity("ours", shares=True)
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-@pytest.mark.parametrize("name", ["new", None])
+@pytest.mark.parametrize(("before", "label", "after"), CHANGES)
 @pytest.mark.parametrize("event", ["depend", "prolog-start", "start", "epilog-start"])
-def test_a_job_does_not_notice_that_its_instance_gets_another_name_or_none(
-    event: str, name: Optional[str]
+def test_a_job_does_not_notice_that_its_instance_gets_another_name(
+    before: Identity, label: Optional[str], after: Identity, event: str
 ) -> None:
     system = VirtualSystem()
-    system.identity = Identity("old", shares=True)
+    system.identity = before
     system.start()
     jobid = submit(system, "-N2", "-S", OPTION)
     run_until(system, jobid, event)
+    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
+    assert workflow["metadata"]["labels"][INSTANCE] == before.name
     system.unload_module()
-    known = frozenset({"old"})
-    system.identity = Identity(name or "a1b2c3", shares=name is not None, names=known)
+    relabel(system, jobid, label)
+    system.identity = after
     system.load_module()
     settle(system)
     assert names(system, jobid) == LIFE

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -23,7 +22,7 @@ def real() -> Iterator[RealLoop]:
     loop.close()
 
 
-@given(st.lists(st.floats(0, 1e6)))
+@given(st.lists(st.floats(-1.0, 1e6)))
 def test_virtual_timers_fire_in_order_of_time_then_of_start(
     delays: list[float],
 ) -> None:
@@ -32,7 +31,9 @@ def test_virtual_timers_fire_in_order_of_time_then_of_start(
     for index, delay in enumerate(delays):
         loop.call_later(delay, lambda i=index: fired.append((loop.now(), i)))  # type: ignore[misc]
     assert not loop.run()
-    assert fired == sorted((delay, index) for index, delay in enumerate(delays))
+    assert fired == sorted(
+        (max(delay, 0.0), index) for index, delay in enumerate(delays)
+    )
 
 
 def test_a_cancelled_timer_does_not_fire_and_may_be_cancelled_again() -> None:
@@ -45,29 +46,6 @@ def test_a_cancelled_timer_does_not_fire_and_may_be_cancelled_again() -> None:
     loop.run()
     kept.cancel()
     assert fired == ["kept"]
-
-
-def test_a_timer_in_the_past_fires_now() -> None:
-    loop = VirtualLoop(start=100.0)
-    fired: list[float] = []
-    loop.call_later(-5.0, lambda: fired.append(loop.now()))
-    loop.run()
-    assert fired == [100.0]
-
-
-def test_a_timer_may_start_and_cancel_others() -> None:
-    loop = VirtualLoop(start=0.0)
-    fired: list[str] = []
-    victim = loop.call_later(2.0, lambda: fired.append("victim"))
-
-    def first() -> None:
-        victim.cancel()
-        loop.call_later(0.5, lambda: fired.append("second"))
-
-    loop.call_later(1.0, first)
-    loop.run()
-    assert fired == ["second"]
-    assert loop.now() == 1.5
 
 
 def test_a_virtual_run_stops_at_its_timeout_and_goes_on_from_there() -> None:
@@ -89,10 +67,6 @@ def test_a_real_loop_runs_timers_and_stops_when_it_is_told(real: RealLoop) -> No
     assert fired == ["soon", "late"]
 
 
-def test_a_real_loop_gives_up_after_its_timeout(real: RealLoop) -> None:
-    assert not real.run(timeout=0.001)
-
-
 def test_an_interrupt_ends_a_real_loop_and_no_function_that_it_called(
     real: RealLoop,
 ) -> None:
@@ -108,22 +82,6 @@ def test_an_interrupt_ends_a_real_loop_and_no_function_that_it_called(
     assert seen == ["to its end"]
     assert signal.getsignal(signal.SIGINT) is before
     assert real.run_interruptible(lambda: True)
-
-
-def test_other_threads_may_hand_work_to_a_real_loop(real: RealLoop) -> None:
-    seen: list[tuple[int, threading.Thread]] = []
-
-    def hand_over() -> None:
-        for number in range(100):
-            real.call_soon_threadsafe(
-                lambda n=number: seen.append((n, threading.current_thread()))  # type: ignore[misc]
-            )
-
-    thread = threading.Thread(target=hand_over)
-    thread.start()
-    assert real.run(until=lambda: len(seen) == 100, timeout=10.0)
-    thread.join()
-    assert seen == [(n, threading.current_thread()) for n in range(100)]
 
 
 def test_a_flood_from_other_threads_never_blocks_them(real: RealLoop) -> None:

@@ -117,25 +117,3 @@ def test_the_data_that_a_job_moved_is_added_up_from_all_portions_of_a_list(
     assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), job.events
     (total,) = json.loads(job.kvs["rabbit_moved"])
     assert (total["phase"], total["movements"]) == ("DataIn", 3)
-
-
-def test_a_job_that_is_cancelled_leaves_nothing(
-    flux: LocalFlux, kubeconfig: Path
-) -> None:
-    jobid = flux.instance.submit(jobspec(DIRECTIVES[0]))
-    job = flux.instance.job(jobid)
-    names = [event.name for event in job.events]
-    assert flux.loop.run(lambda: job.state is JobState.RUN, PATIENCE), names
-    flux.instance.cancel(jobid)
-    assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), names
-    assert flux.loop.run(lambda: not left(flux, kubeconfig, WORKFLOW), PATIENCE)
-
-
-def test_a_directive_that_dws_cannot_satisfy_fails_the_job(flux: LocalFlux) -> None:
-    dw = "#DW jobdw type=xfs capacity=10GiB name=p1 profile=nosuch"
-    job = flux.instance.job(flux.instance.submit(jobspec(dw)))
-    assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), job.events
-    notes = [
-        e.context["note"] for e in job.events if e.name == "exception" and e.context
-    ]
-    assert len(notes) == 1 and "nosuch" in notes[0]

@@ -88,37 +88,11 @@ def test_the_whole_output_of_a_test_file_that_fails_is_shown(
     assert len(lines(done, "good")) == 1
 
 
-def test_a_file_that_is_skipped_says_why(runner: Runner) -> None:
-    done = runner.run({"good": GOOD, "skipped": SKIPPED})
-    assert done.returncode == 0, done.stdout
-    (line,) = lines(done, "skipped")
-    assert line.endswith("skipped: there is no cluster")
-
-
-def test_files_run_at_the_same_time(runner: Runner) -> None:
-    wait = "touch $0.here; until test -e {}; do sleep 0.05; done; " + GOOD
-    other = {"a": "t1-b.t.here", "b": "t1-a.t.here"}
-    done = runner.run({name: wait.format("./" + here) for name, here in other.items()})
-    assert done.returncode == 0, done.stdout
-
-
-def test_only_the_files_that_are_named_are_run(runner: Runner) -> None:
-    files = {"good": GOOD, "bad": BAD}
-    done = runner.run(files, str(runner.tests / "t1-good.t"))
-    assert done.returncode == 0 and not lines(done, "bad"), done.stdout
-
-
 def test_without_flux_nothing_is_run(runner: Runner) -> None:
     (runner.tools / "flux").unlink()
     done = runner.run({"bad": BAD}, path=path_of(runner, "dirname"))
     assert done.returncode == 0
     assert done.stdout == "t/*.t skipped: no flux on PATH\n"
-
-
-def test_without_prove_the_error_names_prove(runner: Runner) -> None:
-    done = runner.run({"good": GOOD}, path=path_of(runner, "dirname"))
-    assert done.returncode == 1
-    assert "prove is not installed" in done.stdout and "Debian: perl" in done.stdout
 
 
 def path_of(runner: Runner, *tools: str) -> str:

@@ -246,16 +246,6 @@ def test_a_node_with_a_property_is_given_to_no_job_that_must_not_have_it() -> No
     assert pool.allocate(2, wanted) is not None
 
 
-def test_each_change_has_the_queue_looked_at_again() -> None:
-    changes: list[None] = []
-    graph = ResourceGraph(make_pool(), lambda: changes.append(None))
-    path = "/cluster0/chassis0/node0"
-    graph.handle("set_property", {"sp_resource_path": [path], "sp_keyval": "a=b"})
-    graph.handle("remove_property", {"resource_path": path, "key": "a"})
-    graph.handle("set_status", {"resource_path": "/cluster0", "status": "up"})
-    assert len(changes) == 3
-
-
 @pytest.mark.parametrize("method", ["find", "set_property", "set_status"])
 @pytest.mark.parametrize("payload", [None, [], {}, {"criteria": 3}, {"criteria": "x"}])
 def test_a_malformed_request_is_refused(method: str, payload: Any) -> None:

@@ -252,12 +252,6 @@ def test_jobs_get_what_fluxion_would_give_them(jobs: list[tuple[Json, bool]]) ->
             other.release(parts)
 
 
-def test_storage_comes_from_the_rabbit_of_each_node() -> None:
-    grant = make_pool().allocate(1, request(rabbit(3, SSD_SIZE)))
-    assert ranks_of(grant) == [0, 1, 2]
-    assert ssds_of(grant) == {0: 2, 1: 1}
-
-
 def test_storage_outside_of_a_slot_comes_from_any_rabbit() -> None:
     pool = make_pool()
     grant = pool.allocate(1, request(node(slot(core())), ssd(5 * SSD_SIZE)))
@@ -380,14 +374,6 @@ def test_R_is_what_its_readers_expect() -> None:
     assert R.properties == {"fast": (0, 1, 2)}
     assert R.targets[0].children == {"core": f"0-{CORES - 1}", "gpu": "0"}
     assert ssd_per_rabbit(R, topology()) == {"rabbit0": 50, "rabbit1": 25}
-
-
-def test_R_of_a_job_without_storage_says_so() -> None:
-    pool = make_pool()
-    grant = pool.allocate(1, request(node(slot(core()), count=5)))
-    assert grant is not None
-    R = rset.parse(rwriter.write(pool, grant, 0.0, 0.0))
-    assert ssd_per_rabbit(R, topology()) == {"rabbit0": 0, "rabbit1": 0}
 
 
 @pytest.mark.parametrize(
@@ -531,12 +517,6 @@ def test_an_exclusive_chassis_does_not_wait_for_a_node_that_has_gone() -> None:
     pool.remove([1])
     pool.check(request(whole_chassis(2, node(slot(core())))))
     assert ranks_of(pool.allocate(1, request(ONE_CORE))) == [0]
-
-
-def test_the_reason_says_that_the_chassis_is_to_be_whole() -> None:
-    wanted = request(whole_chassis(3, node(slot(core()))))
-    with pytest.raises(Infeasible, match="3 times a whole chassis with a node"):
-        make_pool().check(wanted)
 
 
 def test_storage_is_held_by_size_when_rabbits_are_cut_another_way() -> None:

@@ -8,19 +8,13 @@ import json
 import syslog
 from typing import Any
 
-import pytest
-
-from flux_k8s.jobs import jobtable
-from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.ports import WORKFLOW
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import recorded
 from rabbitsim.dws.options import Options
 from rabbitsim.flux.events import JobState
 from rabbitsim.flux.fluid import encode
-from rabbitsim.flux.manager import SubmitError
 from rabbitsim.system import VirtualSystem
-from support.outages import OUTAGES, inject
 from support.service import (
     HOUR,
     LIFE,
@@ -28,7 +22,6 @@ from support.service import (
     XFS,
     exceptions,
     jobspec,
-    long,
     memo,
     names,
     run_until,
@@ -59,15 +52,6 @@ def test_a_job_has_its_storage_its_records_and_its_environment() -> None:
         assert variables["DW_JOB_p1"] == variables["DW_JOB_XFS"]
         assert variables["DW_WORKFLOW_NAME"] == workflow_name(jobid)
         assert event.context.get("copy_out") == said
-
-
-def test_an_error_of_dws_is_the_note_of_the_jobs_exception() -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec("#DW persistentdw name=nosuch"))
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert "DWS failed in Proposal" in exception["note"]
-    assert "nosuch" in exception["note"]
 
 
 def test_a_workflow_that_is_not_ours_is_never_touched() -> None:
@@ -167,68 +151,3 @@ def test_a_new_job_manager_finds_the_record_that_a_job_waits_for() -> None:
     settle(system)
     assert system.instance.job(jobid).exit_code == 0
     assert names(system, jobid).count("dependency-remove") == 1
-
-
-def test_a_dependency_that_a_plugin_refuses_is_refused_with_its_reason() -> None:
-    system = make()
-    with pytest.raises(SubmitError, match="dws-out: 'bar': not a job ID"):
-        submit(system, "--dependency=dws-out:bar")
-    with pytest.raises(SubmitError, match='scheme "other" not supported'):
-        submit(system, "--dependency=other:bar")
-
-
-def rest(system: VirtualSystem, seconds: float) -> None:
-    system.loop.call_later(seconds, lambda: None)
-    system.loop.run(timeout=seconds)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_plugin_and_service_may_come_and_go_in_any_order(seed: int) -> None:
-    """In the end each hears of the other, whatever was before."""
-    system = VirtualSystem(seed=seed, message_latency=0.1)
-    system.start()
-    for _ in range(10):
-        if system.rng.random() < 0.5:
-            system.instance.unload_plugin()
-            rest(system, system.rng.random())
-            system.load_plugin()
-        elif system.instance.module_loaded:
-            system.rng.choice([system.kill_module, system.unload_module])()
-        else:
-            system.load_module()
-        rest(system, system.rng.random())
-    if not system.instance.module_loaded:
-        system.load_module()
-    rest(system, 10.0)
-    jobid = submit(system, "-N2", "-S", OPTION)
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_all_jobs_learn_of_an_outage_in_portions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Ten thousand jobs at once would hold up the reactor. Most of these wait for
-    nodes."""
-    asked: list[int] = []
-    ask = JobTable.asked
-
-    def noting(jobs: JobTable, job: Job) -> None:
-        asked.append(job.info.jobid)
-        ask(jobs, job)
-
-    monkeypatch.setattr(JobTable, "asked", noting)
-    monkeypatch.setattr(jobtable, "VISITED_AT_ONCE", 2)
-    system = started()
-    jobids = [system.instance.submit(long(XFS, seconds=60)) for _ in range(7)]
-    system.loop.run(timeout=10.0)
-    asked.clear()
-    inject(system, OUTAGES["refused"], seconds=60.0)
-    turns = []
-    while set(asked) != set(jobids):
-        before = len(asked)
-        assert system.loop.step()
-        turns.append(len(asked) - before)
-    assert max(turns) == 2
-    settle(system)
-    assert all(names(system, jobid) == LIFE for jobid in jobids)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import errno
 import syslog
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import CLIENTMOUNT, Json
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
@@ -177,13 +176,3 @@ def test_a_job_that_cannot_even_be_failed_does_not_loop(
     other = system.instance.submit(jobspec())
     assert system.loop.run(lambda: "clean" in names(system, other), timeout=3600.0)
     assert names(system, other) == LIFE
-
-
-def test_a_callback_that_is_bound_twice_runs_in_its_scope_once() -> None:
-    noted: list[Optional[Work]] = []
-    bound: list[Callable[..., None]] = []
-    scope = JobScope(lambda jobid, error: None, lambda jobid: False, noted.append)
-    scope.run(1, lambda: bound.append(scope.bind(scope.bind(lambda: None))))
-    noted.clear()
-    bound[0]()
-    assert noted == [Work(1, False), None]

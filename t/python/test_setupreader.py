@@ -29,6 +29,7 @@ from flux_k8s.rfc import rset
 from flux_k8s.rfc.rset import Summary, UnreadableR
 from rabbitsim.setups import READING
 from rabbitsim.system import VirtualSystem
+from support.queries import query
 from support.rset import fluxion_r
 from support.service import LIFE, exceptions, jobspec, names, settle
 
@@ -152,16 +153,24 @@ def test_a_malformed_graph_gets_its_sentence_when_it_is_needed(
         ssd_per_rabbit(result, mapping.parse({"computes": {}, "rabbits": {}}))
 
 
-def test_one_process_reads_several_R(reading: Reading) -> None:
+def test_one_process_reads_several_R_until_there_is_nothing_or_too_much_to_read(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of a very large R is given back. One that dies is replaced."""
     reading.read(payload(some_R()))
     pid = reading.process.pid
     reading.read(b"no JSON")
     reading.read(payload(some_R()))
     assert reading.process.pid == pid is not None
-
-
-def test_the_memory_of_a_very_large_R_is_given_back(reading: Reading) -> None:
     reading.read(payload(large_R(readerprocess.MAX_REUSE_SIZE)))
+    reading.await_end()
+    assert isinstance(reading.read(payload(some_R())), Summary)
+    pid = reading.process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
+    assert isinstance(reading.read(payload(some_R())), Summary)
     reading.await_end()
     assert isinstance(reading.read(payload(some_R())), Summary)
 
@@ -199,15 +208,6 @@ def test_a_reader_process_that_dies_fails_the_job_of_its_R(reading: Reading) -> 
     assert isinstance(reading.end(), Summary)
 
 
-def test_a_reader_process_that_died_is_replaced(reading: Reading) -> None:
-    reading.read(payload(some_R()))
-    pid = reading.process.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert isinstance(reading.read(payload(some_R())), Summary)
-
-
 def test_a_reader_process_that_does_not_answer_is_replaced(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,15 +228,6 @@ def test_a_job_fails_if_a_second_reader_process_does_not_answer_either(
     monkeypatch.setattr(readerprocess, "TIME_LIMIT", 0.1)
     result = reading.read(payload(some_R()))
     assert str(result) == "the process that reads R was ended by signal 9"
-
-
-def test_the_reader_process_ends_when_there_is_nothing_to_read(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
-    reading.read(payload(some_R()))
-    reading.await_end()
-    assert isinstance(reading.read(payload(some_R())), Summary)
 
 
 @pytest.mark.parametrize("is_last", [False, True])
@@ -282,21 +273,6 @@ def run_until(system: System, jobid: int, event: str, more: float = 0.0) -> None
     system.loop.run(lambda: False, timeout=more)
 
 
-def jobs_of_the_service(system: System) -> Any:
-    answers: list[Any] = []
-    assert system.service is not None
-    system.service.request("stats-get", {}, lambda *answer: answers.append(answer))
-    ((_, _, stats),) = answers
-    return stats["jobs"]
-
-
-def test_a_job_whose_R_is_read_elsewhere_runs() -> None:
-    system, jobid = started()
-    settle(system)
-    assert names(system, jobid) == LIFE
-    assert exceptions(system, jobid) == []
-
-
 def test_an_R_that_cannot_be_read_fails_its_job_only() -> None:
     system, jobid = started()
     run_until(system, jobid, "prolog-start")
@@ -312,21 +288,21 @@ def test_an_R_that_cannot_be_read_fails_its_job_only() -> None:
 
 
 @pytest.mark.parametrize("more", [0.0, READING / 2, READING])
-def test_a_job_is_cancelled_while_its_R_is_read(more: float) -> None:
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_job_is_cancelled_or_the_module_dies_while_its_R_is_read(
+    more: float, cancelled: bool
+) -> None:
     system, jobid = started()
     run_until(system, jobid, "prolog-start", more)
-    system.instance.cancel(jobid)
+    if cancelled:
+        system.instance.cancel(jobid)
+    else:
+        system.kill_module()
+        system.load_module()
     settle(system)
     system.loop.run(lambda: False, timeout=10 * READING)
-    assert "start" not in names(system, jobid)
-    assert jobs_of_the_service(system) == 0
-
-
-@pytest.mark.parametrize("more", [0.0, READING / 2, READING])
-def test_the_module_dies_while_it_has_R_read(more: float) -> None:
-    system, jobid = started()
-    run_until(system, jobid, "prolog-start", more)
-    system.kill_module()
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
+    if cancelled:
+        assert "start" not in names(system, jobid)
+    else:
+        assert names(system, jobid) == LIFE
+    assert query(system, "stats-get")["jobs"] == 0

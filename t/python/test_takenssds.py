@@ -8,20 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Mapping, Optional
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rabbits.takenssds import TakenSsds
 from support.effort import examples
-from support.service import DAY
-from support.staging import occupy, reaches, slow, submit
 
 RABBITS = ("r1", "r2")
 ENTRIES = {r: {"capacity": 1000, "hostlist": f"n{r}"} for r in RABBITS}
@@ -84,22 +80,3 @@ def test_the_sum_is_that_of_all_other_jobs(
                 expected.update(ssds_of_job(other))
             # Python 3.9 tells a count of zero from none.
             assert +Counter(taken.without(jobid, ssds)) == +expected
-
-
-def test_a_job_that_is_staged_has_few_others_counted_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Though its storage changes how many ``ssd`` are left for all of them."""
-    counted: list[int] = []
-    count = Availability.ssds_of_job
-
-    def note(self: Availability, jobid: int) -> Mapping[str, int]:
-        counted.append(jobid)
-        return count(self, jobid)
-
-    monkeypatch.setattr(Availability, "ssds_of_job", note)
-    system = slow()
-    occupy(system, 4, seconds=int(DAY))
-    jobs = [submit(system, 1, 1) for _ in range(30)]
-    reaches(system, jobs[-1], "DataIn")
-    assert len(counted) < 10 * len(jobs)
