@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The command line: ``python -m rabbitsim run|demo|kube|dws|torture|day``."""
+"""The command line: ``python -m rabbitsim
+run|demo|plan|kube|dws|torture|day``."""
 
 from __future__ import annotations
 
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands)
     _add_demo(commands)
+    _add_plan(commands)
     _add_kube(commands)
     _add_dws(commands)
     _add_torture(commands)
@@ -171,6 +173,32 @@ def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
             return demo_command(args)
 
     parser.set_defaults(function=demo)
+
+
+def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(
+        commands, "plan", "show what directives, or breakdowns of DWS, lead to"
+    )
+    add = parser.add_argument
+    add("--mapping", required=True, metavar="FILE", help="a rabbitmapping")
+    add("--nodes", required=True, metavar="HOSTLIST", help="the nodes of the job")
+    add(
+        "--breakdown",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="DirectiveBreakdowns in YAML or JSON, and what else they depend on: "
+        "Servers and PersistentStorageInstances that exist",
+    )
+    add("--json", action="store_true", help="print JSON")
+    add("directives", nargs="*", metavar="DIRECTIVE", help="as in '#DW jobdw ...'")
+
+    def plan(args: argparse.Namespace) -> int:
+        from rabbitsim.cli.plan import plan_command
+
+        return plan_command(args)
+
+    parser.set_defaults(function=plan)
 
 
 def _add_kube(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -1,0 +1,278 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``python -m rabbitsim plan``."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+import yaml
+
+from rabbitsim.cli import main
+from support.tree import recorded
+
+TIB = 2**40
+
+Captured = pytest.CaptureFixture[str]
+LUSTRE = "#DW jobdw type=lustre capacity=10TiB name=x"
+
+
+@pytest.fixture
+def mapping(tmp_path: pathlib.Path) -> str:
+    """h1 to h8 on r1 to r4."""
+    path = tmp_path / "mapping.json"
+    rabbits = {
+        f"r{n}": {"capacity": 28 * TIB, "hostlist": f"h[{2 * n - 1}-{2 * n}]"}
+        for n in range(1, 5)
+    }
+    computes = {f"h{n}": f"r{(n + 1) // 2}" for n in range(1, 9)}
+    path.write_text(json.dumps({"computes": computes, "rabbits": rabbits}))
+    return str(path)
+
+
+def plan(mapping: str, *args: str) -> int:
+    return main(["plan", "--mapping", mapping, *args])
+
+
+def planned(capfd: Captured, mapping: str, *args: str) -> dict[str, Any]:
+    """What it prints with --json."""
+    status = plan(mapping, "--json", *args)
+    out, err = capfd.readouterr()
+    assert (status, err) == (0, "")
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def refused(capfd: Captured, mapping: str, *args: str) -> str:
+    """The one line that it prints when it does not plan."""
+    assert plan(mapping, *args) == 2
+    out, err = capfd.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1) and err.startswith("rabbitsim: ")
+    return err
+
+
+def test_a_plan_shows_all_that_is_decided(mapping: str, capfd: Captured) -> None:
+    assert plan(mapping, "--nodes", "h[1-8]", LUSTRE) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert out == (
+        """Nodes
+  8 nodes h[1-8]: 2 on each of r[1-4]
+
+#DW jobdw type=lustre capacity=10TiB name=x
+  DirectiveBreakdown default/plan-0, lifetime job
+  SET     STRATEGY               CAPACITY  COUNT  SCALE  COLOCATION  ACCESS
+  ost     AllocateAcrossServers  10 TiB           5                  """
+        """mandatory network, bestEffort physical
+  mgtmdt  AllocateAcrossServers  5 GiB     1             lustre-mgt  mandatory network
+  Rabbits must have the labels dataworkflowservices.github.io/storage=Rabbit
+
+Resources of the job, with storage
+  8 x slot 'rabbit'
+    1 x node, exclusive
+      1 x slot 'task'
+        1 x core
+    1281 x ssd, exclusive
+
+Servers default/plan-0
+  SET     ALLOCATIONS  EACH      TOTAL   PLACE
+  ost     8            1.25 TiB  10 TiB  2 on each of r[1-4]
+  mgtmdt  1            5 GiB     5 GiB   1 on r1
+
+Constraint on its nodes
+  {"properties": ["^badrabbit"]}
+
+Note
+  DWS will refuse this: argument 'name' invalid string 'x'
+"""
+    )
+
+
+def test_a_plan_in_json_has_the_objects_themselves(
+    mapping: str, capfd: Captured
+) -> None:
+    found = planned(
+        capfd,
+        mapping,
+        "--nodes=h[1-3]",
+        "#DW jobdw type=xfs capacity=10GiB name=p1 requires=copy-offload",
+        "#DW create_persistent type=gfs2 capacity=1GiB name=keep\n"
+        "#DW copy_in source=/lustre/a destination=$DW_JOB_p1/a",
+    )
+    assert (found["nodes"], found["requires"]) == ("h[1-3]", ["copy-offload"])
+    assert [b["metadata"]["name"] for b in found["breakdowns"]] == ["plan-0", "plan-1"]
+    assert [s["metadata"]["name"] for s in found["servers"]] == ["plan-0", "keep"]
+    (xfs,) = found["servers"][0]["spec"]["allocationSets"]
+    assert xfs["storage"] == [
+        {"name": "r1", "allocationCount": 2},
+        {"name": "r2", "allocationCount": 1},
+    ]
+    # 10 GiB and 1 GiB, with 300 MiB that NNF adds to each
+    (slot,) = found["resources"]
+    assert (slot["count"], slot["label"], slot["with"][1]["count"]) == (3, "rabbit", 12)
+    assert found["constraint"] == {"properties": ["^badrabbit"]}
+
+
+def test_a_directive_without_storage_changes_no_resources(
+    mapping: str, capfd: Captured
+) -> None:
+    found = planned(capfd, mapping, "--nodes=h1", "#DW destroy_persistent name=keep")
+    assert found["servers"] == found["breakdowns"] == []
+    assert found["resources"][0]["type"] == "node"
+
+
+def test_more_than_a_rabbit_has_is_worth_a_note(mapping: str, capfd: Captured) -> None:
+    found = planned(
+        capfd, mapping, "--nodes=h[1-3]", "#DW jobdw type=xfs capacity=20TiB name=p1"
+    )
+    assert found["notes"] == [
+        "the scheduler would not find these nodes: r1 has 28672 ssd, and the job "
+        "asks for 40962 there"
+    ]
+
+
+def write(folder: pathlib.Path, name: str, *objects: Any) -> str:
+    path = folder / name
+    if path.suffix == ".json":
+        path.write_text(json.dumps(objects[0], indent="\t"))
+    else:
+        path.write_text(yaml.safe_dump_all(objects))
+    return str(path)
+
+
+@pytest.fixture
+def workers(tmp_path: pathlib.Path) -> str:
+    """The system of the recordings."""
+    rabbits = {"kind-worker2": "compute-[01-03]", "kind-worker3": "compute-04"}
+    return write(
+        tmp_path,
+        "workers.json",
+        {
+            "computes": {
+                **{f"compute-0{n}": "kind-worker2" for n in (1, 2, 3)},
+                "compute-04": "kind-worker3",
+            },
+            "rabbits": {
+                name: {"capacity": TIB, "hostlist": hosts}
+                for name, hosts in rabbits.items()
+            },
+        },
+    )
+
+
+@pytest.mark.parametrize("name", ["lustre.yaml", "lustre.json", "list.yaml"])
+def test_a_recorded_breakdown_is_planned_like_a_directive(
+    name: str, workers: str, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    obj = recorded("lustre", "DirectiveBreakdown")[-1]
+    content = {"kind": "List", "items": [obj]} if name == "list.yaml" else obj
+    file = write(tmp_path, name, content)
+    found = planned(capfd, workers, "--nodes=compute-[01-04]", "--breakdown", file)
+    (servers,) = found["servers"]
+    assert servers["metadata"]["name"] == obj["status"]["storage"]["reference"]["name"]
+    ost, mgtmdt = servers["spec"]["allocationSets"]
+    assert (ost["label"], mgtmdt["label"]) == ("ost", "mgtmdt")
+
+
+def test_a_persistentdw_needs_the_servers_that_exist(
+    workers: str, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    breakdown = write(
+        tmp_path, "b.yaml", recorded("persistentdw", "DirectiveBreakdown")[-1]
+    )
+    nodes = ["--nodes=compute-01", "--breakdown", breakdown]
+    assert plan(workers, *nodes) == 2
+    assert "which nodes are near Servers default/keep1" in capfd.readouterr().err
+    servers = recorded("create-persistent", "Servers")[-1]
+    for entry in servers["spec"]["allocationSets"]:
+        entry["storage"] = [{"name": "kind-worker2", "allocationCount": 1}]
+    file = write(tmp_path, "servers.yaml", servers)
+    found = planned(capfd, workers, *nodes, "--breakdown", file)
+    assert found["constraint"] == {
+        "and": [{"hostlist": ["compute-[01-03]"]}, {"properties": ["^badrabbit"]}]
+    }
+    assert plan(workers, "--nodes=compute-04", *nodes[1:], "--breakdown", file) == 2
+    assert "compute-04 without a PCIe connection" in capfd.readouterr().err
+    instance = recorded("persistentdw", "PersistentStorageInstance")[-1]
+    more = write(tmp_path, "both.yaml", servers, instance)
+    found = planned(
+        capfd, workers, "--nodes=compute-04", *nodes[1:], "--breakdown", more
+    )
+    assert found["constraint"] == {"properties": ["^badrabbit"]}
+    many = ["--nodes=compute-[01,04]", *nodes[1:], "--breakdown", more]
+    assert plan(workers, *many) == 0
+    out = capfd.readouterr().out
+    access = "nodes need access to Servers default/keep1, set 0: mandatory network"
+    assert access in out and "2 x node, exclusive" in out
+
+
+XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--nodes=h1"], "give a #DW directive, or --breakdown FILE"),
+        (["--nodes=h[1-", XFS], "--nodes h[1-: not an RFC 29 hostlist"),
+        (["--nodes=", XFS], "--nodes: expected at least one node"),
+        (["--nodes=h9", XFS], "node h9 has no Rabbit"),
+        (["--nodes=h1", "jobdw"], "unknown preset and no '#DW' directive"),
+        (["--nodes=h1", "#DW jobdw type=xfs"], "missing required argument"),
+        (
+            ["--nodes=h1", XFS.replace("1GiB", "1XB")],
+            "capacity=1XB is not a size: expected an integer and one of KiB, KB",
+        ),
+        (
+            ["--nodes=h1", XFS.replace("xfs", "foo")],
+            "DWS refuses: argument 'type' invalid string 'foo'",
+        ),
+        (["--nodes=h1", XFS + " profile=nope"], "NnfStorageProfile: nope"),
+        (["--nodes=h1", "#DW persistentdw name=keep"], "--breakdown FILE"),
+        (["--nodes=h1", "--breakdown=/nope"], "/nope: No such file or directory"),
+        (["--breakdown=x"], "the following arguments are required: --nodes"),
+    ],
+)
+def test_bad_input_gets_one_line(
+    args: list[str], said: str, mapping: str, capfd: Captured
+) -> None:
+    assert said in refused(capfd, mapping, *args)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: b: c", "is neither JSON nor YAML"),
+        ("- 3", "has 3, expected an object"),
+        ("{}", "kind is missing, expected one of DirectiveBreakdown, Servers"),
+        ("kind: Pod", 'kind is "Pod", expected one of DirectiveBreakdown, Servers'),
+        ("kind: DirectiveBreakdown", "metadata.name is missing"),
+        ("kind: Servers\nmetadata: {name: 3}", "metadata.name is 3, expected a string"),
+        ("kind: List\nitems: 3", "items is 3, expected an array"),
+    ],
+)
+def test_a_bad_file_gets_one_line(
+    text: str, said: str, mapping: str, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert said in refused(capfd, mapping, "--nodes=h1", f"--breakdown={path}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file or directory"),
+        ("nonsense", "is not JSON"),
+        ('{"computes": {"h1": "r1"}, "rabbits": {}}', 'computes.h1 is "r1", expected'),
+    ],
+)
+def test_a_bad_mapping_gets_one_line(
+    text: Any, said: str, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    path = tmp_path / "mapping.json"
+    if text is not None:
+        path.write_text(text)
+    assert f"{path}: {said}" in refused(capfd, str(path), "--nodes=h1", XFS)
