@@ -20,7 +20,7 @@ from support.jobtap import (
     Job,
     JobManager,
 )
-from support.jobtap_jobs import WITH_TIMEOUT, error_of, notes, up_to
+from support.jobtap_jobs import STATES, WITH_TIMEOUT, Act, notes, play, up_to
 
 NO_SUCH_JOB = "this user has no such job, or it was purged"
 OUT = json.dumps({"success": True})
@@ -36,23 +36,6 @@ def submit(
     return manager.submit(jobid, system, **options)
 
 
-def waiting(manager: JobManager, jobid: int, *targets: Union[int, str]) -> Job:
-    assert submit(manager, jobid, *targets) is None
-    manager.settle()
-    job = manager.jobs[jobid]
-    assert job.state == DEPEND and not notes(job)
-    return job
-
-
-def ended(manager: JobManager, moving: bool = False) -> Job:
-    """Job 1, whose epilog has ended, perhaps before its data was out."""
-    job = up_to(manager, "epilog")
-    data = {"data": "moving"} if moving else {}
-    manager.request("epilog-remove", {"id": 1, **data})
-    assert job.state == INACTIVE
-    return job
-
-
 def tell(manager: JobManager, errstr: Optional[str] = None, jobid: int = 1) -> None:
     error = {} if errstr is None else {"errstr": errstr, "reason": "dws-failed"}
     assert manager.request("data-out", {"id": jobid, **error}) is None
@@ -63,29 +46,169 @@ def note(problem: str, target: str = "ƒ2") -> list[str]:
     return [f"dws-out: {target}: {problem}"]
 
 
+def waiting(manager: JobManager, jobid: int, *targets: Union[int, str]) -> Job:
+    assert submit(manager, jobid, *targets) is None
+    manager.settle()
+    job = manager.jobs[jobid]
+    assert job.state == DEPEND and not notes(job)
+    return job
+
+
+def ended(manager: JobManager, moving: bool = False) -> Job:
+    """Job 1, whose epilog has ended, perhaps before its data was out."""
+    job = play(manager, "epilog moving" if moving else "epilog released")
+    assert job.state == INACTIVE and job.has("dws_released") is moving
+    return job
+
+
+def reload(manager: JobManager, restart: bool) -> None:
+    if restart:
+        manager.restart()
+    else:
+        manager.unload()
+        manager.load()
+    manager.rpcs = [rpc for rpc in manager.rpcs if rpc[0] != "dws.hello"]
+
+
+# ---- what becomes of who waits ---------------------------------------------------
+
+
+def wait(manager: JobManager) -> None:
+    assert submit(manager, 2, 1) is None
+    manager.settle()
+
+
+def ask(manager: JobManager) -> None:
+    """Nobody answers yet."""
+    assert submit(manager, 2, 1) is None
+    manager.advance(0)
+
+
+def record(manager: JobManager, text: str = OUT) -> None:
+    manager.jobs[1].record = text
+
+
+def end_without_plugin(manager: JobManager) -> None:
+    job, context = manager.jobs[1], {"description": "dws-epilog", "status": 0}
+    manager.post(job, "epilog-finish", context)
+    manager.act(job)
+    assert job.state == INACTIVE
+
+
+WORDS: dict[str, Act] = {
+    "wait": wait,
+    "ask": ask,
+    "recorded": record,
+    "out": lambda m: tell(m),
+    "lost": lambda m: tell(m, "gone"),
+    "purged": lambda m: m.purge(1),
+    "plugin-anew": lambda m: reload(m, restart=False),
+    "all-anew": lambda m: reload(m, restart=True),
+    "ends": end_without_plugin,
+}
+NO_RECORD = "the job ended without a record of its data"
+GONE = "the data is not out: gone"
+COURSES = [
+    # its job is active
+    *(
+        (f"{phase} wait {told}", expected)
+        for phase in ("depend", "sched", "prolog", "running", "epilog")
+        for told, expected in (("", "DEPEND"), ("out", "SCHED"), ("lost", GONE))
+    ),
+    ("epilog recorded out wait", "SCHED"),
+    ("epilog wait recorded released", "SCHED"),
+    ("epilog wait released", NO_RECORD),
+    ("epilog wait +60 +10", NO_RECORD),
+    ("sched wait cancel released", NO_RECORD),
+    # it goes out later
+    ("epilog wait moving", "DEPEND"),
+    ("epilog wait moving out", "SCHED"),
+    ("epilog moving wait", "DEPEND"),
+    ("epilog moving wait out", "SCHED"),
+    ("epilog moving wait lost", GONE),
+    ("epilog moving all-anew wait", "DEPEND"),
+    ("epilog moving wait recorded hello", "SCHED"),
+    ("epilog moving wait purged out", "SCHED"),
+    ("out epilog moving out wait", "DEPEND"),
+    ("out epilog moving out wait out out lost", "SCHED"),
+    # its job has ended
+    ("epilog released recorded wait", "SCHED"),
+    ("epilog released wait", NO_RECORD),
+    ("epilog released ask purged", NO_SUCH_JOB),
+    # the plugin goes away
+    *(
+        (f"{before} {how} {later}", expected)
+        for how in ("plugin-anew", "all-anew")
+        for before, later, expected in (
+            ("running wait", "", "DEPEND"),
+            ("running wait", "out", "SCHED"),
+            ("epilog moving wait", "", "DEPEND"),
+            ("epilog moving wait", "out", "SCHED"),
+            ("epilog moving wait", "lost", GONE),
+            ("epilog moving wait recorded", "", "SCHED"),
+            ("epilog moving wait purged", "out", NO_SUCH_JOB),
+        )
+    ),
+    ("epilog wait unload ends load", NO_RECORD),
+]
+
+
+@WITH_TIMEOUT
+@pytest.mark.parametrize(("course", "expected"), COURSES)
+def test_a_job_waits_for_the_data_of_another(
+    manager: JobManager, course: str, expected: str
+) -> None:
+    """``expected`` is its state, or why it fails."""
+    for word in course.split():
+        if word in WORDS:
+            WORDS[word](manager)
+        else:
+            play(manager, word)
+    manager.settle()
+    job = manager.jobs[2]
+    assert sum(e["name"] == "dependency-add" for e in job.eventlog) == 1
+    if job.state == INACTIVE:
+        assert notes(job) == note(expected)
+        assert job.context("exception")["type"] == "dependency"
+        assert job.context("exception")["severity"] == 0
+    else:
+        assert STATES[job.state] == expected and not notes(job)
+        assert job.used == {"dws-out=f2"}
+
+
+@pytest.mark.parametrize("phase", ["depend", "running"])
+def test_nothing_is_looked_up_before_a_job_has_ended(
+    manager: JobManager, phase: str
+) -> None:
+    up_to(manager, phase)
+    waiting(manager, 2, 1)
+    assert manager.sent["job-info.lookup"] == 0
+
+
 # ---- what is refused -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "value", ["", "bar", "-1", "1.2.3", "f0", "ƒ", "18446744073709551615", "9" * 30]
+    ("dependency", "refusal"),
+    [
+        *(
+            ({"value": value}, f"'{value}': not a job ID")
+            for value in ("", "bar", "-1", "1.2.3", "f0", "ƒ", "18446744073709551615")
+        ),
+        ({"value": "9" * 30}, f"'{'9' * 30}': not a job ID"),
+        *(
+            ({"value": value}, f"'{json.dumps(value)}': not a job ID")
+            for value in (None, 7, ["1"], {"a": "%n"})
+        ),
+        ({}, "'?': it has no value"),
+        ({"value": "2"}, "'2': a job cannot wait for its own data"),
+    ],
 )
-def test_a_value_that_is_no_job_id_is_refused(manager: JobManager, value: str) -> None:
-    shown = value[:40]
-    reason = submit(manager, 2, value)
-    assert reason is not None and reason.startswith(f"dws-out: '{shown}")
-    assert reason.endswith(": not a job ID")
-
-
-@pytest.mark.parametrize("value", [None, 7, ["1"], {"a": "%n"}])
-def test_a_value_that_is_no_string_is_refused(manager: JobManager, value: Any) -> None:
-    dependencies = [{"scheme": "dws-out", "value": value}]
-    reason = manager.submit(2, {"dependencies": dependencies})
-    assert reason == f"dws-out: '{json.dumps(value)}': not a job ID"
-
-
-def test_a_dependency_without_a_value_is_refused(manager: JobManager) -> None:
-    reason = manager.submit(2, {"dependencies": [{"scheme": "dws-out"}]})
-    assert reason == "dws-out: '?': it has no value"
+def test_what_is_not_the_id_of_another_job_is_refused(
+    manager: JobManager, dependency: dict[str, Any], refusal: str
+) -> None:
+    system = {"dependencies": [{"scheme": "dws-out", **dependency}], "dw": "#DW a"}
+    assert manager.submit(2, system) == f"dws-out: {refusal}"
 
 
 def test_a_refusal_has_no_control_character_and_is_no_format(
@@ -94,11 +217,6 @@ def test_a_refusal_has_no_control_character_and_is_no_format(
     reason = submit(manager, 2, "%n\x1b[31m\x85é" + "x" * 500)
     assert reason is not None and reason.isprintable() and len(reason) < 100
     assert reason.startswith("dws-out: '%n\\x1b[31m\\x85éxxx")
-
-
-def test_a_job_cannot_wait_for_its_own_data(manager: JobManager) -> None:
-    reason = submit(manager, 2, 2, system={"dw": "#DW a"})
-    assert reason == "dws-out: '2': a job cannot wait for its own data"
 
 
 def test_a_job_waits_for_64_others_at_most(manager: JobManager) -> None:
@@ -152,80 +270,6 @@ def test_nothing_is_left_of_a_job_that_is_refused(manager: JobManager) -> None:
 # ---- the target is active --------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", ["depend", "sched", "prolog", "running", "epilog"])
-def test_a_job_waits_until_the_data_of_an_active_job_is_out(
-    manager: JobManager, phase: str
-) -> None:
-    up_to(manager, phase)
-    job = waiting(manager, 2, 1)
-    assert job.dependencies == {"dws-out=f2"}
-    tell(manager)
-    assert job.state == SCHED
-
-
-@pytest.mark.parametrize("phase", ["depend", "running"])
-def test_nothing_is_looked_up_before_a_job_has_ended(
-    manager: JobManager, phase: str
-) -> None:
-    up_to(manager, phase)
-    waiting(manager, 2, 1)
-    assert manager.sent["job-info.lookup"] == 0
-
-
-def test_data_that_is_out_before_its_job_has_ended_is_found(
-    manager: JobManager,
-) -> None:
-    up_to(manager, "epilog").record = OUT
-    tell(manager)
-    submit(manager, 2, 1)
-    manager.settle()
-    assert manager.jobs[2].state == SCHED
-
-
-def test_a_job_that_waits_when_its_target_ends_finds_the_record(
-    manager: JobManager,
-) -> None:
-    target = up_to(manager, "epilog")
-    job = waiting(manager, 2, 1)
-    target.record = OUT
-    manager.request("epilog-remove", {"id": 1})
-    manager.settle()
-    assert target.state == INACTIVE and job.state == SCHED
-
-
-def test_a_job_that_waits_when_its_target_ends_without_a_record_fails(
-    manager: JobManager,
-) -> None:
-    up_to(manager, "epilog")
-    job = waiting(manager, 2, 1)
-    manager.request("epilog-remove", {"id": 1})
-    manager.settle()
-    assert notes(job) == note("the job ended without a record of its data")
-    assert job.context("exception")["type"] == "dependency"
-    assert job.state == INACTIVE
-
-
-def test_a_job_fails_when_its_target_never_gets_storage(manager: JobManager) -> None:
-    up_to(manager, "sched")
-    job = waiting(manager, 2, 1)
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.request("epilog-remove", {"id": 1})
-    manager.settle()
-    assert notes(job) == note("the job ended without a record of its data")
-
-
-@WITH_TIMEOUT
-def test_a_job_fails_when_the_epilog_of_its_target_is_given_up(
-    manager: JobManager,
-) -> None:
-    up_to(manager, "epilog")
-    job = waiting(manager, 2, 1)
-    manager.advance(60.0)
-    manager.advance(10.0)
-    manager.settle()
-    assert notes(job) == note("the job ended without a record of its data")
-
-
 def test_a_look_up_that_the_end_of_the_target_overtakes_is_made_again(
     manager: JobManager,
 ) -> None:
@@ -254,26 +298,6 @@ def test_an_epilog_that_ends_before_the_data_is_out_is_marked(
     assert job.context("dws_released") == {}
 
 
-def test_a_job_ends_with_its_storage_or_when_its_nodes_have_unmounted(
-    manager: JobManager,
-) -> None:
-    refused = submit(manager, 1, system={"dw": "#DW a", "dw_release": "soon"})
-    assert refused is not None and 'expected "teardown" or "unmounted"' in refused
-
-
-def test_by_default_no_epilog_is_marked(manager: JobManager) -> None:
-    assert not ended(manager).has("dws_released")
-
-
-@pytest.mark.parametrize("data", ["out", "", 1, None, {}])
-def test_epilog_remove_knows_only_data_that_is_moving(
-    manager: JobManager, data: Any
-) -> None:
-    job = up_to(manager, "epilog")
-    error = error_of(manager, "epilog-remove", {"id": 1, "data": data})
-    assert error.errno == errno.EPROTO and job.state == CLEANUP
-
-
 def test_a_job_that_another_plugin_ends_at_the_mark_is_forgotten(
     manager: JobManager,
 ) -> None:
@@ -284,27 +308,6 @@ def test_a_job_that_another_plugin_ends_at_the_mark_is_forgotten(
     manager.hostile.append(Hostile("job.event.dws_released", cancel))
     manager.request("epilog-remove", {"id": 1, "data": "moving"})
     assert job.state == INACTIVE
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_a_job_waits_for_data_that_goes_out_after_its_job(
-    manager: JobManager, before: bool
-) -> None:
-    up_to(manager, "epilog")
-    if before:
-        waiting(manager, 2, 1)
-    manager.request("epilog-remove", {"id": 1, "data": "moving"})
-    manager.settle()
-    job = manager.jobs[2] if before else waiting(manager, 2, 1)
-    assert job.state == DEPEND
-    tell(manager)
-    assert job.state == SCHED
-
-
-def test_the_mark_counts_after_a_restart(manager: JobManager) -> None:
-    ended(manager, moving=True)
-    manager.restart()
-    waiting(manager, 2, 1)
 
 
 def asked_for_reports(manager: JobManager) -> list[int]:
@@ -345,18 +348,6 @@ def test_a_module_that_says_hello_is_asked_for_the_reports_that_are_missing(
     assert not asked_for_reports(manager)
 
 
-def test_what_was_recorded_is_found_when_the_module_says_hello(
-    manager: JobManager,
-) -> None:
-    """It died between the record and the report."""
-    target = ended(manager, moving=True)
-    job = waiting(manager, 2, 1)
-    target.record = OUT
-    manager.request("hello", {})
-    manager.settle()
-    assert job.state == SCHED
-
-
 def test_a_report_that_cannot_be_asked_for_is_asked_for_again(
     manager: JobManager,
 ) -> None:
@@ -391,39 +382,7 @@ def test_a_long_reason_is_cut(manager: JobManager) -> None:
     assert 900 < len(text.encode()) < 1000
 
 
-def test_data_out_may_be_told_any_number_of_times(manager: JobManager) -> None:
-    tell(manager)
-    ended(manager, moving=True)
-    tell(manager)
-    job = waiting(manager, 2, 1)
-    tell(manager)
-    tell(manager)
-    tell(manager, "lost")
-    tell(manager, jobid=2**63 - 1)
-    assert job.state == SCHED and not notes(job)
-
-
-@pytest.mark.parametrize("payload", [{}, {"id": "x"}, {"id": 1, "errstr": 5}])
-def test_a_malformed_data_out_is_refused(
-    manager: JobManager, payload: dict[str, Any]
-) -> None:
-    assert error_of(manager, "data-out", payload).errno == errno.EPROTO
-
-
-def test_data_out_is_for_the_owner(manager: JobManager) -> None:
-    with pytest.raises(OSError) as caught:
-        manager.request("data-out", {"id": 1}, owner=False)
-    assert caught.value.errno == errno.EPERM
-
-
 # ---- the target has ended --------------------------------------------------------
-
-
-def test_the_record_of_data_that_is_out_lets_a_job_go_on(manager: JobManager) -> None:
-    ended(manager).record = OUT
-    submit(manager, 2, 1)
-    manager.settle()
-    assert manager.jobs[2].state == SCHED
 
 
 @pytest.mark.parametrize(
@@ -445,35 +404,6 @@ def test_the_record_of_data_that_is_lost_fails_a_job(
     submit(manager, 2, 1)
     manager.settle()
     assert notes(manager.jobs[2]) == note(f"the data is not out: {problem}")
-
-
-def test_a_job_that_ended_without_a_record_fails_who_waits_for_it(
-    manager: JobManager,
-) -> None:
-    ended(manager)
-    submit(manager, 2, 1)
-    manager.settle()
-    problem = "the job ended without a record of its data"
-    assert notes(manager.jobs[2]) == note(problem)
-
-
-def test_a_job_that_is_purged_while_it_is_looked_up_fails_who_waits_for_it(
-    manager: JobManager,
-) -> None:
-    ended(manager)
-    submit(manager, 2, 1)
-    manager.advance(0)
-    manager.purge(1)
-    manager.settle()
-    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB)
-
-
-def test_a_job_that_is_purged_meanwhile_may_be_told_of(manager: JobManager) -> None:
-    ended(manager, moving=True)
-    job = waiting(manager, 2, 1)
-    manager.purge(1)
-    tell(manager)
-    assert job.state == SCHED
 
 
 def test_a_report_that_comes_before_the_look_up_ends_is_not_lost(
@@ -714,29 +644,7 @@ def test_another_plugin_may_end_those_who_wait_while_they_are_told(
 # ---- the plugin goes away --------------------------------------------------------
 
 
-def reload(manager: JobManager, restart: bool) -> None:
-    if restart:
-        manager.restart()
-    else:
-        manager.unload()
-        manager.load()
-    manager.rpcs = [rpc for rpc in manager.rpcs if rpc[0] != "dws.hello"]
-
-
 both_ways = pytest.mark.parametrize("restart", [False, True], ids=["reload", "restart"])
-
-
-@both_ways
-def test_who_waits_for_an_active_job_still_does_after_a_reload(
-    manager: JobManager, restart: bool
-) -> None:
-    up_to(manager, "running")
-    job = waiting(manager, 2, 1)
-    reload(manager, restart)
-    manager.settle()
-    assert job.state == DEPEND
-    tell(manager)
-    assert job.state == SCHED and len(job.used) == 1
 
 
 @both_ways
@@ -760,46 +668,6 @@ def test_who_is_about_to_wait_still_does_after_a_reload(
 
 
 @both_ways
-@pytest.mark.parametrize("errstr", [None, "gone"])
-def test_who_waits_for_data_that_is_moving_still_does_after_a_reload(
-    manager: JobManager, restart: bool, errstr: Optional[str]
-) -> None:
-    ended(manager, moving=True)
-    job = waiting(manager, 2, 1)
-    reload(manager, restart)
-    tell(manager, errstr)
-    assert job.state == (SCHED if errstr is None else INACTIVE)
-    assert sum(e["name"] == "dependency-add" for e in job.eventlog) == 1
-
-
-@both_ways
-def test_what_was_told_while_the_plugin_was_away_is_found(
-    manager: JobManager, restart: bool
-) -> None:
-    target = ended(manager, moving=True)
-    job = waiting(manager, 2, 1)
-    target.record = OUT
-    reload(manager, restart)
-    manager.settle()
-    assert job.state == SCHED
-
-
-@both_ways
-def test_a_target_that_ended_while_the_plugin_was_away_is_found(
-    manager: JobManager, restart: bool
-) -> None:
-    target = up_to(manager, "epilog")
-    job = waiting(manager, 2, 1)
-    manager.unload()
-    manager.post(target, "epilog-finish", {"description": "dws-epilog", "status": 0})
-    manager.act(target)
-    assert target.state == INACTIVE
-    manager.load()
-    manager.settle()
-    assert notes(job) == note("the job ended without a record of its data")
-
-
-@both_ways
 @pytest.mark.parametrize("purged", [False, True])
 def test_a_dependency_that_is_over_stays_so_after_a_reload(
     manager: JobManager, restart: bool, purged: bool
@@ -817,18 +685,6 @@ def test_a_dependency_that_is_over_stays_so_after_a_reload(
     tell(manager, jobid=3)
     assert job.state == SCHED
     assert sum(e["name"] == "dependency-remove" for e in job.eventlog) == 2
-
-
-@both_ways
-def test_who_waits_for_a_job_that_was_purged_fails_after_a_reload(
-    manager: JobManager, restart: bool
-) -> None:
-    ended(manager, moving=True)
-    job = waiting(manager, 2, 1)
-    manager.purge(1)
-    reload(manager, restart)
-    tell(manager)
-    assert notes(job) == note(NO_SUCH_JOB)
 
 
 @both_ways

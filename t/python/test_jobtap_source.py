@@ -21,8 +21,6 @@ import pytest
 JOBTAP = Path(__file__).parents[2] / "src" / "jobtap"
 BUILD = (JOBTAP / "build_jobtap.py").read_text()
 SOURCES = [JOBTAP / name for name in re.findall(r'"src/jobtap/(.+\.c)"', BUILD)]
-SHELL = JOBTAP.parent / "shell" / "dws_environment.c"
-HEADERS = re.findall(r'"src/jobtap/(.+\.h)"', BUILD)
 POSTS = re.compile(
     r"flux_jobtap_(dependency_(add|remove)|(prolog|epilog)_(start|finish)"
     r"|raise_exception|event_post_pack|jobspec_update\w*|job_set_flag"
@@ -45,51 +43,12 @@ def functions(path: Path) -> Iterator[tuple[str, str, str]]:
         yield match[1], match[2], match[3]
 
 
-def included(path: Path) -> list[int]:
-    """Where the headers that a file includes stand in the list of headers."""
-    names = re.findall(r'^#include "(.+)"', path.read_text(), re.M)
-    return [HEADERS.index(name) for name in names]
-
-
-def declaring(path: Path) -> int:
-    """Where the header stands that declares what a source defines. The last one is
-    that of dws-jobtap.c, which defines what Flux looks up."""
-    shared = re.compile(r"^(?!static)\w.*?\b(dws_\w+)(?: \(|\[)", re.M)
-    defined = set(shared.findall(code(path)))
-    (found,) = [
-        index
-        for index, name in enumerate(HEADERS)
-        if defined.intersection(shared.findall(code(JOBTAP / name)))
-    ] or [len(HEADERS) - 1]
-    return found
-
-
-def test_the_lists_of_sources_and_headers_are_complete() -> None:
-    assert sorted(SOURCES) == sorted(JOBTAP.glob("*.c"))
-    assert sorted(HEADERS) == sorted(path.name for path in JOBTAP.glob("*.h"))
-
-
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_a_file_calls_no_file_above_it(path: Path) -> None:
     above = SOURCES[SOURCES.index(path) + 1 :]
     names = {name for file in above for name, _, _ in functions(file)}
     shared = {name for name in names if name.startswith("dws_")}
     assert shared.intersection(re.findall(r"\w+", code(path))) == set()
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_a_file_includes_its_own_header_and_lower_ones(path: Path) -> None:
-    assert max(included(path)) == declaring(path)
-
-
-@pytest.mark.parametrize("name", HEADERS)
-def test_a_header_includes_only_lower_ones(name: str) -> None:
-    assert all(index < HEADERS.index(name) for index in included(JOBTAP / name))
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_only_job_c_assigns_the_phase_of_a_job(path: Path) -> None:
-    assert ("->phase = " in code(path)) == (path.name == "job.c")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
@@ -106,15 +65,3 @@ def test_a_function_that_is_given_a_pointer_to_a_job_does_not_post(path: Path) -
         if re.search(r"&job\b(?!->)", body) or POSTS.search(body)
     ]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    "path", [*SOURCES, *(JOBTAP / name for name in HEADERS), SHELL]
-)
-def test_a_line_has_at_most_80_columns(path: Path) -> None:
-    assert [line for line in path.read_text().splitlines() if len(line) > 80] == []
-
-
-def test_the_functions_of_the_plugin_are_found() -> None:
-    found = {name for path in SOURCES for name, _, _ in functions(path)}
-    assert {"dws_job_raise", "cleanup_cb", "job_admit", "dws_job_resume"} <= found

@@ -1,73 +1,148 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The compiled plugin asks for storage to be released when tasks have ended."""
+"""The compiled plugin: what becomes of a job that ends, and what is asked for then."""
 
 from __future__ import annotations
 
-import errno
+from typing import Optional
 
 import pytest
 
 from support.jobtap import JobManager
-from support.jobtap_jobs import OK, finish, up_to
+from support.jobtap_jobs import WITH_TIMEOUT, notes, outcome, play, up_to
+
+MOUNTED = "may still be mounted on node[1-2],node7,"
+RELEASED = "INACTIVE post_run+started"
+ABORT = "abort post_run+started"
+ABORTED = f"CLEANUP {ABORT}"
+COURSES = [
+    # before there is storage
+    ("submit create=refused", "CLEANUP post_run", "it is %s wrong"),
+    ("depend errmsg", "CLEANUP post_run", "no %s"),
+    ("submit create=ENOSYS cancel", "INACTIVE", ""),
+    ("submit create=EHOSTUNREACH cancel", "CLEANUP post_run", ""),
+    ("sched alloc setup=refused", "CLEANUP post_run", "it is %s wrong"),
+    ("prolog cancel", "CLEANUP post_run", ""),
+    ("prolog unload cancel restart", "CLEANUP post_run", ""),
+    ("prolog unload cancel restart post_run=ok released", "INACTIVE", ""),
+    (
+        "sched unload alloc load",
+        "CLEANUP",
+        "started without its storage",
+    ),
+    # its tasks have ended
+    ("running finish", "CLEANUP post_run+started", None),
+    ("running finish post_run=refused", "INACTIVE", None),
+    ("running cancel", "CLEANUP", ""),
+    ("running cancel finish", "CLEANUP post_run+started", ""),
+    ("running cancel a-node", "CLEANUP", ""),
+    ("running cancel tasks-lost", "CLEANUP post_run+started", ""),
+    ("running restart cancel tick tick tick", "CLEANUP", ""),
+    ("running restart cancel tick tasks-end tick", "CLEANUP post_run+started", ""),
+    ("running cancel restart tick", "CLEANUP", ""),
+    ("running cancel restart tick tasks-end tick", "CLEANUP post_run+started", ""),
+    ("running cancel exec-lost +2", "CLEANUP job-exec.stats-get", ""),
+    (
+        "running cancel exec-lost +2 job-exec.stats-get=ENOSYS",
+        "CLEANUP",
+        "",
+    ),
+    (
+        "running cancel exec-lost +2 job-exec.stats-get=ENOSYS tick",
+        "CLEANUP post_run+started",
+        "",
+    ),
+    ("prolog mounted cancel", "CLEANUP", ""),  # its shells are being started
+    ("prolog mounted cancel tasks-end", "CLEANUP post_run", ""),
+    # its data is given up
+    *(
+        (f"epilog {type} {type}", "CLEANUP teardown", "")
+        for type in ("cancel", "dws", "exec")
+    ),
+    ("epilog timeout mild", "CLEANUP", ""),
+    ("epilog all-nodes timeout", "CLEANUP teardown", ""),  # somebody raises it
+    ("epilog cancel reload post_run=ok", "CLEANUP teardown", ""),
+    ("running timeout exec finish post_run=ok", "CLEANUP", ""),
+    ("running cancel exec-lost tick post_run=ok", "CLEANUP", ""),
+    ("running cancel exec-lost tick post_run=ok cancel", "CLEANUP teardown", ""),
+    (
+        "running cancel unload cancel load cancel finish post_run=ok",
+        "CLEANUP",
+        "",
+    ),
+    (
+        "running cancel finish post_run=ok unload cancel load post_run=ok",
+        "CLEANUP teardown",
+        "",
+    ),
+    *(
+        (f"running {first} {second} {second} finish {what} post_run=ok", "CLEANUP", "")
+        for first, second in (
+            ("cancel", "cancel"),
+            ("timeout", "cancel"),
+            ("timeout", "timeout"),
+            ("cancel", "timeout"),
+            ("exec", "cancel"),
+        )
+        for what in ("", "reload", "restart")
+    ),
+    *(
+        (f"running cancel finish cancel {what} post_run=ok", "CLEANUP teardown", "")
+        for what in ("", "reload", "restart")
+    ),
+    # epilog-timeout
+    ("epilog +59", "CLEANUP", None),
+    ("epilog +60", "CLEANUP abort", "epilog-timeout"),
+    ("epilog +60 abort=ok +9", "CLEANUP", "epilog-timeout"),
+    ("epilog +60 abort=ok +10", "INACTIVE", MOUNTED),
+    ("epilog +60 abort=ok +10", "INACTIVE", "the dws module has not finished in time"),
+    ("epilog +60 abort=ok released", "INACTIVE", "epilog-timeout"),
+    ("epilog +60 abort=ENOSYS", "INACTIVE", MOUNTED),
+    ("epilog +60 abort=ENOSYS", "INACTIVE", "(Workflow fluxjob-1)"),
+    ("epilog +60 abort=ENOSYS", "INACTIVE", "is not loaded"),
+    ("epilog +60 abort=EPROTO", "INACTIVE", MOUNTED),
+    ("epilog +60 abort=EPROTO", "INACTIVE", "Protocol error"),
+    ("epilog +60 abort=ENOSYS hello", "INACTIVE abort", MOUNTED),
+    ("epilog +60 abort=ENOSYS hello abort=ok hello", "INACTIVE", MOUNTED),
+    *(
+        (f"epilog +60 abort={error} {rest}", course, note)
+        for error in ("EAGAIN", "EHOSTUNREACH")
+        for rest, course, note in (
+            ("+2", "CLEANUP", "epilog-timeout"),
+            (
+                "+2 hello abort=ok released",
+                "INACTIVE post_run+started",
+                "epilog-timeout",
+            ),
+            ("+2 +8", "INACTIVE", MOUNTED),
+        )
+    ),
+    ("epilog dws-epilog-timeout", "CLEANUP abort", ""),
+    ("running cancel dws-epilog-timeout", "CLEANUP abort", ""),
+    ("epilog dws-epilog-timeout abort=ok hello", ABORTED, ""),
+    ("epilog dws-epilog-timeout abort=ok reload", ABORTED, ""),
+    (
+        "epilog dws-epilog-timeout abort=ok reload +10",
+        "INACTIVE abort post_run+started",
+        None,
+    ),
+    ("epilog +0.5 reload +58.5", "CLEANUP post_run+started", None),
+    ("epilog +0.5 reload +58.5 +1", ABORTED, "epilog-timeout"),
+    ("epilog +40 reload +19", "CLEANUP post_run+started", None),
+    ("epilog +40 reload +19 +1", ABORTED, "epilog-timeout"),
+]
 
 
-def test_the_last_release_tells_that_tasks_have_ended_if_there_is_no_finish(
-    manager: JobManager,
+@WITH_TIMEOUT
+@pytest.mark.parametrize(("course", "expected", "note"), COURSES)
+def test_a_job_ends(
+    manager: JobManager, course: str, expected: str, note: Optional[str]
 ) -> None:
-    job = up_to(manager, "running")
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.post(job, "release", {"ranks": "0", "final": False})
-    assert "dws.post_run" not in manager.topics()
-    manager.tasks_end(job, finish=False)
-    assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": True}
-
-
-def test_tasks_that_run_on_while_the_job_manager_is_reloaded_keep_their_storage(
-    manager: JobManager,
-) -> None:
-    job = up_to(manager, "running")
-    manager.restart()
-    manager.answer_eventlogs()
-    manager.raise_exception(1, "cancel", 0, "")
-    for _ in range(3):
-        manager.advance(2.0)
-        manager.answer_exec()
-    assert "dws.post_run" not in manager.topics()
-    manager.tasks_end(job)  # no event tells
-    manager.advance(2.0)
-    manager.answer_exec()
-    assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": True}
-
-
-def test_tasks_cancelled_before_a_reload_of_the_job_manager_keep_their_storage(
-    manager: JobManager,
-) -> None:
-    job = up_to(manager, "running")
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.restart()
-    manager.answer_eventlogs()
-    manager.advance(2.0)
-    manager.answer_exec()
-    assert "dws.post_run" not in manager.topics()
-    manager.tasks_end(job)
-    manager.advance(2.0)
-    manager.answer_exec()
-    assert "dws.post_run" in manager.topics()
-
-
-def test_a_job_whose_tasks_were_ending_when_job_exec_was_reloaded_is_released(
-    manager: JobManager,
-) -> None:
-    up_to(manager, "running")
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.exec_lost()
-    manager.advance(2.0)
-    assert "dws.post_run" not in manager.topics()
-    manager.take("job-exec.stats-get")[1](errno.ENOSYS, "", None)  # in between
-    manager.advance(2.0)
-    manager.answer_exec()
-    assert "dws.post_run" in manager.topics()
+    """``note`` is in that of its last exception; None is for any, or none."""
+    job = play(manager, course)
+    assert outcome(manager) == expected
+    if note is not None:
+        assert (note in notes(job)[-1]) if note else set(notes(job)) == {""}
 
 
 def test_an_answer_of_job_exec_after_the_tasks_have_ended_changes_nothing(
@@ -82,113 +157,16 @@ def test_an_answer_of_job_exec_after_the_tasks_have_ended_changes_nothing(
     assert manager.topics().count("dws.post_run") == 1
 
 
-def test_a_job_that_was_cancelled_before_its_start_event_keeps_its_storage(
-    manager: JobManager,
-) -> None:
-    """Its shells are being started."""
-    job = up_to(manager, "prolog")
-    manager.request("prolog-remove", {"id": 1, "variables": {}})
-    assert job.start_pending and not job.has("start")
-    manager.raise_exception(1, "cancel", 0, "")
-    assert "dws.post_run" not in manager.topics()
-    manager.tasks_end(job)
-    assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": False}
-
-
-def restart_of(what: str, manager: JobManager) -> None:
-    """The plugin, the job manager or neither is loaded anew."""
-    if what == "plugin":
-        manager.unload()
-        manager.load()
-    elif what == "job manager":
-        manager.restart()
-    manager.answer_eventlogs()
-
-
-RESTARTS = pytest.mark.parametrize("what", ["nothing", "plugin", "job manager"])
-ENDING = pytest.mark.parametrize(
-    ("first", "second"),
+@WITH_TIMEOUT
+@pytest.mark.parametrize(
+    ("course", "event"),
     [
-        ("cancel", "cancel"),
-        ("timeout", "cancel"),
-        ("timeout", "timeout"),
-        ("cancel", "timeout"),
-        ("exec", "cancel"),
+        ("prolog cancel", "prolog-finish"),
+        ("prolog unload cancel restart", "prolog-finish"),
+        ("epilog +60 abort=ok released", "epilog-finish"),
     ],
 )
-
-
-@RESTARTS
-@ENDING
-def test_a_cancel_while_tasks_are_ending_does_not_give_their_data_up(
-    manager: JobManager, what: str, first: str, second: str
+def test_an_action_that_is_cut_short_has_failed(
+    manager: JobManager, course: str, event: str
 ) -> None:
-    job = up_to(manager, "running")
-    manager.raise_exception(1, first, 0, "")
-    manager.raise_exception(1, second, 0, "")
-    manager.raise_exception(1, second, 0, "")
-    finish(manager, job)
-    restart_of(what, manager)
-    manager.take("dws.post_run")[1](0, "", OK)
-    assert "dws.teardown" not in manager.topics()
-    assert not manager.request("hello", {})["jobs"][0]["teardown"]
-
-
-@RESTARTS
-def test_the_first_cancel_after_tasks_have_ended_gives_their_data_up(
-    manager: JobManager, what: str
-) -> None:
-    job = up_to(manager, "running")
-    manager.raise_exception(1, "cancel", 0, "")
-    finish(manager, job)
-    manager.raise_exception(1, "cancel", 0, "")
-    restart_of(what, manager)
-    manager.take("dws.post_run")[1](0, "", OK)
-    assert "dws.teardown" in manager.topics()
-    assert manager.request("hello", {})["jobs"][0]["teardown"]
-
-
-@RESTARTS
-def test_a_cancel_counts_by_the_moment_at_which_it_came(
-    manager: JobManager, what: str
-) -> None:
-    """It may come while the plugin is not loaded, or reads the eventlog."""
-    job = up_to(manager, "running")
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.unload()
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.load()
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.answer_eventlogs()
-    finish(manager, job)
-    restart_of(what, manager)
-    manager.take("dws.post_run")[1](0, "", OK)
-    assert "dws.teardown" not in manager.topics()
-    manager.unload()
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.load()
-    manager.answer_eventlogs()
-    manager.take("dws.post_run")[1](0, "", OK)
-    assert "dws.teardown" in manager.topics()
-
-
-def test_a_cancel_gives_data_up_after_job_exec_has_lost_the_tasks(
-    manager: JobManager,
-) -> None:
-    """There is no ``finish`` then."""
-    up_to(manager, "running")
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.exec_lost()
-    manager.advance(2.0)
-    manager.answer_exec()
-    manager.take("dws.post_run")[1](0, "", OK)
-    assert "dws.teardown" not in manager.topics()
-    manager.raise_exception(1, "cancel", 0, "")
-    assert "dws.teardown" in manager.topics()
-
-
-def test_epilog_timeout_does_not_wait_for_tasks_to_end(manager: JobManager) -> None:
-    up_to(manager, "running")
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.raise_exception(1, "dws-epilog-timeout", 0, "")
-    assert "dws.abort" in manager.topics()
+    assert play(manager, course).context(event)["status"] == 1

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import errno
+from typing import Any, Callable
 
 import pytest
 
-from support.jobtap import Job, JobManager
+from support.jobtap import CLEANUP, DEPEND, RUN, SCHED, Job, JobManager
 
 OK = {"success": True}
 WITH_TIMEOUT = pytest.mark.parametrize(
@@ -42,6 +43,12 @@ def up_to(manager: JobManager, phase: str, **system: Any) -> Job:
     return job
 
 
+def change_urgency(manager: JobManager, urgency: int, jobid: int = 1) -> None:
+    job = manager.jobs[jobid]
+    job.urgency = urgency
+    manager.post(job, "urgency", {"userid": job.userid, "urgency": urgency})
+
+
 def finish(manager: JobManager, job: Job) -> None:
     job.start_pending = job.running = False
     manager.post(job, "finish")
@@ -59,3 +66,115 @@ def error_of(manager: JobManager, method: str, payload: dict[str, Any]) -> OSErr
     with pytest.raises(OSError) as caught:
         manager.request(method, payload)
     return caught.value
+
+
+# ---- a job's course in words ------------------------------------------------------
+
+ANSWERS = {"ok": OK, "refused": {"success": False, "errstr": "it is %s wrong"}}
+STATES = {DEPEND: "DEPEND", SCHED: "SCHED", RUN: "RUN", CLEANUP: "CLEANUP"}
+PHASES = ("depend", "sched", "prolog", "running", "epilog")
+TYPES = ("cancel", "timeout", "exec", "dws", "dws-epilog-timeout")
+Act = Callable[[JobManager], object]
+
+
+def reload(manager: JobManager) -> None:
+    manager.unload()
+    load(manager)
+
+
+def load(manager: JobManager) -> None:
+    manager.load()
+    manager.answer_eventlogs()
+
+
+def restart(manager: JobManager) -> None:
+    manager.restart()
+    manager.answer_eventlogs()
+
+
+def tick(manager: JobManager) -> None:
+    """Time enough to ask job-exec again, and its answer."""
+    manager.advance(2.0)
+    manager.answer_exec()
+
+
+def allocate(manager: JobManager) -> None:
+    manager.post(manager.jobs[1], "alloc")
+    manager.answer_lookups()
+
+
+EPILOG = {"description": "job-manager.epilog"}
+
+
+def prolog_fails(manager: JobManager) -> None:
+    """As perilog.so does it: its epilog runs from now on, but was started in RUN."""
+    manager.event_post(1, "epilog-start", EPILOG)
+    manager.raise_exception(1, "prolog", 0, "prolog exited with code=1")
+    manager.prolog_finish(1, "job-manager.prolog", 1)
+
+
+ACTS: dict[str, Act] = {
+    "submit": submitted,
+    "alloc": allocate,
+    "finish": lambda m: finish(m, m.jobs[1]),
+    "finish-event": lambda m: m.post(m.jobs[1], "finish", {"status": 0}),
+    "hello": lambda m: m.request("hello", {}),
+    "load": load,
+    "unload": lambda m: m.unload(),
+    "reload": reload,
+    "restart": restart,
+    "mild": lambda m: m.raise_exception(1, "cancel", 1, ""),
+    "errmsg": lambda m: m.request("resource-update", {"id": 1, "errmsg": "no %s"}),
+    "mounted": lambda m: m.request("prolog-remove", {"id": 1, "variables": {}}),
+    "released": lambda m: m.request("epilog-remove", {"id": 1}),
+    "moving": lambda m: m.request("epilog-remove", {"id": 1, "data": "moving"}),
+    "tasks-end": lambda m: m.tasks_end(m.jobs[1]),
+    "tasks-lost": lambda m: m.tasks_end(m.jobs[1], finish=False),
+    "exec-lost": lambda m: m.exec_lost(),
+    "tick": tick,
+    "all-nodes": lambda m: m.post(
+        m.jobs[1], "release", {"ranks": "all", "final": True}
+    ),
+    "a-node": lambda m: m.post(m.jobs[1], "release", {"ranks": "0", "final": False}),
+    "prolog-start": lambda m: m.post(
+        m.jobs[1], "prolog-start", {"description": "job-manager.prolog"}
+    ),
+    "epilog-start": lambda m: m.event_post(1, "epilog-start", EPILOG),
+    "prolog-fails": prolog_fails,
+    "epilog-finish": lambda m: m.epilog_finish(1, "job-manager.epilog", 1),
+}
+
+
+def play(manager: JobManager, course: str) -> Job:
+    """What happens to job 1, and what it has become.
+
+    Args:
+        course: words: a phase that it is brought to, the type of an exception,
+            ``+SECONDS``, ``TOPIC=ANSWER`` to the oldest request for the topic (one of
+            :data:`ANSWERS`, or the name of an error), or one of :data:`ACTS`.
+    """
+    for word in course.split():
+        topic, _, answer = word.partition("=")
+        if answer:
+            topic = topic if "." in topic else f"dws.{topic}"
+            errnum = 0 if answer in ANSWERS else getattr(errno, answer)
+            manager.take(topic)[1](errnum, "", ANSWERS.get(answer))
+        elif word in PHASES:
+            up_to(manager, word)
+        elif word in TYPES:
+            manager.raise_exception(1, word, 0, "")
+        elif word[0] == "+":
+            manager.advance(float(word))
+        else:
+            ACTS[word](manager)
+    return manager.jobs[1]
+
+
+def outcome(manager: JobManager) -> str:
+    """The state of job 1, and what is asked for and not answered."""
+    asked = sorted(
+        topic.replace("dws.", "") + ("+started" if payload.get("run_started") else "")
+        for topic, payload, _ in manager.rpcs
+        if topic != "dws.hello"
+    )
+    return " ".join([STATES.get(manager.jobs[1].state, "INACTIVE"), *asked])
