@@ -100,7 +100,7 @@ refused () {
     grep -F "$refused_text" err
 }
 
-# ---- the data goes out ------------------------------------------------------
+# What else there is to a dependency is tried in test_jobtap_dataout.
 
 test_expect_success 'a job waits until the module says that the data is out' '
     target &&
@@ -109,42 +109,9 @@ test_expect_success 'a job waits until the module says that the data is out' '
     record $id "{\"success\": true}" &&
     by_hand data-out $id &&
     runs $other $id &&
-    ends $id &&
-    ! has_event $id dws_released
+    ends $id
 '
-test_expect_success 'a job that waits when its target ends finds the record, if nobody tells' '
-    target &&
-    other=$(after $id) &&
-    waits $other $id &&
-    record $id "{\"success\": true}" &&
-    ends $id &&
-    runs $other $id
-'
-test_expect_success 'an epilog that ends before the data is out leaves dws_released' '
-    moving_target &&
-    in_order "$(events $id)" epilog-start:dws-epilog dws_released \
-        epilog-finish:dws-epilog free clean &&
-    flux job eventlog $id | grep " dws_released$"
-'
-test_expect_success 'jobs wait for data that goes out after its job' '
-    set -- $(after $id --cc=1-2) &&
-    waits $1 $id &&
-    record $id "{\"success\": true}" &&
-    by_hand data-out $id &&
-    runs $1 $id &&
-    runs $2 $id &&
-    by_hand data-out $id "\"errstr\": \"oops\""
-'
-test_expect_success 'when it is out they run, whichever form of the job ID they have' '
-    set -- dws-out:$id &&
-    for form in dec hex dothex f58plain kvs words; do
-        set -- "$@" --dependency=dws-out:"$(flux job id --to=$form $id)"
-    done &&
-    other=$(flux submit --dependency="$@" true) &&
-    runs $other $id &&
-    test "$(events $other | grep -o dependency-add: | wc -l)" -eq 1
-'
-test_expect_success 'jobs fail when the data is lost, with the reason' '
+test_expect_success 'jobs fail when the data is lost after the end of its job, with the reason' '
     moving_target &&
     other=$(after $id) &&
     waits $other $id &&
@@ -155,11 +122,7 @@ test_expect_success 'jobs fail when the data is lost, with the reason' '
         fails $job $id "the data is not out: copy_out: %s%n disk full" || return 1
     done
 '
-
-# ---- there is no such data --------------------------------------------------
-
 test_expect_success 'a dependency on what is no job with storage is refused' '
-    refused "dws-out: '"'bar'"': not a job ID" dws-out:bar &&
     refused "this user has no such job, or it was purged" dws-out:1234 &&
     plain=$(flux submit true) &&
     wait_event $plain clean &&
