@@ -17,7 +17,7 @@ import venv
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 import pytest
 
@@ -84,19 +84,9 @@ def data_files(wheel: zipfile.ZipFile) -> list[str]:
 
 
 def test_a_wheel_puts_everything_where_flux_looks(wheel: zipfile.ZipFile) -> None:
-    files = data_files(wheel)
-    assert set(PLACES.values()) | {"lib/flux/modules/dws.py"} <= set(files)
-    for name in files:
-        assert re.match(
-            "(lib/flux|libexec/flux/cmd|etc/flux|etc/xdg/flux"
-            "|share/(doc/flux-dws|flux/help.d|man))/",
-            name,
-        ), name
-
-
-def test_a_wheel_has_each_command_and_each_site_file(wheel: zipfile.ZipFile) -> None:
     files = set(data_files(wheel))
     commands = {f"libexec/flux/cmd/{p.name}" for p in (TOP / "src/cmd").glob("flux-*")}
+    pages = {f"share/man/man{section}/{name}.{section}" for name, section, _ in PAGES}
     site = {
         f"etc/flux/{path.relative_to(TOP / 'etc')}".replace(
             "etc/flux/examples", "share/doc/flux-dws"
@@ -104,14 +94,13 @@ def test_a_wheel_has_each_command_and_each_site_file(wheel: zipfile.ZipFile) -> 
         for path in (TOP / "etc").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert commands | site <= files
-
-
-def test_a_wheel_has_the_man_pages_and_the_commands_for_flux_help(
-    wheel: zipfile.ZipFile,
-) -> None:
-    pages = {f"share/man/man{section}/{name}.{section}" for name, section, _ in PAGES}
-    assert pages | {"share/flux/help.d/dws.json"} <= set(data_files(wheel))
+    others = {"lib/flux/modules/dws.py", "share/flux/help.d/dws.json"}
+    assert commands | pages | site | others | set(PLACES.values()) <= files
+    places = (
+        "(lib/flux|libexec/flux/cmd|etc/flux|etc/xdg/flux"
+        "|share/(doc/flux-dws|flux/help.d|man))/"
+    )
+    assert [name for name in files if not re.match(places, name)] == []
 
 
 @pytest.mark.parametrize("script", ["prolog.d/dws", "epilog.d/dws"])
@@ -475,39 +464,52 @@ def test_a_second_installation_at_the_same_time_is_refused(
     assert all(path.exists() for path in node.linked())
 
 
-def test_a_folder_of_wheels_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
-    node, gone = Node(tmp_path), tmp_path / "gone"
-    said = node.refusal("install", f"WHEELS={gone}")
-    assert said == f"install.sh: WHEELS={gone}: is no folder"
-    assert not node.destination.exists()
+Setup = Callable[[Node, Path], object]
 
 
-def test_wheels_for_another_python_than_that_of_flux_are_refused(
-    tmp_path: Path,
-) -> None:
-    node, wheel = Node(tmp_path), "flux_dws-0.1.0-cp38-cp38-linux_x86_64.whl"
-    (tmp_path / wheel).touch()
-    said = node.refusal("install", f"WHEELS={tmp_path}")
-    assert f"{wheel} is not for Python " in said
-    assert not node.destination.exists()
-
-
-def test_another_python_than_that_of_flux_is_refused(tmp_path: Path) -> None:
-    node, other = Node(tmp_path), tmp_path / "python"
+def a_python(node: Node, folder: Path) -> None:
+    """That of Flux is another."""
+    other = folder / "python"
     other.write_text("#!/bin/sh\necho 3.8\n")
     other.chmod(0o755)
     node.make_flux(str(other))
-    said = node.refusal("install")
-    assert f"PYTHON={sys.executable}: is Python 3." in said
-    assert said.endswith(", that of Flux is 3.8")
-    assert not node.destination.exists()
 
 
-def test_nothing_is_installed_where_there_is_no_flux(tmp_path: Path) -> None:
+def below_a_file(node: Node, folder: Path) -> None:
+    (folder / "file").touch()
+    node.destination = folder / "file/below"
+
+
+@pytest.mark.parametrize(
+    ("setup", "words", "said"),
+    [
+        (None, "install WHEELS={0}/gone", "WHEELS={0}/gone: is no folder"),
+        (
+            lambda _, folder: (folder / "flux_dws-0.1.0-cp38-cp38-l.whl").touch(),
+            "install WHEELS={0}",
+            "flux_dws-0.1.0-cp38-cp38-l.whl is not for Python ",
+        ),
+        (a_python, "install", ", that of Flux is 3.8"),
+        (lambda node, _: node.flux.unlink(), "install", "no flux on PATH"),
+        (below_a_file, "install", "DEST={0}/file/below: "),
+        # As with a variable that is not set: make install DEST=$WHERE.
+        (None, "install DEST=", "install.sh: DEST=: expected a folder"),
+        (None, "uninstall DEST=", "install.sh: DEST=: expected a folder"),
+        (
+            lambda node, _: (node.places / "python_path/flux_k8s").mkdir(parents=True),
+            "install",
+            "python_path/flux_k8s: is another flux_k8s; remove it first",
+        ),
+    ],
+)
+def test_what_cannot_be_installed_is_refused_and_changes_nothing(
+    tmp_path: Path, setup: Optional[Setup], words: str, said: str
+) -> None:
     node = Node(tmp_path)
-    node.flux.unlink()
-    assert node.refusal("install") == "install.sh: no flux on PATH"
-    assert not node.destination.exists()
+    if setup is not None:
+        setup(node, tmp_path)
+    assert said.format(tmp_path) in node.refusal(*words.format(tmp_path).split())
+    assert not node.linked() and not os.path.exists(node.destination)
 
 
 @pytest.mark.parametrize("target", ["install", "uninstall"])
@@ -523,32 +525,6 @@ def test_a_folder_of_others_is_not_touched(
     assert said.startswith(f"install.sh: DEST={node.destination}: is ")
     assert said.endswith(" no installation of flux-dws")
     assert [p for p in node.destination.rglob("*") if p.is_file()] == [path]
-
-
-@pytest.mark.parametrize("target", ["install", "uninstall"])
-def test_an_empty_destination_is_refused(target: str, tmp_path: Path) -> None:
-    """As with a variable that is not set: make install DEST=$WHERE."""
-    said = Node(tmp_path).refusal(target, "DEST=")
-    assert said == "install.sh: DEST=: expected a folder"
-
-
-def test_a_destination_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.destination = tmp_path / "file/below"
-    (tmp_path / "file").touch()
-    said = node.refusal("install")
-    assert said.startswith(f"install.sh: DEST={node.destination}: ")
-
-
-def test_a_file_in_the_way_of_a_link_is_told_before_anything_is_installed(
-    tmp_path: Path,
-) -> None:
-    node = Node(tmp_path)
-    other = node.places / "python_path/flux_k8s"
-    other.mkdir(parents=True)
-    said = node.refusal("install")
-    assert said == f"link.sh: {other}: is another flux_k8s; remove it first"
-    assert not node.destination.exists()
 
 
 # Versions
@@ -590,26 +566,23 @@ def version(folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_the_version_of_a_tagged_commit_is_its_tag(tree: Path) -> None:
-    commit(tree)
-    git(tree, "tag", "v1.2.3")
-    assert version(tree) == "1.2.3"
-
-
-def test_a_commit_after_a_tag_has_a_version_between_two_releases(tree: Path) -> None:
-    commit(tree)
-    git(tree, "tag", "v1.2.3")
-    git(tree, "commit", "-qm", "more", "--allow-empty")
-    assert re.fullmatch(r"1\.2\.4\.dev1\+g[0-9a-f]+", version(tree))
-
-
-def test_a_checkout_without_tags_has_a_version_before_all_releases(tree: Path) -> None:
-    commit(tree)
-    assert re.fullmatch(r"0\.1\.dev1\+g[0-9a-f]+", version(tree))
-
-
-def test_a_tree_without_git_has_the_fallback_version(tree: Path) -> None:
-    assert version(tree) == "0.0"
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("commit tag", r"1\.2\.3"),
+        ("commit tag more", r"1\.2\.4\.dev1\+g[0-9a-f]+"),  # between two releases
+        ("commit", r"0\.1\.dev1\+g[0-9a-f]+"),  # before all releases
+        ("", r"0\.0"),  # a tree without git
+    ],
+)
+def test_the_version_is_that_of_the_tag(tree: Path, steps: str, expected: str) -> None:
+    if "commit" in steps:
+        commit(tree)
+    if "tag" in steps:
+        git(tree, "tag", "v1.2.3")
+    if "more" in steps:
+        git(tree, "commit", "-qm", "more", "--allow-empty")
+    assert re.fullmatch(expected, version(tree))
 
 
 @pytest.mark.skipif(
