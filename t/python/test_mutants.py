@@ -54,15 +54,6 @@ def test_a_mutant_that_torture_finds_is_printed_with_its_seed(
     assert 1 <= int(seed) <= 5 and int(seconds) >= 0
 
 
-@night
-def test_a_mutant_that_breaks_another_rule_is_not_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    header = HEADER.replace("exception", "data")
-    assert mutants.main([patch(tmp_path, header + diff()), "--seeds=1"]) == 1
-    assert "NOT FOUND (but exception)" in capsys.readouterr().out
-
-
 def test_a_patch_that_does_not_apply_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,31 +62,6 @@ def test_a_patch_that_does_not_apply_is_an_error(
     error = capsys.readouterr().err
     assert "07-no-reason.patch: apply - failed" in error
     assert "patch does not apply" in error
-
-
-@pytest.mark.parametrize("field", mutants.FIELDS)
-def test_a_patch_without_a_line_of_its_header_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str
-) -> None:
-    header = HEADER.replace(field, "Something")
-    assert mutants.main([patch(tmp_path, header + diff())]) == 1
-    assert f"07-no-reason.patch: has no line '{field}: ...'" in capsys.readouterr().err
-
-
-@night
-def test_arguments_that_torture_refuses_are_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    header = HEADER.replace("none", "nonesuch")
-    assert mutants.main([patch(tmp_path, header + diff())]) == 1
-    assert "'nonesuch' is unknown" in capsys.readouterr().err
-
-
-def test_only_a_patch_of_c_has_extensions_built(tmp_path: Path) -> None:
-    python = mutants.Mutant.read(Path(patch(tmp_path, HEADER + diff())))
-    c = diff().replace(CHANGED, "src/jobtap/job.c")
-    assert not python.changes_c
-    assert mutants.Mutant.read(Path(patch(tmp_path, HEADER + c))).changes_c
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import pytest
 
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.ports import Json
-from rabbitsim.cli import main
 from rabbitsim.day import idle
 from rabbitsim.day.plots import PLOTS
 from rabbitsim.day.run import Day
@@ -123,12 +122,3 @@ def test_in_a_day_of_trouble_each_node_hour_has_one_cause_and_nothing_is_stuck(
 
 
 # The command
-
-
-@pytest.mark.parametrize("option", ["nodes", "jobs", "hours", "report-interval"])
-def test_a_machine_or_a_day_of_nothing_is_refused(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["day", f"--{option}", "0"]) == 2
-    message = f"rabbitsim: --{option}: expected more than 0\n"
-    assert capsys.readouterr().err == message

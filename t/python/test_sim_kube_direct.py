@@ -136,50 +136,6 @@ def test_requests_of_one_key_stay_in_order(seed: int, keys: list[str]) -> None:
         assert answered[key] == [n for n, k in enumerate(keys) if k == key]
 
 
-def test_a_watch_lists_then_follows_then_stops() -> None:
-    cluster = Cluster(slowest=0.5)
-    cluster.store.create(COMPUTES, "default", computes("old"))
-    watcher = Watcher()
-    watch = cluster.kube.watch(COMPUTES, None, watcher)
-    assert watcher.log == []
-    cluster.loop.run()
-    cluster.store.create(COMPUTES, "default", computes("new"))
-    cluster.store.delete(COMPUTES, "default", "old")
-    cluster.loop.run()
-    assert watcher.log == ["ADDED old", "synced", "ADDED new", "DELETED old"]
-    cluster.store.delete(COMPUTES, "default", "new")
-    watch.stop()
-    watch.stop()
-    cluster.loop.run()
-    assert watcher.log[-1] == "DELETED old"
-
-
-def test_events_that_a_dropped_watch_missed_come_with_the_next_list() -> None:
-    cluster = Cluster(slowest=0.01)
-    for name in ("gone", "kept", "remade", "same"):
-        cluster.store.create(COMPUTES, "default", computes(name))
-    watcher = Watcher()
-    cluster.kube.watch(COMPUTES, None, watcher)
-    cluster.loop.run()
-    watcher.log.clear()
-    cluster.kube.drop_watches(KubeError(0, "Dropped"))
-    cluster.store.delete(COMPUTES, "default", "gone")
-    cluster.store.merge_patch(COMPUTES, "default", "kept", {"data": [{"name": "n"}]})
-    cluster.store.delete(COMPUTES, "default", "remade")
-    cluster.store.create(COMPUTES, "default", computes("remade"))
-    cluster.store.create(COMPUTES, "default", computes("new"))
-    cluster.loop.run()
-    assert watcher.log == [
-        "trouble 0",
-        "MODIFIED kept",
-        "ADDED new",
-        "DELETED remade",
-        "ADDED remade",
-        "DELETED gone",
-        "synced",
-    ]
-
-
 def test_a_deletion_that_was_missed_has_no_resourceVersion() -> None:
     """As ``WatchHandler`` promises: the version of the deletion is not known."""
     cluster = Cluster()

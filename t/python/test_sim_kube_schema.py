@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from flux_k8s.dws import directivebreakdown
 from rabbitsim.kube.objects import shape
 from rabbitsim.kube.patch import same_json
 from support.store import KINDS
@@ -68,7 +69,9 @@ RECORDINGS = sorted(RECORDED.glob("*.jsonl"))
 
 @pytest.mark.skipif(not RECORDINGS, reason="the recordings are not here")
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
-def test_recorded_objects_pass_our_schemas_unchanged(path: Path) -> None:
+def test_recorded_objects_pass_our_schemas_unchanged_and_breakdowns_are_understood(
+    path: Path,
+) -> None:
     for line in path.read_text().splitlines():
         record = json.loads(line)
         if "object" in record:
@@ -76,3 +79,6 @@ def test_recorded_objects_pass_our_schemas_unchanged(path: Path) -> None:
             group = obj["apiVersion"].partition("/")[0]
             resource = KINDS.resources[group, record["kind"]]
             assert same_json(shape(KINDS, resource, obj, None), obj)
+            status = obj.get("status") or {}
+            if record["kind"] == "DirectiveBreakdown" and status.get("ready"):
+                directivebreakdown.parse(obj)

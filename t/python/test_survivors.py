@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from known import carried, read
-from making import draw, mutants
+from making import mutants
 
 PYTHON = "src/pymod/flux_k8s/module.py"
 C = "src/jobtap/plugin.c"
@@ -72,19 +72,6 @@ def test_a_mutant_of_c_has_one_small_fault(
     begin, end = "int f (void)\n{\n", "\n}\n"
     found = faults(tmp_path, C, f"{begin}{body}{end}")
     assert [text[len(begin) : -len(end)] for text in found] == expected
-
-
-def test_the_same_seed_draws_the_same_mutants_and_those_of_c_last(
-    tmp_path: Path,
-) -> None:
-    faults(tmp_path, PYTHON, "x = 1 < 2\n" * 20)
-    faults(tmp_path, C, "int x = 1 < 2;\n" * 20)
-    drawn = draw(tmp_path, seed=1, number=12)
-    assert drawn == draw(tmp_path, seed=1, number=12)
-    assert drawn != draw(tmp_path, seed=2, number=12)
-    assert [m.in_c for m in drawn] == sorted(m.in_c for m in drawn)
-    assert {m.in_c for m in drawn} == {True, False}
-    assert len(set(drawn)) == 12
 
 
 def test_a_mutant_is_found_again_by_its_line_and_gone_with_it(tmp_path: Path) -> None:
