@@ -1,21 +1,15 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Whatever guests and the cluster write, reading it takes time that grows with its
-length and no faster, and ends in a value or an error for people.
-
-Processor time is compared, of one text and of one that is four times as long: a
-reader whose time is quadratic needs sixteen times as much.
-"""
+"""Whatever guests and the cluster write, reading it ends in a value or an error for
+people, and soon: a reader whose time is quadratic would take hours for these texts."""
 
 from __future__ import annotations
 
-import gc
 import json
-import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
@@ -39,13 +33,8 @@ from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import printable
 from support.breakdowns import colocated
-from support.effort import examples, measures_time
+from support.effort import examples
 
-SMALL, LARGE = 8_192, 32_768
-GROWTH = 9.0
-"""Times that the large text may take longer; four would be linear."""
-NOISE = 0.004
-"""Seconds that do not count."""
 MEGABYTE = 2**20
 LONGEST_MESSAGE = 10_000
 
@@ -256,40 +245,6 @@ def harmless(name: str, text: str) -> None:
         assert printable and length < LONGEST_MESSAGE, f"{name}: {message[:100]!r}"
 
 
-def seconds(name: str, text: str) -> float:
-    """Processor time that it takes, without that of the garbage collector."""
-    before = time.thread_time()
-    harmless(name, text)
-    return time.thread_time() - before
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_collector() -> Iterator[None]:
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def grows_too_fast(name: str, parts: tuple[str, str, str], tries: int = 4) -> bool:
-    """Whether it does in all of several tries: others use this machine, too."""
-    small, large = long_text(parts, SMALL), long_text(parts, LARGE)
-    for _ in range(tries):
-        limit = GROWTH * seconds(name, small) + NOISE
-        if seconds(name, large) <= limit:
-            return False
-    return True
-
-
-@measures_time
-@pytest.mark.parametrize("name", sorted(READERS))
-@settings(examples(5), suppress_health_check=list(HealthCheck))
-@given(parts=TEXTS)
-def test_reading_takes_time_in_proportion_to_the_length(
-    name: str, parts: tuple[str, str, str]
-) -> None:
-    assert not grows_too_fast(name, parts), f"{name}: {parts}"
-
-
 HARD = [
     ("#DW jobdw", " ", "x"),
     ("", "#DW ", ""),
@@ -307,25 +262,16 @@ HARD = [
 ]
 
 
-@measures_time
 @pytest.mark.parametrize("name", sorted(READERS))
-def test_known_hard_texts_are_read_in_linear_time(name: str) -> None:
-    assert [parts for parts in HARD if grows_too_fast(name, parts)] == []
+def test_known_hard_texts_are_read_or_refused(name: str) -> None:
+    for parts in HARD:
+        harmless(name, long_text(parts, MEGABYTE // 4))
 
 
 @examples(10)
 @given(name=NAMES, parts=TEXTS)
 def test_a_megabyte_is_read_or_refused(name: str, parts: tuple[str, str, str]) -> None:
     harmless(name, long_text(parts, MEGABYTE))
-
-
-@measures_time
-def test_a_quadratic_reader_would_be_found() -> None:
-    READERS["quadratic"] = lambda text: [text[i:] for i in range(0, len(text), 4)]
-    try:
-        assert grows_too_fast("quadratic", ("#DW jobdw", " ", "x"), tries=1)
-    finally:
-        del READERS["quadratic"]
 
 
 # Short texts that stand for much

@@ -4,42 +4,31 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import gzip
 import json
 from pathlib import Path
-from typing import Any, Callable, Optional
-from unittest.mock import Mock
+from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.control.coroutines import call, drive
-from flux_k8s.dws.workflowmarks import KEPT_FOR, RESCUED
-from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs import jobfacts
-from flux_k8s.jobs.jobtable import DETAILS, DETAILS_OF_COPIES
+from flux_k8s.jobs.jobtable import DETAILS
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
-from rabbitsim.dws import Options, constant
-from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import ask, query
-from support.records import COPY_IN
 from support.service import (
     COPY_OUT,
     HOUR,
     XFS,
-    in_state,
     jobspec,
     long,
     running,
     settle_jobs,
     started,
 )
-from support.service import workflow as job_workflow
 from support.tree import RECORDED
 
 DETAIL = {
@@ -141,33 +130,6 @@ def test_many_details_are_read_once(read: list[WorkflowView]) -> None:
     settle_jobs(system)
 
 
-def test_a_state_that_is_complete_soon_is_read_when_it_is_requested_and_then(
-    read: list[WorkflowView],
-) -> None:
-    options = Options(latency=constant(DETAILS / 4), full_events=True)
-    system = started(options=options)
-    system.instance.submit(jobspec(XFS, 2))
-    settle_jobs(system)
-    for state in State:
-        if state is not State.Teardown:
-            requested, complete = [view for view in read if view.desired is state]
-            assert complete.complete and not requested.complete
-
-
-def test_a_version_that_an_answer_has_shown_is_no_news_in_the_watch(
-    read: list[WorkflowView],
-) -> None:
-    system, jobid = mounted()
-    assert system.service is not None
-    (workflow,) = copy.deepcopy(system.workflows())
-    for times in range(2):
-        read.clear()
-        system.service.workflows.event("MODIFIED", workflow)
-        system.loop.run(timeout=DETAILS * 1.1)
-        assert len(read) == times
-        workflow["metadata"]["resourceVersion"] += "0"
-
-
 def test_trouble_is_read_at_once_also_after_details(read: list[WorkflowView]) -> None:
     system, jobid = mounted()
     read.clear()
@@ -220,95 +182,6 @@ def test_who_waits_for_a_change_of_a_job_hears_of_details() -> None:
     settle_jobs(system)
 
 
-def test_details_of_a_workflow_say_nothing_about_another_of_the_same_name() -> None:
-    """The answer to a request shows it before the watch does."""
-    system, jobid = mounted()
-    shown(system, "mounting")
-    assert system.service is not None
-    job = system.service._jobs.get(jobid)
-    assert job is not None and job.info.view is not None
-    known = job.info.view
-    another = dataclasses.replace(known, uid="another", resource_version="")
-    job.info.see(another, system.loop.now())
-    job.info.see_gone(known.uid)
-    assert job.info.view == another
-
-
-@pytest.mark.parametrize("state", ["DataIn", "DataOut"])
-def test_that_dws_has_begun_to_copy_is_read_soon(
-    state: str, read: list[WorkflowView]
-) -> None:
-    """``stall_timeout`` runs from then on."""
-    system = started(options=Options(faults=(DwsFault(state, "never"),)))
-    system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], 2))
-    assert system.loop.run(in_state(system, state), HOUR)
-    system.loop.run(timeout=DETAILS_OF_COPIES * 1.1)
-    assert read[-1].copying
-
-
-def shown(system: VirtualSystem, message: str) -> None:
-    """The watch shows a later version of the only Workflow."""
-    assert system.service is not None
-    (workflow,) = copy.deepcopy(system.workflows())
-    version = int(workflow["metadata"]["resourceVersion"])
-    workflow["metadata"]["resourceVersion"] = str(version + 1)
-    workflow["status"]["message"] = message
-    system.service.workflows.event("MODIFIED", workflow)
-
-
-def test_details_that_come_while_the_answer_about_a_large_job_is_made_are_in_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    system, jobid = mounted()
-    serial = query(system, "job-show", {"id": jobid})["serial"]
-    assert system.service is not None
-    queries = system.service._queries
-    queries._facts._nodes.clear()
-    monkeypatch.setattr(jobfacts, "SLICE", 1)
-    asked = ask(system, "job-show", {"id": jobid, "seen": serial})
-    assert system.loop.run(lambda: len(queries._turns) > 0, timeout=1.0)
-    shown(system, "mounting")
-    assert system.loop.run(lambda: asked() is not None, timeout=DETAILS / 10)
-    answer = asked()
-    assert answer is not None and answer[2] is not None
-    assert answer[2]["message"] == "mounting"
-
-
-def test_details_that_are_newer_than_the_answer_to_a_request_are_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    system, jobid = mounted()
-    assert system.service is not None
-    job = system.service._jobs.get(jobid)
-    assert job is not None and job.info.view is not None
-    workflows = system.service._queries._rescue._workflows
-    answers: list[Callable[[Json], None]] = []
-    patch = Mock(return_value=call(answers.append))
-    monkeypatch.setattr(workflows._calls, "patch", patch)
-    annotated = workflows.annotate(job.info, {RESCUED: "now"})
-    drive(annotated, lambda result: None, ())
-    (workflow,) = system.workflows()
-    shown(system, "copying again")
-    (answer,) = answers
-    answer(workflow)
-    system.loop.run(timeout=DETAILS * 1.5)
-    assert job.info.view.message == "copying again"
-
-
-def test_others_know_at_once_for_which_nodes_storage_is_kept(
-    read: list[WorkflowView],
-) -> None:
-    system, jobid = mounted()
-    # As an abort in Teardown does, which does not read the answer.
-    body = {"metadata": {"annotations": {KEPT_FOR: "compute-01"}}}
-    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
-    system.loop.run(timeout=DETAILS / 100)
-    assert read[-1].kept_for == "compute-01"
-    change(system, jobid, message="mounting")
-    system.loop.run(timeout=DETAILS / 100)
-    assert read[-1].message != "mounting"
-
-
 def tries_of_setup(writes: bool, asks: bool) -> int:
     """How often Setup is requested in two minutes in which Kubernetes refuses it.
 
@@ -345,40 +218,6 @@ def tries_of_setup(writes: bool, asks: bool) -> int:
 def test_a_step_that_fails_is_not_tried_much_sooner_for_details(asks: bool) -> None:
     most = tries_of_setup(False, False) + 120 / DETAILS + 1
     assert tries_of_setup(True, asks) <= most
-
-
-@pytest.mark.parametrize("events", ["request", "details", "request, details"])
-def test_a_kubernetes_that_was_set_back_to_before_a_request_is_followed(
-    events: str,
-) -> None:
-    """The watch has shown the request after its answer, or that DWS has begun, and
-    neither was a reason to read the Workflow."""
-    system, jobid = mounted()
-    assert system.service is not None
-    job = system.service._jobs.get(jobid)
-    assert job is not None
-    before = copy.deepcopy(job_workflow(system, jobid))
-    shown = {
-        "request": newer(before, 1, {}),
-        "details": newer(before, 2, {"state": "PostRun", "ready": False}),
-    }
-    job.info.see(WorkflowView.parse(shown["request"]), system.loop.now())
-    for each in events.split(", "):
-        system.service.workflows.event("MODIFIED", shown[each])
-    assert (job.info.unread is None) is (events == "request")
-    system.service.workflows.event("MODIFIED", before)
-    assert job.info.view is not None and job.info.unread is None
-    assert job.info.view.desired is State.PreRun
-
-
-def newer(workflow: Json, versions: int, status: Json) -> Json:
-    """The Workflow after so many changes, when PostRun was requested."""
-    found = copy.deepcopy(workflow)
-    number = int(workflow["metadata"]["resourceVersion"]) + versions
-    found["metadata"]["resourceVersion"] = str(number)
-    found["spec"]["desiredState"] = "PostRun"
-    found["status"].update(status)
-    return found
 
 
 def test_a_workflow_that_is_back_from_a_backup_is_torn_down() -> None:

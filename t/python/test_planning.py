@@ -17,11 +17,12 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.planning import Planner
-from flux_k8s.ports import COMPUTES, SERVERS, STORAGE, Json
+from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
 from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws import Topology
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.breakdowns import colocated
 from support.effort import SOAKING, seeds
@@ -200,6 +201,34 @@ def test_the_nodes_of_a_job_with_existing_storage(case: str, scheduler: bool) ->
     spec = {**spec, "attributes": {"system": {**spec["attributes"]["system"]}}}
     spec["attributes"]["system"]["dw"] = dw
     assert outcome(system, spec) == expected
+
+
+@pytest.mark.parametrize(("nodes", "near"), [(2, True), (3, False)])
+def test_a_connection_that_is_only_wished_for_is_tried(nodes: int, near: bool) -> None:
+    """With as many nodes as have it, the job gets these; with more it runs anyway."""
+    access = [
+        {"type": "network", "priority": "mandatory"},
+        {"type": "physical", "priority": "bestEffort"},
+    ]
+
+    def soft(request: Request) -> Optional[Fault]:
+        if (request.verb, request.kind) != ("get", DIRECTIVEBREAKDOWN):
+            return None
+        assert request.name is not None
+        found = system.store.get(DIRECTIVEBREAKDOWN, "default", request.name)
+        for location in found["status"]["compute"]["constraints"].get("location", ()):
+            location["access"] = access
+        return Fault(answer=found)
+
+    system = started(nodes=8, rabbits=4)
+    where = on("compute-[03-04]")
+    runs(system, jobspec(CREATE.format("xfs", "keep"), 2, **where))
+    assert system.service_kube is not None
+    system.service_kube.faults = soft
+    jobid = system.instance.submit(jobspec(USE, nodes))
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.R is not None, timeout=60.0)
+    assert (set(hosts(system, jobid)) == {"compute-03", "compute-04"}) is near
 
 
 LABELS = f"{RABBIT_LABEL}=Rabbit, tier=fast"

@@ -6,7 +6,6 @@ service, in a whole system under virtual time."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,12 +14,11 @@ from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.directives import GIB
 from flux_k8s.jobs import rabbitqueries
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
-from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rabbits.disabled import GROUP
 from flux_k8s.rabbits.freestorage import Share
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.queries import GUEST, OTHER, ask, check, query, refusal, seen
+from support.queries import GUEST, OTHER, check, query, refusal, seen
 from support.service import (
     HOUR,
     KEEP,
@@ -215,27 +213,22 @@ def test_a_rabbit_that_was_just_listed_is_shown_as_disabled_at_once() -> None:
         assert bool(found[0]["disabled"]) is is_disabled
 
 
-@pytest.mark.parametrize("bound", ["ROWS", "JOBS"])
-def test_rabbits_are_listed_in_portions(
-    bound: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    system = started()
-    running(system, system.instance.submit(long(XFS, 4), userid=GUEST))
-    whole = query(system, "rabbit-list", {}, GUEST)
-    monkeypatch.setattr(rabbitqueries, bound, 1)
-    names, rows, payload = [], [], {}
+def test_rabbits_are_listed_in_portions() -> None:
+    count = rabbitqueries.ROWS + 1
+    system = started(nodes=count, rabbits=count)
+    seen(system)
+    rows, portions, payload = [], 0, {}
     while True:
         found = query(system, "rabbit-list", payload, GUEST)
-        rows += found["rabbits"]
-        names.append(found["next"])
+        rows += [row["name"] for row in found["rabbits"]]
+        portions += 1
         if found["next"] is None:
             break
         payload = {"after": found["next"]}
-    assert whole["next"] is None and rows == whole["rabbits"]
-    assert len(names) > 1
-    assert refusal(system, "rabbit-list", {"after": "rabbit-99"}, GUEST) == (
+    assert portions == 2 and sorted(rows) == sorted(system.topology.rabbits)
+    assert refusal(system, "rabbit-list", {"after": "rabbit-999"}, GUEST) == (
         errno.ENOENT,
-        "'rabbit-99' is no Rabbit of rabbit.mapping",
+        "'rabbit-999' is no Rabbit of rabbit.mapping",
     )
 
 
@@ -304,29 +297,6 @@ def test_an_ssd_is_part_of_one_allocation(
 ) -> None:
     share = Share(sum(sizes) * GIB, len(sizes))
     assert share.ssds(size) == expected
-
-
-def test_guests_who_ask_at_once_have_the_rabbits_looked_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    system = started()
-    running(system, system.instance.submit(long(LUSTRE, 2), userid=GUEST))
-    monkeypatch.setattr(rabbitqueries, "JOBS_PER_TURN", 1)
-    monkeypatch.setattr(rabbitqueries, "ROWS_PER_TURN", 1)
-    usual = Availability.rabbit_rows
-    looks: list[Availability] = []
-
-    def counted(machine: Availability) -> Iterator[Json]:
-        looks.append(machine)
-        return usual(machine)
-
-    monkeypatch.setattr(Availability, "rabbit_rows", counted)
-    answers = [ask(system, "rabbit-list", {}, GUEST + n) for n in range(10)]
-    assert system.loop.run(lambda: all(a() is not None for a in answers), timeout=60.0)
-    assert len(looks) == 1
-    rows = [row for answer in answers for row in answer()[2]["rabbits"] if row["njobs"]]
-    assert len(rows) == 10
-    assert [len(row["jobs"]) for row in rows] == [1] + [0] * 9
 
 
 def test_a_rabbit_that_is_unknown_cannot_be_disabled() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from functools import partial
 from typing import Any, Optional
 
 import pytest
@@ -31,12 +32,10 @@ from flux_k8s.jobs.step import (
     Inspect,
     Lookup,
     NoteGivenUp,
-    NoteTrouble,
     Plan,
     ReleaseEpilog,
     ReleaseProlog,
     RemoveFinalizer,
-    ReportData,
     Step,
     Wait,
     Withhold,
@@ -118,6 +117,18 @@ PLANNED, READY, RELEASED = Goal.PLANNED, Goal.READY, Goal.RELEASED
 S = State
 
 
+WRONG = partial(view_of, ready=False, status="Error", message="no space")
+OPEN = view_of(S.PostRun, ready=False)
+DELETING = view_of(S.PreRun, deleting=True)
+OTHERS = view_of(S.Proposal, jobid="fSomeOther")
+DAMAGED = view_of(S.Proposal, damage="x")
+ABORTED = {"abandoned": True, "aborted": True}
+
+
+def failed_in(state: State) -> Note:
+    return Note(f"DWS failed in {state.name}: no space", Reason.DWS_FAILED)
+
+
 @pytest.mark.parametrize(
     "info, expected",
     [
@@ -167,6 +178,47 @@ S = State
         (info_of(RELEASED, released=True), Forget()),
         # a job that never had a Workflow
         (info_of(RELEASED), ReleaseEpilog()),
+        # what DWS fails in, and what others do to the Workflow
+        (info_of(PLANNED, WRONG(S.Proposal)), Fail(failed_in(S.Proposal))),
+        (info_of(READY, WRONG(S.DataIn)), Fail(failed_in(S.DataIn))),
+        (info_of(READY, WRONG(S.DataIn), failed=True), Wait()),
+        (info_of(RELEASED, WRONG(S.Teardown, state=S.Proposal)), Wait()),
+        (
+            info_of(RELEASED, WRONG(S.PostRun), ran=True),
+            DrainMounted(failed_in(S.PostRun).text),
+        ),
+        (
+            info_of(RELEASED, WRONG(S.PostRun), ran=True, still_mounted=()),
+            Fail(failed_in(S.PostRun)),
+        ),
+        (info_of(RELEASED, WRONG(S.DataOut), ran=True), Fail(failed_in(S.DataOut))),
+        (
+            info_of(RELEASED, WRONG(S.DataOut), ran=True, failed=True),
+            Advance(S.Teardown),
+        ),
+        (
+            info_of(RELEASED, WRONG(S.Teardown, finalizers=()), warned=True),
+            Wait(),
+        ),
+        (info_of(RELEASED, DELETING, ran=True), RemoveFinalizer()),
+        (info_of(RELEASED, replace(DELETING, finalizers=("dws",)), ran=True), Wait()),
+        (info_of(RELEASED, OTHERS), ReleaseEpilog()),
+        (info_of(RELEASED, OTHERS, released=True), Forget()),
+        (info_of(PLANNED, DAMAGED), Fail(Note("x", Reason.BAD_OBJECT))),
+        (info_of(RELEASED, DAMAGED, failed=True), Advance(S.Teardown)),
+        # an abort
+        (info_of(RELEASED, OPEN, ran=True, **ABORTED), CutOff()),
+        (info_of(RELEASED, OPEN, ran=True, **ABORTED, cut_off=True), ReleaseEpilog()),
+        (
+            info_of(RELEASED, OPEN, ran=True, **ABORTED, cut_off=True, released=True),
+            Advance(S.Teardown, hurry=True),
+        ),
+        (
+            info_of(
+                RELEASED, view_of(S.DataOut, ready=False), ran=True, abandoned=True
+            ),
+            Advance(S.Teardown),
+        ),
         # a create that got no answer
         (info_of(PLANNED, doubtful=True), Lookup()),
         (info_of(RELEASED, doubtful=True), Lookup()),
@@ -234,213 +286,6 @@ def test_storage_that_a_node_may_write_to_is_kept(
 ) -> None:
     info = info_of(RELEASED, view, ran=True, **facts)
     assert step(info, unmount_failure="keep") == expected
-
-
-def test_data_movement_is_given_up_when_teardown_is_asked_for() -> None:
-    view = view_of(S.DataOut, ready=False)
-    info = info_of(RELEASED, view, ran=True, abandoned=True)
-    assert step(info) == Advance(S.Teardown)
-
-
-def test_an_abort_takes_out_of_service_what_is_in_use_and_then_hurries() -> None:
-    view = view_of(S.PostRun, ready=False)
-    info = info_of(RELEASED, view, ran=True, abandoned=True, aborted=True)
-    assert step(info) == CutOff()
-    info.cut_off = True
-    assert step(info) == ReleaseEpilog()
-    info.released = True
-    assert step(info) == Advance(S.Teardown, hurry=True)
-    info.view = view_of(S.Teardown, ready=False)
-    assert step(info) == RemoveFinalizer()
-
-
-@pytest.mark.parametrize("goal", [PLANNED, READY])
-@pytest.mark.parametrize("state", [S.Proposal, S.Setup, S.DataIn, S.PreRun])
-def test_an_error_fails_the_job_with_the_message_of_dws(
-    goal: Goal, state: State
-) -> None:
-    view = view_of(state, ready=False, status="Error", message="no space")
-    info = info_of(goal, view)
-    text = f"DWS failed in {state.name}: no space"
-    assert step(info) == Fail(Note(text, Reason.DWS_FAILED))
-    info.failed = True
-    assert step(info) == Wait()
-
-
-def test_an_error_of_the_previous_state_does_not_count_in_the_next_state() -> None:
-    view = view_of(S.Teardown, state=S.Proposal, ready=False, status="Error")
-    assert step(info_of(RELEASED, view)) == Wait()
-
-
-@pytest.mark.parametrize("state", [S.PostRun, S.DataOut])
-def test_an_error_after_the_job_is_an_exception_and_then_teardown(state: State) -> None:
-    view = view_of(state, ready=False, status="Error", message="quota")
-    info = info_of(RELEASED, view, ran=True)
-    if state is S.PostRun:
-        assert step(info) == DrainMounted("DWS failed in PostRun: quota")
-        info.still_mounted = ()
-    text = f"DWS failed in {state.name}: quota"
-    assert step(info) == Fail(Note(text, Reason.DWS_FAILED))
-    info.failed = True
-    assert step(info) == Advance(S.Teardown)
-
-
-def test_an_error_in_teardown_does_not_end_the_wait_for_it() -> None:
-    view = view_of(S.Teardown, ready=False, status="Error", finalizers=())
-    assert step(info_of(RELEASED, view, warned=True)) == Wait()
-
-
-def test_a_workflow_that_was_deleted_under_the_job_fails_it() -> None:
-    assert isinstance(step(info_of(PLANNED, deleted_uid="1")), Fail)
-    assert isinstance(step(info_of(READY)), Fail)
-    deleting = view_of(S.PreRun, deleting=True)
-    assert isinstance(step(info_of(READY, deleting, mounted=True)), Fail)
-
-
-def test_of_a_workflow_that_is_being_deleted_only_our_finalizer_is_removed() -> None:
-    view = view_of(S.PreRun, deleting=True)
-    assert step(info_of(RELEASED, view, ran=True)) == RemoveFinalizer()
-    view = view_of(S.PreRun, deleting=True, finalizers=("dws",))
-    assert step(info_of(RELEASED, view, ran=True)) == Wait()
-
-
-def test_a_workflow_of_another_program_is_left_alone() -> None:
-    view = view_of(S.Proposal, jobid="fSomeOther")
-    assert isinstance(step(info_of(PLANNED, view)), Fail)
-    info = info_of(RELEASED, view)
-    assert step(info) == ReleaseEpilog()
-    info.released = True
-    assert step(info) == Forget()
-
-
-def test_a_malformed_workflow_fails_its_job_with_what_is_wrong() -> None:
-    view = view_of(S.Proposal, damage="Workflow x: status.ready is 3")
-    wrong = Note("Workflow x: status.ready is 3", Reason.BAD_OBJECT)
-    assert step(info_of(PLANNED, view)) == Fail(wrong)
-    assert step(info_of(RELEASED, view, failed=True)) == Advance(S.Teardown)
-
-
-def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() -> None:
-    view = view_of(S.Setup, ready=False, status="TransientCondition", message="busy")
-    info = info_of(READY)
-    info.see(view, NOW)
-    assert step(info, NOW, tc_timeout=10.0) == NoteTrouble()
-    view = dataclasses.replace(view, trouble_note=info.trouble_note)
-    info.see(dataclasses.replace(view, resource_version="2"), NOW + 5)
-    assert step(info, NOW, tc_timeout=10.0) == Wait(NOW + 10)
-    assert step(info, NOW + 10, tc_timeout=10.0) == Lookup()
-    info.looked_up = NOW + 10
-    failed = step(info, NOW + 10, tc_timeout=10.0)
-    assert isinstance(failed, Fail) and "tc_timeout=10s: busy" in failed.note.text
-    assert failed.note.reason is Reason.TRANSIENT_CONDITION
-    view = view_of(S.Setup, ready=False, status="DriverWait")
-    info.see(dataclasses.replace(view, resource_version="3"), NOW + 6)
-    assert step(info, NOW + 20, tc_timeout=10.0) == Wait()
-
-
-def test_setup_timeout_fails_the_job() -> None:
-    info = info_of(READY, view_of(S.Setup, ready=False, changed=NOW))
-    assert step(info, NOW + 59, setup_timeout=60.0) == Wait(NOW + 60)
-    assert step(info, NOW + 60, setup_timeout=60.0) == Lookup()
-    info.looked_up = NOW + 60
-    failed = step(info, NOW + 60, setup_timeout=60.0)
-    assert isinstance(failed, Fail) and "setup_timeout=60s" in failed.note.text
-    assert failed.note.reason is Reason.SETUP_TIMEOUT
-
-
-def test_at_prerun_timeout_the_nodes_that_have_not_mounted_are_looked_for() -> None:
-    info = info_of(READY, view_of(S.PreRun, ready=False, changed=NOW))
-    assert step(info, NOW + 59, prerun_timeout=60.0) == Wait(NOW + 60)
-    assert step(info, NOW + 60, prerun_timeout=60.0) == Lookup()
-    info.looked_up = NOW + 60
-    assert step(info, NOW + 60, prerun_timeout=60.0) == Inspect()
-
-
-@pytest.mark.parametrize(
-    "state, key",
-    [
-        (S.PostRun, "postrun_timeout"),
-        (S.PostRun, "teardown_after"),
-        (S.DataOut, "teardown_after"),
-    ],
-)
-def test_a_state_timeout_after_the_job_leads_to_teardown(
-    state: State, key: str
-) -> None:
-    info = info_of(RELEASED, view_of(state, ready=False, changed=NOW), ran=True)
-    assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
-    assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
-    info.looked_up = NOW + 60
-    if state is S.PostRun:
-        note = f"PostRun took more than {key}=60s"
-        assert step(info, NOW + 60, **{key: 60.0}) == DrainMounted(note)
-        info.still_mounted = ()
-    assert step(info, NOW + 60, **{key: 60.0}) == Advance(S.Teardown)
-
-
-OUT = "$DW_JOB_p1/x to /lustre/x"
-
-
-def with_output(state: State, **facts: Any) -> WorkflowInfo:
-    view = dataclasses.replace(view_of(state, ready=False), unsaved=(OUT,))
-    return info_of(RELEASED, view, ran=True, still_mounted=(), **facts)
-
-
-def test_an_exception_names_data_that_is_not_copied() -> None:
-    late = with_output(S.DataOut, looked_up=NOW + 60)
-    text = f"PostRun and DataOut took more than teardown_after=60s; not copied: {OUT}"
-    failed = Fail(Note(text, Reason.TEARDOWN_AFTER))
-    assert step(late, NOW + 60, teardown_after=60.0) == failed
-    cancelled = with_output(S.DataOut, abandoned=True)
-    text = f"given up in DataOut; not copied: {OUT}"
-    assert step(cancelled) == Fail(Note(text, Reason.GIVEN_UP))
-    cancelled.failed = True
-    assert step(cancelled) == Advance(S.Teardown)
-    found = with_output(S.Teardown, unmounted=True)
-    assert found.view is not None
-    found.view = dataclasses.replace(found.view, ready=True)
-    text = f"the storage is gone; not copied: {OUT}"
-    assert step(found) == Fail(Note(text, Reason.CAUSE_UNKNOWN))
-
-
-def test_nodes_that_do_not_unmount_may_cost_persistent_storage_some_data() -> None:
-    view = dataclasses.replace(
-        view_of(S.PostRun, ready=False), persistent_storage=("keep",)
-    )
-    info = info_of(
-        RELEASED, view, ran=True, looked_up=NOW + 60, still_mounted=("n1", "n2")
-    )
-    failed = step(info, NOW + 60, postrun_timeout=60.0)
-    assert isinstance(failed, Fail)
-    assert "n[1-2] may not have written everything to keep" in failed.note.text
-    assert failed.note.reason is Reason.POSTRUN_TIMEOUT
-
-
-def test_a_timeout_of_a_state_that_was_left_never_fires() -> None:
-    info = info_of(READY, view_of(S.DataIn, ready=False, changed=NOW))
-    assert step(info, NOW + 10**6, setup_timeout=60.0, prerun_timeout=60.0) == Wait()
-    done = info_of(READY, view_of(S.Setup, changed=NOW))
-    assert step(done, NOW + 10**6, setup_timeout=60.0) == Advance(S.DataIn)
-
-
-def test_a_view_with_an_earlier_state_is_ignored_as_late() -> None:
-    info = info_of(READY)
-    info.see(view_of(S.PreRun), NOW)
-    info.see(view_of(S.Setup), NOW)
-    assert info.view is not None and info.view.desired is S.PreRun
-    info.see(dataclasses.replace(view_of(S.Proposal), uid="another"), NOW)
-    assert info.view.desired is S.Proposal
-
-
-def test_an_answer_after_a_newer_watch_event_is_ignored_as_late() -> None:
-    event = dataclasses.replace(view_of(S.Teardown), resource_version="10")
-    answer = dataclasses.replace(
-        view_of(S.Teardown, ready=False, status="DriverWait"), resource_version="9"
-    )
-    info = info_of(RELEASED, abandoned=True, released=True)
-    info.see(event, NOW)
-    info.see(answer, NOW)
-    assert info.view == event
 
 
 STATES = st.sampled_from(list(State))
@@ -527,6 +372,32 @@ def carry_out(info: WorkflowInfo, chosen: Step) -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "goal", "key", "over"),
+    [
+        (S.Setup, READY, "setup_timeout", Fail),
+        (S.PreRun, READY, "prerun_timeout", Inspect),
+        (S.PostRun, RELEASED, "postrun_timeout", DrainMounted),
+        (S.PostRun, RELEASED, "teardown_after", DrainMounted),
+        (S.DataOut, RELEASED, "teardown_after", Advance),
+        (S.DataIn, READY, "setup_timeout", None),
+        (S.DataIn, READY, "prerun_timeout", None),
+    ],
+)
+def test_a_limit_is_waited_for_and_looked_up_before_it_counts(
+    state: State, goal: Goal, key: str, over: Any
+) -> None:
+    """That of a state that was left never counts."""
+    info = info_of(goal, view_of(state, ready=False, changed=NOW), ran=True)
+    if over is None:
+        assert step(info, NOW + 10**6, **{key: 60.0}) == Wait()
+        return
+    assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
+    assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
+    info.looked_up = NOW + 60
+    assert isinstance(step(info, NOW + 60, **{key: 60.0}), over)
+
+
+@pytest.mark.parametrize(
     "text, seconds",
     [
         ("119.81ms", 0.11981),
@@ -542,39 +413,3 @@ def carry_out(info: WorkflowInfo, chosen: Step) -> None:
 def test_go_durations_are_read(text: str, seconds: Optional[float]) -> None:
     found = parse_go_duration(text)
     assert found == (seconds if seconds is None else pytest.approx(seconds))
-
-
-def test_data_whose_workflow_nobody_has_seen_is_lost_unless_that_is_found() -> None:
-    facts = {"ran": True, "released": True, "nodes_released": True}
-    gone = info_of(RELEASED, doubtful=True, **facts)
-    assert step(gone) == Lookup()
-    gone.doubtful = False
-    report = step(gone)
-    assert isinstance(report, ReportData) and report.loss is not None
-    lost = "was deleted under the job; what was to be copied may not"
-    assert lost in report.loss.text
-    assert report.loss.reason is Reason.WORKFLOW_DELETED
-    found = info_of(RELEASED, **facts)
-    found.see(view_of(S.DataOut), NOW)
-    assert step(found) == ReportData()
-
-
-def test_a_watch_that_goes_back_counts_and_a_late_answer_does_not() -> None:
-    """Kubernetes may have been restored from a backup."""
-
-    def version(number: int, state: State) -> WorkflowView:
-        return replace(view_of(state), resource_version=str(number))
-
-    info = info_of(RELEASED, ran=True)
-    info.see_watched(version(5, S.PreRun), NOW)
-    info.see(version(9, S.DataOut), NOW)  # the answer to a request
-    for late in (version(5, S.PreRun), version(7, S.PostRun)):
-        info.see_watched(late, NOW)
-        assert info.view is not None and info.view.desired is S.DataOut
-    info.see(version(6, S.PostRun), NOW)
-    assert info.view.desired is S.DataOut
-    info.see_watched(version(3, S.PreRun), NOW)
-    assert info.view is not None and info.view.desired is S.PreRun
-    assert step(info) == Lookup()  # or one of its servers lags
-    info.doubtful = False
-    assert step(info) == Advance(S.PostRun)
