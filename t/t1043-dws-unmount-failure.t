@@ -10,22 +10,9 @@ PATIENCE=120
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start --fault 'PostRun:mount:compute-02'
-# A broker that was started again is let in only with addresses and keys that stay.
-instance_conf bootstrap.toml <<END
-[bootstrap]
-curve_cert = "$TRASH/cert"
-default_bind = "ipc://$TRASH/tbon-%h"
-default_connect = "ipc://$TRASH/tbon-%h"
-hosts = [ { host = "compute-[01-08]" } ]
-END
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-postrun_timeout = 1
-unmount_failure = "keep"
-fence_command = [ "$TRASH/is-fenced", "--quiet" ]
-END
+brokers_return "compute-[01-08]"
+rabbit_conf 'postrun_timeout = 1' 'unmount_failure = "keep"' \
+    "fence_command = [ \"$TRASH/is-fenced\", \"--quiet\" ]"
 instance_conf job-manager.toml <<END
 [job-manager]
 plugins = [ { load = "$JOBTAP", conf = { epilog-timeout = 300.0 } } ]
@@ -39,7 +26,6 @@ program () {
 }
 
 test -n "$FLUX_DWS_INSIDE" || {
-    flux keygen "$TRASH/cert"
     echo true | program
     fluxion_conf 8
 }
@@ -64,31 +50,6 @@ is_kept () {
     flux dws show "$1" | grep "compute-02 to unmount, or to be off"
 }
 
-# usage: data_out JOBID: the record of what became of its data
-data_out () {
-    flux kvs get "$(flux job id --to=kvs "$1").rabbit_data_out"
-}
-
-# usage: node_is STATUS HOST: in the SystemStatus of DWS
-node_is () {
-    test "$(kube node "$2")" = "$1"
-}
-
-# usage: is_offline HOST: this broker and no other
-is_offline () {
-    test "$(flux resource status -s offline -no "{nodelist}")" = "$1"
-}
-
-# As when a node is switched off, but for its link.
-broker_dies () {
-    flux python -c '
-import os, signal
-import flux
-start = flux.Flux(os.environ["FLUX_START_URI"])
-start.rpc("start.kill", {"rank": 1, "signum": signal.SIGKILL}).get()
-start.rpc("start.wait", {"rank": 1}).get()'
-}
-
 test_expect_success 'a node that the site has fenced keeps no storage' '
     program <<-END &&
 	#!/bin/sh
@@ -99,13 +60,12 @@ test_expect_success 'a node that the site has fenced keeps no storage' '
 	echo "\$@" >"$TRASH/asked"
 	echo compute-02
 	END
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start &&
     fenced=$(storage_job) &&
     wait_event $fenced clean &&
     no_workflows &&
-    eventually data_out $fenced &&
-    data_out $fenced | grep "compute-02 has not unmounted" &&
+    eventually job_kvs $fenced rabbit_data_out &&
+    job_kvs $fenced rabbit_data_out | grep "compute-02 has not unmounted" &&
     test "$(cat asked)" = "--quiet compute-02" &&
     log_says "compute-02 cannot write any more, by rabbit.fence_command" &&
     is_drained compute-02 "could not be unmounted"
@@ -163,8 +123,8 @@ test_expect_success 'its storage is kept, and other storage of its Rabbits is gi
     job_succeeds $second
 '
 test_expect_success 'a broker that is gone is not enough' '
-    broker_dies &&
-    eventually is_offline compute-02 &&
+    broker_dies 1 &&
+    eventually are_offline compute-02 &&
     is_kept $first &&
     node_is Enabled compute-02
 '
@@ -172,11 +132,9 @@ test_expect_success 'once its link is Offline as well, the data of the others go
     kube link compute-02 Offline &&
     kube wait-node compute-02 Disabled &&
     no_workflows &&
-    eventually data_out $first &&
-    data_out $first | grep "compute-02 has not unmounted: what it had not written" &&
-    log_says "its data is not out: compute-02 has not unmounted"
-'
-test_expect_success 'and its storage is given out again' '
+    eventually job_kvs $first rabbit_data_out &&
+    job_kvs $first rabbit_data_out | grep "compute-02 has not unmounted: what it had not written" &&
+    log_says "its data is not out: compute-02 has not unmounted" &&
     ssds_down 0 0
 '
 test_done

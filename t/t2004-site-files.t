@@ -40,16 +40,8 @@ command -v perilog >/dev/null || perilog () {
 }
 
 cluster_start --fault 'PreRun:mount:compute-03'
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-tc_timeout = 0.5
-[rabbit.daemons.copy-offload]
-unit = 'offload@a\x2db.service'
-[modules]
-dws.args = [ "scheduler=none" ]
-END
+rabbit_conf 'tc_timeout = 0.5' "daemons.copy-offload.unit = 'offload@a\x2db.service'" \
+    '[modules]' 'dws.args = [ "scheduler=none" ]'
 perilog
 instance_conf job-manager.toml <<END
 [job-manager]

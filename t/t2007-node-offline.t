@@ -3,43 +3,8 @@ test_description='Brokers that go offline and come back, and what DWS is told of
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
-# A broker that was started again is let in only with addresses and keys that stay.
-instance_conf bootstrap.toml <<END
-[bootstrap]
-curve_cert = "$TRASH/cert"
-default_bind = "ipc://$TRASH/tbon-%h"
-default_connect = "ipc://$TRASH/tbon-%h"
-hosts = [ { host = "compute-[01-04]" } ]
-END
-test -n "$FLUX_DWS_INSIDE" || flux keygen "$TRASH/cert"
+brokers_return "compute-[01-04]"
 instance_start 4 --test-exit-mode=leader
-
-# usage: broker kill|run|wait RANK: have "flux start" do it
-broker () {
-    flux python -c '
-import os, signal, sys
-import flux
-method, rank = sys.argv[1:]
-payload = {"rank": int(rank), "signum": signal.SIGKILL}
-flux.Flux(os.environ["FLUX_START_URI"]).rpc(f"start.{method}", payload).get()' "$@"
-}
-
-# usage: broker_dies RANK: as when its node loses power
-broker_dies () {
-    broker kill "$1" &&
-    broker wait "$1"
-}
-
-# usage: node_is STATUS HOST: in the SystemStatus of DWS
-node_is () {
-    test "$(kube node "$2")" = "$1"
-}
-
-# usage: are_offline [HOST...]: these and no others
-are_offline () {
-    flux resource status -s offline -no "{nodelist}" | tee offline &&
-    test "$(cat offline)" = "$*"
-}
 
 test_expect_success 'DWS is not to wait for nodes that are offline when the module is loaded, or go offline' '
     node_is Enabled compute-04 &&

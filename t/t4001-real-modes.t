@@ -79,19 +79,8 @@ in_dataout () {
     kube wait "$(workflow "$1")" DataOut
 }
 
-# usage: waits JOBID: for room, as Fluxion sees it
-waits () {
-    wait_event "$1" depend &&
-    ! flux job wait-event -q -t 1 "$1" alloc
-}
-
-# usage: data_out JOBID: the record of what became of its data
-data_out () {
-    flux kvs get "$(flux job id --to=kvs "$1").rabbit_data_out"
-}
-
 data_is_out () {
-    test "$(data_out "$1")" = "{\"success\": true}"
+    test "$(job_kvs "$1" rabbit_data_out)" = "{\"success\": true}"
 }
 
 # usage: computes JOBID: the nodes that DWS knows of, in order, with commas
@@ -132,38 +121,14 @@ drained_nodes () {
     flux resource drain -no "{nodelist}" | paste -sd ,
 }
 
-# usage: is_offline HOST: this broker and no other
-is_offline () {
-    test "$(flux resource status -s offline -no "{nodelist}")" = "$1"
-}
-
-# The broker of rank 1 dies, as when its node is switched off, but for its link.
-broker_dies () {
-    flux python -c '
-import os, signal
-import flux
-start = flux.Flux(os.environ["FLUX_START_URI"])
-start.rpc("start.kill", {"rank": 1, "signum": signal.SIGKILL}).get()
-start.rpc("start.wait", {"rank": 1}).get()'
-}
-
 # ---- the tests --------------------------------------------------------------
 
 cluster_real
 movers_start
 real_conf 'postrun_timeout = 30' 'unmount_failure = "keep"' 'keep_failed = "1h"' \
     'keep_failed_limit = 100'
-instance_conf bootstrap.toml <<END
-[bootstrap]
-curve_cert = "$TRASH/cert"
-default_bind = "ipc://$TRASH/tbon-%h"
-default_connect = "ipc://$TRASH/tbon-%h"
-hosts = [ { host = "$NODES" } ]
-END
-test -n "$FLUX_DWS_INSIDE" || {
-    flux keygen "$TRASH/cert"
-    fluxion_conf "$SIZE" --no-validate
-}
+brokers_return "$NODES"
+test -n "$FLUX_DWS_INSIDE" || fluxion_conf "$SIZE" --no-validate
 instance_start "$SIZE" --test-exit-mode=leader
 
 BAD=$(echo "$NODES" | cut -d, -f2)
@@ -171,8 +136,7 @@ KEPT=flux-dws-test-$$
 MUCH=$(much_storage)
 
 test_expect_success 'load the module, with a scheduler that knows Rabbits' '
-    module_load &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start &&
     ssds_down 0 0
 '
 test_expect_success 'a job ends when its nodes have unmounted' '
@@ -199,8 +163,7 @@ test_expect_success 'a job that depends on its data waits, too' '
 '
 test_expect_success 'a module that was killed goes on with the data' '
     module_kill &&
-    module_load &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start &&
     in_dataout $first &&
     waits $second
 '
@@ -255,7 +218,7 @@ test_expect_success 'data that cannot be copied out is kept, and the job has an 
     test $(wc -l <exceptions) -eq 1 &&
     grep "DWS failed in DataOut: .*No space left on device.*; not copied: " exceptions &&
     grep "its storage is kept until .*Z: flux dws rescue f.* copies again" exceptions &&
-    test_must_fail data_out $first
+    test_must_fail job_kvs $first rabbit_data_out
 '
 test_expect_success 'its nodes run other jobs, and its storage goes to none' '
     flux run -N$SIZE true &&
@@ -274,7 +237,7 @@ test_expect_success 'the data is rescued, once it can be copied' '
     copies wait &&
     flux dws rescue $first &&
     ! flux job wait-event -q -t 1 $second alloc &&
-    test_must_fail data_out $first &&
+    test_must_fail job_kvs $first rabbit_data_out &&
     copies succeed &&
     flux dws wait $first &&
     data_is_out $first &&
@@ -287,7 +250,7 @@ test_expect_success 'data that is given up is lost, and its storage goes at once
     may_be_rescued $third &&
     flux dws rescue --give-up $third &&
     test_expect_code 1 flux dws wait $third &&
-    data_out $third | grep "No space left on device" &&
+    job_kvs $third rabbit_data_out | grep "No space left on device" &&
     no_workflows &&
     eventually ssds_down 0 0
 '
@@ -332,8 +295,7 @@ test_expect_success 'the others return to service' '
 '
 test_expect_success 'a module that was killed keeps its storage' '
     module_kill &&
-    module_load &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start &&
     storage_is_kept $first &&
     ssds_down 1 1000
 '
@@ -342,8 +304,8 @@ test_expect_success 'persistent storage that the node has mounted is not mounted
     eventually waits_for $other "$BAD has not unmounted the persistent storage $KEPT"
 '
 test_expect_success 'a broker that is gone is not enough' '
-    broker_dies &&
-    eventually is_offline $BAD &&
+    broker_dies 1 &&
+    eventually are_offline $BAD &&
     storage_is_kept $first &&
     test "$(kube node $BAD)" = Enabled
 '
@@ -351,8 +313,8 @@ test_expect_success 'once its link is Offline as well, the data of the others go
     nnf link $BAD Offline &&
     kube wait-node $BAD Disabled &&
     no_workflows &&
-    eventually data_out $first &&
-    data_out $first | grep "$BAD has not unmounted: what it had not written" &&
+    eventually job_kvs $first rabbit_data_out &&
+    job_kvs $first rabbit_data_out | grep "$BAD has not unmounted: what it had not written" &&
     job_succeeds $other
 '
 test_expect_success 'and the persistent storage can be destroyed' '

@@ -826,7 +826,10 @@ import flux
 header = f"version\0i1\0userid\0i{sys.argv[1]}\0mechanism\0snone\0".encode()
 parts = [base64.b64encode(part).decode() for part in (header, sys.stdin.buffer.read())]
 payload = {"J": ".".join([*parts, "none"]), "urgency": 16, "flags": 0}
-print(flux.Flux().rpc("job-ingest.submit", payload).get()["id"])' $GUEST
+try:
+    print(flux.Flux().rpc("job-ingest.submit", payload).get()["id"])
+except OSError as error:
+    sys.exit("submit: " + error.strerror)' $GUEST
 }
 
 # usage: rpc TOPIC [JSON [SECONDS]]: the answer, or an error as NAME: text
