@@ -116,26 +116,6 @@ def test_the_supervisor_needs_neither_kubernetes_nor_the_simulator() -> None:
     }
 
 
-def test_only_the_service_needs_kubernetes() -> None:
-    found = closure(SOURCES / "flux_k8s" / "broker" / "process.py")
-    assert "pycurl" in found and "rabbitsim" not in found
-
-
-def test_the_cache_of_a_watch_needs_neither_kubernetes_nor_threads() -> None:
-    """The simulator's virtual time has the same."""
-    found = closure(SOURCES / "flux_k8s" / "kube" / "cache.py")
-    assert not found & {
-        "kubernetes",
-        "pycurl",
-        "urllib3",
-        "yaml",
-        "http",
-        "ssl",
-        "socket",
-    }
-    assert not found & {"threading", "time", "queue", "os"}
-
-
 def test_importing_the_service_imports_nothing_that_is_heavy() -> None:
     import subprocess
 

@@ -10,19 +10,14 @@ import re
 import signal
 import subprocess
 import sys
-from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flux_k8s.ports import Json
 from rabbitsim.cli import demo, main
 from rabbitsim.cli.realflux import find_flux
 from rabbitsim.cli.report import Report, WorkflowProgress
-from rabbitsim.cli.timeline import DELAY, Timeline
 from rabbitsim.dws import constant
-from rabbitsim.loop import VirtualLoop
 from support.effort import night
 from support.service import LIFE
 
@@ -226,25 +221,6 @@ def test_a_real_flux_gives_the_same_eventlog(
         assert times == sorted(times, key=float)
     assert names["real"] == names["sim"]
     assert saved["real"] >= saved["sim"]
-
-
-TIMES = st.lists(st.tuples(st.floats(0, 10), st.floats(0, DELAY)), max_size=20)
-
-
-@given(TIMES, st.floats(0, 10))
-def test_late_events_are_shown_in_the_order_of_time(
-    times: list[tuple[float, float]], begin: float
-) -> None:
-    loop, shown = VirtualLoop(0.0), []
-    timeline = Timeline(loop)
-    for index, (when, late) in enumerate(times):
-        show = partial(shown.append, (when, index))
-        loop.call_later(when + late, partial(timeline.put, when, show))
-    loop.call_later(begin, timeline.begin)
-    loop.run()
-    assert len(shown) == len(times)
-    whens = [when for when, _ in shown]
-    assert whens == sorted(whens)
 
 
 def changed(wanted: str, state: str, ready: bool, *done: str) -> Json:

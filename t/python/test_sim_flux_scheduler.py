@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
-from rabbitsim.flux.pool import Grant, Pool, RequestError, make_nodes
+from rabbitsim.flux.pool import Grant, Pool, make_nodes
 from support.effort import examples
 from support.schedpool import core, node, ssd
 
@@ -39,14 +38,9 @@ def topology() -> mapping.RabbitMapping:
     )
 
 
-@pytest.fixture
-def pool() -> Pool:
-    return make_pool()
-
-
-def make_pool(chunks: Optional[int] = None) -> Pool:
+def make_pool() -> Pool:
     hosts = [f"node{i}" for i in range(NODES)]
-    return Pool(make_nodes(hosts, topology(), CORES, 1, {}), topology(), chunks)
+    return Pool(make_nodes(hosts, topology(), CORES, 1, {}), topology())
 
 
 def slot(*children: Json, count: int = 1, label: str = "task") -> Json:
@@ -76,41 +70,14 @@ def gib(grant: Optional[Grant]) -> dict[int, int]:
     return held
 
 
-def test_storage_comes_from_the_rabbit_of_the_nodes_chassis(pool: Pool) -> None:
+def test_storage_comes_from_the_rabbit_of_the_nodes_chassis() -> None:
+    pool = make_pool()
     assert ranks(grant := allocate(pool, rabbit(3, 10))) == [0, 1, 2]
     assert gib(grant) == {0: 20, 1: 10}
 
 
-def test_a_node_without_a_rabbit_gets_no_rabbit_jobs(pool: Pool) -> None:
-    assert allocate(pool, rabbit(4, 10)) is not None
-    assert allocate(pool, rabbit(1, 10)) is None
-    assert ranks(allocate(pool, node(slot(core()), count=2))) == [4, 5]
-
-
-def test_two_nodes_in_one_slot_share_a_chassis(pool: Pool) -> None:
-    assert ranks(allocate(pool, node(slot(core()), exclusive=True))) == [0]
-    assert ranks(allocate(pool, rabbit(1, 10, per_slot=2))) == [2, 3]
-
-
-@pytest.mark.parametrize(
-    "resource",
-    [
-        {"type": "memory", "count": 1},
-        {"type": "node"},
-        {"type": "node", "count": "two"},
-        "node",
-        node(node()),
-        {"type": "slot", "count": 1, "with": 3},
-    ],
-)
-def test_a_request_that_is_not_understood_is_an_error(
-    pool: Pool, resource: Any
-) -> None:
-    with pytest.raises(RequestError):
-        pool.allocate([resource], lambda node: True)
-
-
-def test_R_is_what_readers_of_R_expect(pool: Pool) -> None:
+def test_R_is_what_readers_of_R_expect() -> None:
+    pool = make_pool()
     grant = allocate(pool, rabbit(3, 11))
     assert grant is not None
     R = rwriter.write(pool, grant, 1000.5, 60.0)
@@ -118,16 +85,6 @@ def test_R_is_what_readers_of_R_expect(pool: Pool) -> None:
     assert read.hosts == ("node0", "node1", "node2")
     assert (read.starttime, read.expiration) == (1000, 1060)
     assert ssd_per_rabbit(read, topology()) == {"rabbit0": 22, "rabbit1": 11}
-
-
-def test_a_job_gets_an_ssd_as_a_whole() -> None:
-    pool = make_pool(chunks=4)  # of 25 GiB
-    grant = allocate(pool, rabbit(1, 26))
-    assert grant is not None and gib(grant) == {0: 2}
-    R = rset.parse(rwriter.write(pool, grant, 0.0, 0.0))
-    assert ssd_per_rabbit(R, topology()) == {"rabbit0": 50}
-    assert gib(allocate(pool, rabbit(1, 51))) == {1: 3}
-    assert allocate(pool, rabbit(1, 51)) is None
 
 
 REQUESTS = st.one_of(

@@ -16,27 +16,23 @@ import time
 from typing import Any, Iterator
 
 import pytest
-import yaml
 
 from flux_k8s.ports import WORKFLOW
 from rabbitsim.cli import main
 from rabbitsim.clusters import ClusterError, ClusterKube, topology_of
 from rabbitsim.dws import Files, Options, Topology, constant
 from rabbitsim.dws.topology import storage
-from rabbitsim.kube import assets, crds
-from rabbitsim.kube.assets import ApiServer, AssetsError
-from rabbitsim.kube.kinds import Resource, load_kinds
+from rabbitsim.kube import assets
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.system import LocalKube
 from support.client import workflow
-from support.tree import CRDS, TOP
+from support.tree import TOP
 
 Captured = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 
 SCRIPT = str(TOP / "t" / "data" / "copy-in-out.sh")
-KINDS = [r for r in load_kinds().resources.values() if r.custom]
 PATIENCE = 60.0
 
 WHY_NOT = assets.missing()
@@ -65,23 +61,6 @@ def environment(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     if needs_assets.mark not in request.node.own_markers:
         monkeypatch.delenv(assets.VARIABLE, raising=False)
-
-
-# The CRDs
-
-
-@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
-def test_the_crds_name_kinds_as_those_of_dws_do(resource: Resource) -> None:
-    file = CRDS / f"{resource.kind.group}_{resource.kind.plural}.yaml"
-    if not file.is_file():
-        pytest.skip(f"{file.name} is not here")
-    theirs = yaml.safe_load(file.read_text())["spec"]
-    ours = crds.definition(resource)["spec"]
-    for key in ("group", "names", "scope"):
-        assert ours[key] == theirs[key]
-    (version,) = theirs["versions"]
-    subresources = version.get("subresources") or None
-    assert ours["versions"][0].get("subresources") == subresources
 
 
 # The choice of a Kubernetes, and its refusals
@@ -138,25 +117,6 @@ def test_a_program_that_does_not_run_is_named(
     monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
     assert problem in refused(capfd, f"--scratch={tmp_path / 'scratch'}")
     assert not running_below(tmp_path)
-
-
-def test_an_api_server_that_never_answers_is_given_up(
-    tmp_path: pathlib.Path, monkeypatch: Patch
-) -> None:
-    pretend(tmp_path, "#!/bin/sh\nexec sleep 100", "#!/bin/sh\nexec sleep 100")
-    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
-    with pytest.raises(AssetsError, match="not ready after 0.1 s"):
-        ApiServer(tmp_path).start(timeout=0.1)
-    assert not running_below(tmp_path)
-
-
-@pytest.mark.parametrize("option", ["--nodes=2", "--rabbits=1", "--lustre=/tmp"])
-def test_options_that_a_cluster_decides_are_refused(
-    capfd: Captured, monkeypatch: Patch, option: str
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/no/such")
-    name = option.partition("=")[0]
-    assert f"{name}: the cluster of KUBECONFIG" in refused(capfd, "--kube=real", option)
 
 
 def test_a_kubeconfig_that_leads_nowhere_gets_one_line(

@@ -14,22 +14,17 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.ports import (
-    COMPUTES,
-    DIRECTIVEBREAKDOWN,
     NNFDATAMOVEMENT,
     Json,
-    KubeError,
 )
 from flux_k8s.reasons import Reason
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Request
 from rabbitsim.torture.allowances import PlannedAllowances
-from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import RESOLUTION, Record, Told, Transient
 from rabbitsim.torture.run import run
-from rabbitsim.torture.storage import StorageMonitor
 from rabbitsim.torture.trouble import Trouble
 from rabbitsim.torture.troubles import KINDS
 from rabbitsim.torture.world import World
@@ -68,33 +63,6 @@ def test_each_kind_of_trouble_has_a_row_in_the_document() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.M)) == sorted(KINDS)
 
 
-@pytest.mark.parametrize(
-    ("rabbits", "rules"), [([], []), (["kind-worker2"], ["broken"])]
-)
-def test_persistent_storage_that_was_not_set_up_yet_needs_no_rabbit(
-    rabbits: list[str], rules: list[str]
-) -> None:
-    """DWS names its Rabbits to those jobs that are submitted later."""
-    system = World(make_plan(5, 1, None, ()), lambda line: None).system
-    system.start()
-    store = system.store
-    location = [{"access": [], "reference": {"name": name}} for name in rabbits]
-    compute = {"constraints": {"location": location}}
-    body = {"metadata": {"name": "w-0"}, "status": {"ready": True, "compute": compute}}
-    store.create(DIRECTIVEBREAKDOWN, "default", body)
-    store.merge_patch(DIRECTIVEBREAKDOWN, "default", "w-0", body, subresource="status")
-    job = Job(1, 0, 16, 0, {}, {}, 0.0)
-    job.R = {"execution": {"nodelist": ["compute-01"]}}
-    broken: list[tuple[str, str]] = []
-    monitor = StorageMonitor(store, FileContents(), lambda *why: broken.append(why), {})
-    workflow = {
-        "spec": {"dwDirectives": ["#DW persistentdw name=p"]},
-        "status": {"directiveBreakdowns": [{"name": "w-0", "namespace": "default"}]},
-    }
-    monitor.sets_up(job, workflow, lambda rabbit: True)
-    assert [rule for rule, _ in broken] == rules
-
-
 def test_without_trouble_all_good_jobs_complete() -> None:
     outcome = run(make_plan(5, 30 if SOAKING else 10, None, ()))
     assert outcome.breach is None
@@ -102,48 +70,6 @@ def test_without_trouble_all_good_jobs_complete() -> None:
     sure = [job for job in good if not job.uncertain]
     ended = outcome.ends["completed"] + outcome.ends.get("failed", 0)
     assert len(sure) <= ended <= len(good)
-
-
-def test_a_node_is_kept_out_until_another_than_the_administrator_puts_it_back() -> None:
-    world = World(make_plan(5, 1, None, ()), lambda line: None)
-    instance, host = world.system.instance, "compute-01"
-    assert not world.is_kept_out(host)
-    instance.drain(host, "it fails")
-    assert world.is_kept_out(host)
-    world.system.loop.run(timeout=1.0)
-    world.restore()
-    assert world.is_kept_out(host)
-    world.system.loop.run(timeout=1.0)
-    instance.drain(host, "it fails again")
-    instance.undrain(host)
-    assert not world.is_kept_out(host)
-
-
-def test_a_list_shows_what_was_missed_of_the_same_name_in_all_namespaces() -> None:
-    """As the ClientMounts of one Workflow, which are in the namespaces of its nodes."""
-    world = World(make_plan(5, 1, None, ()), lambda line: None)
-    system, hosts = world.system, {"compute-01", "compute-02"}
-    system.start()
-    seen: set[str] = set()
-
-    class Handler:
-        def event(self, type: str, object: Json) -> None:
-            seen.add(object["metadata"]["namespace"])
-
-        def synced(self) -> None:
-            pass
-
-        def trouble(self, error: KubeError) -> None:
-            pass
-
-    for host in hosts:
-        body: Json = {"metadata": {"name": "fluxjob-1"}, "data": []}
-        system.store.create(COMPUTES, host, body)
-    system.api_troubles.add(Trouble("watch", "miss", duration=60.0))
-    assert system.troubled is not None
-    system.troubled.watch(COMPUTES, None, Handler())
-    system.loop.run(timeout=1.0)
-    assert seen == hosts
 
 
 def test_a_status_that_is_written_late_arrives() -> None:
