@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import json
+from functools import partial
 from typing import Any, Optional, Union
 
 import pytest
@@ -14,7 +15,6 @@ from support.jobtap import (
     CLEANUP,
     DEPEND,
     INACTIVE,
-    NEW,
     SCHED,
     Hostile,
     Job,
@@ -95,46 +95,103 @@ def end_without_plugin(manager: JobManager) -> None:
     assert job.state == INACTIVE
 
 
+def wait_for_two(manager: JobManager) -> None:
+    manager.submit(3, {"dw": "#DW b"})
+    waiting(manager, 2, 1, 3)
+
+
+def forge(manager: JobManager, name: str) -> None:
+    """As a user may do."""
+    forged = '\n{"timestamp":1.0,"name":"dws_released"}\n'
+    context = {"note": forged, "dws_released": 1, "name": "dws_released"}
+    context |= {"type": "dws_released", "severity": 7}
+    manager.post(manager.jobs[1], name, context)
+
+
+RECORDS = {
+    "recorded": OUT,
+    "full": '{"success": false, "errstr": "disk\\nfull"}',
+    "unexplained": '{"success": false}',
+    "unread-1": '{"success": "yes"}',
+    "unread-2": '{"success": true, "errstr": 1}',
+    "unread-3": "[]",
+    "unread-4": "",
+    "unread-5": "{",
+}
 WORDS: dict[str, Act] = {
     "wait": wait,
+    "wait-for-two": wait_for_two,
+    "another-waits": lambda m: waiting(m, 4, 1),
+    "early": lambda m: submit(m, 2, 1, validated=False),
+    "validated": lambda m: m.post(m.jobs[2], "validate"),
     "ask": ask,
-    "recorded": record,
+    **{name: partial(record, text=text) for name, text in RECORDS.items()},
     "out": lambda m: tell(m),
     "lost": lambda m: tell(m, "gone"),
+    "out-3": lambda m: tell(m, jobid=3),
+    "lost-3": lambda m: tell(m, "gone", jobid=3),
+    "asked": lambda m: m.take("dws.report_data"),
     "purged": lambda m: m.purge(1),
     "plugin-anew": lambda m: reload(m, restart=False),
     "all-anew": lambda m: reload(m, restart=True),
+    "settled": lambda m: m.settle(),
     "ends": end_without_plugin,
+    **{name: partial(forge, name=name) for name in ("memo", "exception", "released2")},
 }
-NO_RECORD = "the job ended without a record of its data"
-GONE = "the data is not out: gone"
+REPORT = "DEPEND report_data"
+NO_RECORD = "ƒ2: the job ended without a record of its data"
+LOST = "ƒ2: the data is not out: "
+GONE = f"{LOST}gone"
+PURGED = f"ƒ2: {NO_SUCH_JOB}"
 COURSES = [
     # its job is active
     *(
         (f"{phase} wait {told}", expected)
         for phase in ("depend", "sched", "prolog", "running", "epilog")
-        for told, expected in (("", "DEPEND"), ("out", "SCHED"), ("lost", GONE))
+        for told, expected in (
+            ("", "DEPEND"),
+            ("out", "SCHED"),
+            ("lost", GONE),
+        )
     ),
     ("epilog recorded out wait", "SCHED"),
     ("epilog wait recorded released", "SCHED"),
     ("epilog wait released", NO_RECORD),
     ("epilog wait +60 +10", NO_RECORD),
     ("sched wait cancel released", NO_RECORD),
-    # it goes out later
-    ("epilog wait moving", "DEPEND"),
-    ("epilog wait moving out", "SCHED"),
-    ("epilog moving wait", "DEPEND"),
-    ("epilog moving wait out", "SCHED"),
-    ("epilog moving wait lost", GONE),
-    ("epilog moving all-anew wait", "DEPEND"),
-    ("epilog moving wait recorded hello", "SCHED"),
-    ("epilog moving wait purged out", "SCHED"),
-    ("out epilog moving out wait", "DEPEND"),
-    ("out epilog moving out wait out out lost", "SCHED"),
+    # it goes out later: the module is asked for a report, once
+    ("epilog wait moving", REPORT),
+    ("epilog wait moving settled asked another-waits", "DEPEND"),
+    ("epilog wait moving settled asked out", "SCHED"),
+    ("epilog moving wait", REPORT),
+    ("epilog moving wait asked out", "SCHED"),
+    ("epilog moving wait asked lost", GONE),
+    ("epilog moving all-anew wait", REPORT),
+    ("epilog moving wait asked hello settled asked hello", REPORT),
+    ("epilog moving wait asked out hello", "SCHED"),
+    ("epilog moving wait asked recorded hello", "SCHED"),
+    ("epilog moving wait asked purged out", "SCHED"),
+    ("out epilog moving out wait asked", "DEPEND"),
+    ("out epilog moving out wait asked out out lost", "SCHED"),
     # its job has ended
     ("epilog released recorded wait", "SCHED"),
     ("epilog released wait", NO_RECORD),
-    ("epilog released ask purged", NO_SUCH_JOB),
+    ("epilog released ask purged", PURGED),
+    ("epilog released full wait", f"{LOST}disk\\x0afull"),
+    ("epilog released unexplained wait", f"{LOST}no reason is given"),
+    *(
+        (f"epilog released {name} wait", f"{LOST}its record cannot be read")
+        for name in RECORDS
+        if "unread" in name
+    ),
+    *(
+        (f"epilog {name} released all-anew wait", NO_RECORD)
+        for name in ("memo", "exception", "released2")
+    ),
+    # two
+    ("epilog moving wait-for-two asked out-3", "DEPEND"),
+    ("epilog moving wait-for-two asked out-3 out", "SCHED"),
+    ("epilog moving wait-for-two asked lost-3 lost", GONE.replace("2", "4")),
     # the plugin goes away
     *(
         (f"{before} {how} {later}", expected)
@@ -142,11 +199,25 @@ COURSES = [
         for before, later, expected in (
             ("running wait", "", "DEPEND"),
             ("running wait", "out", "SCHED"),
-            ("epilog moving wait", "", "DEPEND"),
-            ("epilog moving wait", "out", "SCHED"),
-            ("epilog moving wait", "lost", GONE),
-            ("epilog moving wait recorded", "", "SCHED"),
-            ("epilog moving wait purged", "out", NO_SUCH_JOB),
+            ("epilog moving wait asked", "", REPORT),
+            ("epilog moving wait asked", "out", "SCHED"),
+            ("epilog moving wait asked", "lost", GONE),
+            ("epilog moving wait asked recorded", "", "SCHED"),
+            ("epilog moving wait asked purged", "out", PURGED),
+            ("epilog moving early", "validated", REPORT),
+            ("epilog moving early", "validated out", "SCHED"),
+            ("epilog moving early purged", "validated", PURGED),
+            (
+                "epilog moving wait-for-two asked out",
+                "settled out",
+                REPORT,
+            ),
+            ("epilog moving wait-for-two asked out purged", "settled out", "DEPEND"),
+            (
+                "epilog moving wait-for-two asked out",
+                "settled out-3",
+                "SCHED report_data",
+            ),
         )
     ),
     ("epilog wait unload ends load", NO_RECORD),
@@ -158,7 +229,7 @@ COURSES = [
 def test_a_job_waits_for_the_data_of_another(
     manager: JobManager, course: str, expected: str
 ) -> None:
-    """``expected`` is its state, or why it fails."""
+    """``expected`` is its state, and what is asked for, or why it fails."""
     for word in course.split():
         if word in WORDS:
             WORDS[word](manager)
@@ -166,14 +237,17 @@ def test_a_job_waits_for_the_data_of_another(
             play(manager, word)
     manager.settle()
     job = manager.jobs[2]
-    assert sum(e["name"] == "dependency-add" for e in job.eventlog) == 1
+    names = [entry["name"] for entry in job.eventlog]
+    assert names.count("dependency-add") == len(job.used)
     if job.state == INACTIVE:
-        assert notes(job) == note(expected)
+        assert notes(job) == [f"dws-out: {expected}"]
         assert job.context("exception")["type"] == "dependency"
         assert job.context("exception")["severity"] == 0
     else:
-        assert STATES[job.state] == expected and not notes(job)
-        assert job.used == {"dws-out=f2"}
+        asked = ["report_data"] * manager.topics().count("dws.report_data")
+        assert " ".join([STATES[job.state], *asked]) == expected
+        assert not notes(job) and "dws-out=f2" in job.used
+        assert job.state == DEPEND or names.count("dependency-remove") == len(job.used)
 
 
 @pytest.mark.parametrize("phase", ["depend", "running"])
@@ -317,37 +391,6 @@ def asked_for_reports(manager: JobManager) -> list[int]:
     return [manager.take(topic)[0]["jobid"] for _ in range(count)]
 
 
-def test_the_module_is_asked_for_a_report_on_a_job_that_ended_before_its_data_was_out(
-    manager: JobManager,
-) -> None:
-    up_to(manager, "epilog")
-    waiting(manager, 2, 1)
-    assert not asked_for_reports(manager)
-    manager.request("epilog-remove", {"id": 1, "data": "moving"})
-    manager.settle()
-    assert asked_for_reports(manager) == [1]
-    waiting(manager, 3, 1)
-    assert not asked_for_reports(manager)
-
-
-def test_a_module_that_says_hello_is_asked_for_the_reports_that_are_missing(
-    manager: JobManager,
-) -> None:
-    ended(manager, moving=True)
-    waiting(manager, 2, 1)
-    manager.submit(3, {"dw": "#DW b"})
-    waiting(manager, 4, 3)
-    assert asked_for_reports(manager) == [1]
-    for _ in range(2):
-        manager.request("hello", {})
-        manager.settle()
-        assert asked_for_reports(manager) == [1]
-    tell(manager)
-    manager.request("hello", {})
-    manager.settle()
-    assert not asked_for_reports(manager)
-
-
 def test_a_report_that_cannot_be_asked_for_is_asked_for_again(
     manager: JobManager,
 ) -> None:
@@ -385,27 +428,6 @@ def test_a_long_reason_is_cut(manager: JobManager) -> None:
 # ---- the target has ended --------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "record, problem",
-    [
-        ('{"success": false, "errstr": "disk\\nfull"}', "disk\\x0afull"),
-        ('{"success": false}', "no reason is given"),
-        ('{"success": "yes"}', "its record cannot be read"),
-        ('{"success": true, "errstr": 1}', "its record cannot be read"),
-        ("[]", "its record cannot be read"),
-        ("", "its record cannot be read"),
-        ("{", "its record cannot be read"),
-    ],
-)
-def test_the_record_of_data_that_is_lost_fails_a_job(
-    manager: JobManager, record: str, problem: str
-) -> None:
-    ended(manager).record = record
-    submit(manager, 2, 1)
-    manager.settle()
-    assert notes(manager.jobs[2]) == note(f"the data is not out: {problem}")
-
-
 def test_a_report_that_comes_before_the_look_up_ends_is_not_lost(
     manager: JobManager,
 ) -> None:
@@ -422,20 +444,6 @@ def test_a_report_that_comes_before_the_look_up_ends_is_not_lost(
         manager.rpcs.clear()
         manager.settle()
         assert manager.jobs[jobid].state == SCHED
-
-
-@pytest.mark.parametrize("name", ["memo", "exception", "dws_released2"])
-def test_a_user_cannot_forge_dws_released(manager: JobManager, name: str) -> None:
-    forged = '\n{"timestamp":1.0,"name":"dws_released"}\n'
-    context = {"note": forged, "dws_released": 1, "name": "dws_released"}
-    job = up_to(manager, "epilog")
-    manager.post(job, name, {**context, "type": "dws_released", "severity": 7})
-    manager.request("epilog-remove", {"id": 1})
-    manager.restart()
-    submit(manager, 2, 1)
-    manager.settle()
-    problem = "the job ended without a record of its data"
-    assert notes(manager.jobs[2]) == note(problem)
 
 
 def test_the_eventlog_of_a_job_that_others_wait_for_is_not_read(
@@ -501,26 +509,6 @@ def test_every_encoding_of_a_job_id_is_the_same_dependency(
     assert job.used == {"dws-out=f2"}
     tell(manager)
     assert job.state == SCHED
-
-
-def test_a_job_waits_for_all_its_targets(manager: JobManager) -> None:
-    ended(manager, moving=True)
-    manager.submit(3, {"dw": "#DW b"})
-    job = waiting(manager, 2, 1, 3)
-    tell(manager, jobid=3)
-    assert job.dependencies == {"dws-out=f2"}
-    tell(manager)
-    assert job.state == SCHED
-
-
-def test_one_target_that_is_lost_is_enough_to_fail(manager: JobManager) -> None:
-    ended(manager, moving=True)
-    manager.submit(3, {"dw": "#DW b"})
-    job = waiting(manager, 2, 1, 3)
-    tell(manager, "gone", jobid=3)
-    tell(manager, "gone too")
-    assert notes(job) == note("the data is not out: gone", "ƒ4")
-    assert job.state == INACTIVE
 
 
 def test_a_job_with_storage_waits_and_is_told_of(manager: JobManager) -> None:
@@ -645,46 +633,6 @@ def test_another_plugin_may_end_those_who_wait_while_they_are_told(
 
 
 both_ways = pytest.mark.parametrize("restart", [False, True], ids=["reload", "restart"])
-
-
-@both_ways
-@pytest.mark.parametrize("purged", [False, True])
-def test_who_is_about_to_wait_still_does_after_a_reload(
-    manager: JobManager, restart: bool, purged: bool
-) -> None:
-    ended(manager, moving=True)
-    assert submit(manager, 2, 1, validated=False) is None
-    job = manager.jobs[2]
-    if purged:
-        manager.purge(1)
-    reload(manager, restart)
-    assert job.state == NEW
-    manager.post(job, "validate")
-    manager.settle()
-    assert notes(job) == (note(NO_SUCH_JOB) if purged else [])
-    tell(manager)
-    assert job.state == (INACTIVE if purged else SCHED)
-    assert sum(e["name"] == "dependency-add" for e in job.eventlog) == 1
-
-
-@both_ways
-@pytest.mark.parametrize("purged", [False, True])
-def test_a_dependency_that_is_over_stays_so_after_a_reload(
-    manager: JobManager, restart: bool, purged: bool
-) -> None:
-    ended(manager, moving=True)
-    manager.submit(3, {"dw": "#DW b"})
-    job = waiting(manager, 2, 1, 3)
-    tell(manager)
-    if purged:
-        manager.purge(1)
-    reload(manager, restart)
-    manager.settle()
-    tell(manager)
-    assert job.state == DEPEND and not notes(job)
-    tell(manager, jobid=3)
-    assert job.state == SCHED
-    assert sum(e["name"] == "dependency-remove" for e in job.eventlog) == 2
 
 
 @both_ways
