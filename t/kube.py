@@ -8,14 +8,13 @@ usage: kube.py KUBECONFIG SECONDS COMMAND: at most for so long
     create PLURAL              the JSON object of standard input
     may-create PLURAL          whether it would be made, which it is not
     delete PLURAL NAME
-    remove PLURAL NAME         the same, whatever finalizers it has
     summary                    one line for each Workflow
     version                    changes with each object that is created or changed
     enable RABBIT              as an administrator does after an abort
     disable RABBIT
     label RABBIT KEY=VALUE     of its Storage
     link NODE STATUS           of its PCIe connection: Ready, Offline...
-    node NODE [STATUS]         its SystemStatus, which becomes STATUS
+    node NODE                  its SystemStatus
     wait WORKFLOW STATE...     until one of these is its desiredState
     wait-each WORKFLOW=STATE...  until each of these is in its state
     wait-ready WORKFLOW STATE  until DWS has reached this state
@@ -342,11 +341,6 @@ def main() -> None:
     elif command == "delete":
         plural, name = words
         cluster.delete(f"namespaces/default/{plural}/{name}")
-    elif command == "remove":
-        plural, name = words
-        cluster.delete(f"namespaces/default/{plural}/{name}")
-        no_finalizers = {"metadata": {"finalizers": None}}
-        cluster.patch(f"namespaces/default/{plural}/{name}", no_finalizers)
     elif command == "summary":
         for workflow in cluster.list("workflows")["items"]:
             print(summary(workflow))
@@ -362,10 +356,7 @@ def main() -> None:
     elif command == "link":
         set_link(cluster, *words)
     elif command == "node":
-        node, *wanted = words
-        if wanted:
-            body = {"data": {"nodes": {node: wanted[0]}}}
-            cluster.patch("namespaces/default/systemstatuses/default", body)
+        (node,) = words
         print(node_status(cluster.list("systemstatuses")["items"], node))
     elif command == "version":
         print(cluster.list("workflows")["metadata"]["resourceVersion"])

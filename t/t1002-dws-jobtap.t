@@ -33,12 +33,8 @@ print(*pkg_config("--cflags", "--libs", "flux-core", "jansson") or sys.exit(1))
     ${CC:-cc} -Wall -Werror -fPIC -shared "$1" -o "$2" $compile_flags
 }
 
-storage_state () {
-    kube get storages "$1" | sed -n '/"spec"/,/}/s/.*"state": "\(.*\)".*/\1/p'
-}
-
 is_disabled () {
-    test "$(storage_state "$1")" = Disabled
+    kube get storages "$1" | grep "\"state\": \"Disabled\""
 }
 
 # ---- loading it -------------------------------------------------------------

@@ -65,13 +65,6 @@ test_expect_success 'a job that copies data in and out' '
     compare $TOP/t/data/copy-in-out.sh &&
     grep "^dws_environment" real
 '
-test_expect_success 'the real one has the events that the manual shows, in order' '
-    in_order "$(tr -d " " <real | tr "\n" " ")" \
-        submit validate dependency-adddws-create jobspec-update \
-        dependency-removedws-create depend priority alloc \
-        prolog-startdws-setup dws_environment prolog-finishdws-setup \
-        start finish epilog-startdws-epilog epilog-finishdws-epilog free clean
-'
 test_expect_success 'the stand-in gives the variables of the same names' '
     variables () {
         python_stdin "

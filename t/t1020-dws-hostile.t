@@ -14,8 +14,7 @@ hostile () {
 }
 
 test_expect_success 'load the module' '
-    module_load &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start scheduler=none &&
     pid=$(service_pid | grep .)
 '
 test_expect_success "$COUNT hostile jobs are refused or taken (seed $SEED)" '

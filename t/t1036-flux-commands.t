@@ -130,13 +130,4 @@ test_expect_success 'flux batch warns of #DW lines that are not read' '
     flux batch --dry-run --dw=copy unread.sh 2>err >/dev/null &&
     test_must_be_empty err
 '
-test_expect_success 'and of those in a line for Flux, which takes them for a comment' '
-    printf "#!/bin/sh\n#FLUX: -N1\n#FLUX: %s\n" "$DW" >comment.sh &&
-    flux batch --dry-run comment.sh >/dev/null 2>err &&
-    grep "^flux-batch: WARNING: line 3: .*, and the job has no storage: expected" err &&
-    test $(wc -l <err) -eq 1 &&
-    printf "#!/bin/sh\n#flux: -N1 -S dw=\"\"\"\n#flux: %s\n#flux: \"\"\"\n" "$DW" >read.sh &&
-    flux batch --dry-run read.sh 2>err >/dev/null &&
-    test_must_be_empty err
-'
 test_done

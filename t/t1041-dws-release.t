@@ -6,13 +6,7 @@ need_fluxion
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-keep_failed = "1h"
-keep_failed_limit = 100
-END
+rabbit_conf 'keep_failed = "1h"' 'keep_failed_limit = 100'
 fluxion_start 8
 
 # usage: storage_job GIB [OPTION...]: submit a job of a moment on all nodes, with so much
@@ -49,24 +43,14 @@ shows_rescue () {
     grep "^Limit: *keep_failed in [56]" shown
 }
 
-# usage: kvs JOBID KEY
-kvs () {
-    flux kvs get "$(flux job id --to=kvs "$1").$2"
-}
-
 # usage: wait_for_storage JOBID: print the exit status of flux dws wait at the end
 wait_for_storage () {
     flux dws wait "$1"
     echo "status $?"
 }
 
-module_starts () {
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\""
-}
-
 test_expect_success 'load the module, with a scheduler that knows Rabbits' '
-    module_starts &&
+    module_start &&
     ssds_down 0 0
 '
 
@@ -97,7 +81,7 @@ test_expect_success 'a module that was killed goes on, also with another plugin'
     jobtap_remove dws-jobtap.so &&
     plugin_load &&
     eventually grep -q "module is away" waited &&
-    module_starts &&
+    module_start &&
     in_dataout $first &&
     waits $second alloc
 '
@@ -111,7 +95,7 @@ test_expect_success 'when the data is out, the next job gets the storage' '
 test_expect_success 'who waits is told that the data is out' '
     eventually grep -q "^status" waited &&
     grep "^status 0" waited &&
-    test "$(kvs $first rabbit_data_out)" = "{\"success\": true}" &&
+    test "$(job_kvs $first rabbit_data_out)" = "{\"success\": true}" &&
     log_says ": its data is out" &&
     eventually grep -q "\"success\": *true" published
 '
@@ -141,13 +125,13 @@ test_expect_success 'a job whose data cannot be copied out ends, and its storage
     grep "its storage is kept until .*Z: flux dws rescue f.* copies again" exceptions &&
     grep "^Failed: *DWS failed in DataOut" shown &&
     flux dws list | grep "DataOut.*flux dws rescue" &&
-    kvs $first rabbit_data_failed | grep "\"reason\": \"dws-failed\"" &&
-    test_must_fail kvs $first rabbit_data_out &&
+    job_kvs $first rabbit_data_failed | grep "\"reason\": \"dws-failed\"" &&
+    test_must_fail job_kvs $first rabbit_data_out &&
     log_says "its data is not out: DWS failed in DataOut"
 '
 test_expect_success 'a module that was killed keeps it' '
     module_kill &&
-    module_starts &&
+    module_start &&
     is_kept $first &&
     ssds_down 14 14 &&
     after=$(flux submit --dependency=dws-out:$first true) &&
@@ -165,7 +149,7 @@ test_expect_success 'the data is rescued, and what has waited for that goes on' 
     grep "8 copies are started again. flux dws wait" rescued &&
     flux dws wait $first &&
     grep saved scratch/lustre/results/x &&
-    test "$(kvs $first rabbit_data_out)" = "{\"success\": true}" &&
+    test "$(job_kvs $first rabbit_data_out)" = "{\"success\": true}" &&
     wait_event $after clean &&
     has_event $after start &&
     no_workflows &&

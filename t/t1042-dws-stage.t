@@ -6,6 +6,7 @@ need_fluxion
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start
+rabbit_conf 'stage_limit = 100' 'stage_user_limit = 100'
 fluxion_start 8
 
 IN='#DW copy_in source=/lustre/input destination=$DW_JOB_p1/'
@@ -32,20 +33,10 @@ is_staged () {
     wait_event "$1" priority
 }
 
-# usage: waits JOBID: for nodes or storage, as Fluxion sees it
-waits () {
-    wait_event "$1" priority &&
-    ! flux job wait-event -q -t 1 "$1" alloc
-}
-
 test_expect_success 'load the module, with a scheduler that knows Rabbits' '
     mkdir -p scratch/lustre &&
     echo data >scratch/lustre/input &&
-    echo "stage_limit = 100" >>conf/rabbit.toml &&
-    echo "stage_user_limit = 100" >>conf/rabbit.toml &&
-    flux config reload &&
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start &&
     ssds_down 0 0
 '
 test_expect_success 'the data of a job is copied in while others have all nodes' '
@@ -70,8 +61,7 @@ test_expect_success 'the nodes go to it, and it finds its data; the third one co
 test_expect_success 'a job gets its nodes below the Rabbit where its storage is' '
     small=$(staged_job 100 -N3 true) &&
     job_succeeds $small &&
-    nodes=$(flux jobs -n -o "{nodelist}" $small) &&
-    echo "$nodes" >&2 &&
+    nodes=$(nodes_of $small) &&
     echo "$nodes" | grep -E "^compute-\[0[1256][-0-9,]*\]$|^compute-\[0[3478][-0-9,]*\]$" &&
     case $nodes in *02-05*|*06-07*) false ;; esac
 '
@@ -83,8 +73,7 @@ test_expect_success 'data waits while a module is killed, and Fluxion loaded aga
     ssds_down 14 14 &&
     module_kill &&
     third=$(storage_job 200 -N4 true) &&
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start &&
     ssds_down 14 14 &&
     scheduler_reload &&
     ssds_down 14 14 &&

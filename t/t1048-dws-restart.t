@@ -6,18 +6,9 @@ need_fluxion
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB. One of them does not unmount.
 cluster_start --fault 'PostRun:mount:compute-02'
-instance_conf rabbit.toml <<END
-[rabbit]
-kubeconfig = "$TRASH/kubeconfig"
-mapping = "$TRASH/mapping.json"
-stage_limit = 100
-stage_user_limit = 100
-postrun_timeout = 1
-unmount_failure = "keep"
-keep_failed = "1h"
-keep_failed_limit = 100
-fence_command = [ "$TRASH/is-fenced" ]
-END
+rabbit_conf 'stage_limit = 100' 'stage_user_limit = 100' 'postrun_timeout = 1' \
+    'unmount_failure = "keep"' 'keep_failed = "1h"' 'keep_failed_limit = 100' \
+    "fence_command = [ \"$TRASH/is-fenced\" ]"
 cat >"$TRASH/is-fenced" <<END
 #!/bin/sh
 cat "$TRASH/fenced"
@@ -80,11 +71,6 @@ waits () {
     done
 }
 
-module_starts () {
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\""
-}
-
 # The Workflows, and where they are
 workflows () {
     kube summary | sed 's/ message=.*//' | sort
@@ -92,7 +78,7 @@ workflows () {
 
 expect_all_as_before () {
     test_expect_success "$1 the Workflows are as they were, and so is their storage" '
-        module_starts &&
+        module_start &&
         ssds_down 5 5 >down &&
         test "$(cat down)" = "$(cat down.before)" &&
         workflows >now &&
@@ -116,7 +102,7 @@ before)
         mkdir -p scratch/lustre &&
         echo data >scratch/lustre/input &&
         echo >scratch/lustre/results &&
-        module_starts &&
+        module_start &&
         kept=$(storage_job compute-02 "$(out_to kept)") &&
         wait_event $kept clean &&
         kube wait $(workflow $kept) PostRun

@@ -23,28 +23,10 @@ properties = ["fast"]
 END
 fluxion_start 10 --cluster-name=hetchy
 
-# usage: nodes_of JOBID
-nodes_of () {
-    flux jobs -no "{nodelist}" "$1"
-}
-
 # usage: computes_of JOBID: the nodes that DWS mounts the storage of a job on
 computes_of () {
     kube get computes "$(workflow "$1")" >computes &&
     grep -o "compute-[0-9]*\|rabbit-[0-9]*" computes | sort -u | tr "\n" " "
-}
-
-# usage: says PATH: what the elements of job.xml at this path (as in ElementTree) say
-says () {
-    python_stdin '
-import sys
-import xml.etree.ElementTree as ElementTree
-from sssjob import read
-
-document = open("job.xml", "rb").read()
-read(document.decode("utf-8"))
-for element in ElementTree.fromstring(document).findall(sys.argv[1]):
-    print(element.text)' "$@"
 }
 
 test_expect_success 'Fluxion has loaded the graph: all vertices are there' '
@@ -82,18 +64,6 @@ test_expect_success 'jobs with storage have it on the Rabbits of their nodes' '
     job_succeeds $both &&
     test "$(nodes_of $both)" = "compute-[01-08]" &&
     test "$(flux getrabbit -j $both)" = "rabbit-[01-02]"
-'
-test_expect_success 'in its job object the storage that Fluxion added was delivered, and not asked for' '
-    event_context $both jobspec-update | grep "\"ssd\"" &&
-    flux dws job-object $both >job.xml 2>err &&
-    test_must_be_empty err &&
-    says Requested/NodeCount | grep -x 8 &&
-    says Requested/Processors | grep -x 8 &&
-    says "Requested/Resource[@name=\"Storage\"][@type=\"xfs\"]" | grep -x 10 &&
-    says Extension >extensions &&
-    test $(wc -l <extensions) -eq 2 &&
-    says "Delivered/Resource[@type=\"ssd\"][@units=\"GB\"]" | grep -x 1024 &&
-    says "Extension[@name=\"rabbits\"]" | grep -x "rabbit-\[01-02\]"
 '
 test_expect_success 'a node that is on no Rabbit runs no job with storage' '
     id=$(job_submit -N1 --requires=host:compute-09 true) &&

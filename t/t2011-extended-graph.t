@@ -30,8 +30,7 @@ test_expect_success 'Fluxion has loaded it: a chassis for each Rabbit, and its s
     ! flux dmesg | grep "sched-fluxion.*\.err\["
 '
 test_expect_success 'the module finds the Rabbits and their nodes in it' '
-    flux module load dws &&
-    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    module_start &&
     stats_say "\"unknown_nodes\": 0"
 '
 test_expect_success 'jobs without storage run on all nodes' '

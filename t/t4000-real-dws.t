@@ -134,8 +134,7 @@ else
 fi
 
 test_expect_success 'load the module' '
-    module_load &&
-    eventually stats_say "\"kubernetes\": \"ok\""
+    module_start $scheduler
 '
 for type in xfs gfs2 lustre raw; do
     test_expect_success "a job on all nodes gets $type, and each task knows where" '

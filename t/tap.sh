@@ -104,7 +104,7 @@ cluster_start () {
 	  "rabbit-02": {"capacity": 1099511627776,
 	                "hostlist": "compute-[03-04,07-08]"}}}
 	END
-    kubernetes_run >"$TRASH/kube.log" 2>&1 &
+    standin kube -m rabbitsim kube --kubeconfig "$CLUSTER" >"$TRASH/kube.log" 2>&1 &
     wait_for_line "$TRASH/kube.log" "API at"
     KUBE_PID=$(cat "$TRASH/kube.pid")
     mkdir "$TRASH/gates"
@@ -123,11 +123,6 @@ cluster_stop () {
     kill $KUBE_PID $DWS_PID 2>/dev/null
     wait
     rm -rf "$TRASH"
-}
-
-# A test that needs another one defines this before cluster_start.
-kubernetes_run () {
-    standin kube -m rabbitsim kube --kubeconfig "$TRASH/kubeconfig"
 }
 
 # While DWS is paused nothing gets on, not even from one state to the next.

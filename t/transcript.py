@@ -3,12 +3,10 @@
 """Run the commands of a transcript again, and write what they show now.
 
 usage: transcript.py FILE USER NAME=JOBID...
-       transcript.py - USER NAME=JOBID... <TEXT
 
 A transcript has commands, each behind "$ ", and what each has shown. In it jobs have
 names, and what is different each time, such as durations, is a word in capital letters.
-So the same transcript is shown by a real Flux and by the stand-in. With - the text is
-what a command has shown.
+So the same transcript is shown by a real Flux and by the stand-in.
 """
 
 from __future__ import annotations
@@ -133,9 +131,6 @@ def main() -> None:
     path, user, *pairs = sys.argv[1:]
     jobs = {name: int(id) for name, _, id in (pair.partition("=") for pair in pairs)}
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    if path == "-":
-        sys.stdout.write(masked(sys.stdin.read(), user, jobs))
-        return
     text = Path(path).read_text(encoding="utf-8")
     sys.stdout.write(run_again(text, user, jobs, real))
 
