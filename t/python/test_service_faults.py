@@ -23,7 +23,7 @@ from rabbitsim.torture.deeds import break_step
 from rabbitsim.torture.interruptions import Interrupter, Interruption
 from rabbitsim.torture.life import DEATHS, StorySystem, live
 from rabbitsim.torture.outages import break_next
-from rabbitsim.torture.story import RUN, Job, Story, When
+from rabbitsim.torture.story import Job, Story, When, spell_out
 from support.service import LIFE, exceptions, jobspec, names, settle, started
 
 
@@ -98,7 +98,7 @@ def test_the_epilog_of_a_job_that_is_given_up_is_released_whatever_else_breaks()
             When("finish", break_next(CLIENTMOUNT)),
         ),
     )
-    assert course_of(live(story)) == f"{RUN} service-fault! clean"
+    assert course_of(live(story)) == spell_out("Proposal..finish service-fault! clean")
 
 
 def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(

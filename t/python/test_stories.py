@@ -22,7 +22,7 @@ from rabbitsim.torture.crashpoints import problem_at, problems, tries
 from rabbitsim.torture.deeds import cancel
 from rabbitsim.torture.life import live
 from rabbitsim.torture.scenarios import SCENARIOS
-from rabbitsim.torture.story import LIFE, RUN, Story, When
+from rabbitsim.torture.story import LIFE, Story, When, spell_out
 from stories import STORIES
 from support.effort import SOAKING
 from support.seed import GIVEN, SEED
@@ -70,11 +70,13 @@ def test_what_no_story_can_say_is_an_error(row: dict[str, Any], problem: str) ->
 
 
 def test_a_story_that_goes_otherwise_is_shown_beside_what_it_says() -> None:
-    story = Story("a job", f"{RUN} gone", "not-run", troubles=(When("kept", cancel),))
+    story = Story(
+        "a job", "Proposal..finish gone", "not-run", troubles=(When("kept", cancel),)
+    )
     assert problems(story, live(story)) == [
         "course: differs after Proposal alloc Setup DataIn PreRun start finish",
         f"  expected {story.course}",
-        f"  found    {LIFE}",
+        f"  found    {spell_out(LIFE)}",
         "data: expected not-run, found out",
         "what was to be done at 'kept' was not done",
     ]

@@ -25,14 +25,13 @@ from rabbitsim.torture.deeds import (
 )
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_flux, outage, refuse_drains
-from rabbitsim.torture.story import COPY_OUT, NODE, RUN, XFS, Job, Story, When
+from rabbitsim.torture.story import COPY_OUT, NODE, XFS, Job, Story, When
 
 HOUR = 3600.0
 FOUR = Job((XFS, COPY_OUT), nodes=4)
 STUCK = DwsFault("PostRun", "mount", node=NODE)
 LONG = DwsFault("Teardown", "never", duration=HOUR)
-DARK = KubeError(503, "Outage", "dark")
-GIVEN_UP = f"{RUN} PostRun dws-epilog-timeout!"
+GIVEN_UP = "Proposal..PostRun dws-epilog-timeout!"
 DISABLED = "disable:rabbit-01 disable:rabbit-02"
 OUT = f"{DISABLED} epilog-given-up! clean"
 """Rabbits go out of service, then the job ends."""
@@ -102,7 +101,7 @@ STORIES = (
     ),
     aborted(
         "a node that is still mounted stays drained when its connection is back",
-        f"{RUN} PostRun drain:compute-02 dws-epilog-timeout! {OUT} {END}",
+        f"Proposal..PostRun drain:compute-02 dws-epilog-timeout! {OUT} {END}",
         LONG,
         When("PostRun", unlink(200.0), 1.0),
     ),
@@ -208,8 +207,9 @@ STORIES = (
     ),
     aborted(
         "a node that may be mounted goes to no other job",
-        f"{RUN} PostRun cancel! given-up! Teardown disable:compute-02 drain:compute-02 "
-        "unmount-failed clean gone undrain:compute-02 2:alloc 2:start 2:finish 2:clean",
+        "Proposal..PostRun cancel! given-up! Teardown disable:compute-02 "
+        "drain:compute-02 unmount-failed clean gone undrain:compute-02 2:alloc "
+        "2:start 2:finish 2:clean",
         replace(STUCK, state="Teardown"),
         When("PostRun", cancel, 1.0),
         When("Teardown", disable()),

@@ -26,10 +26,9 @@ from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.torture.deeds import annotate, delete, patch_workflows, strip
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_next, lose_watches, silence_watches
-from rabbitsim.torture.story import LIFE, RUN, Deed, Job, Story, When
+from rabbitsim.torture.story import LIFE, Deed, Job, Story, When
 
 SLOW = dict.fromkeys(STATES, 5.0)
-TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
 NOT_FOUND = KubeError(404, "NotFound", "workflows not found")
 DENIED = KubeError(
     403, "Forbidden", 'admission webhook "w" denied the request: not today'
@@ -432,7 +431,7 @@ STORIES = (
     ),
     Story(
         "another program makes the Workflow anew before it is deleted",
-        f"{LIFE} Proposal gone",
+        "Proposal..gone Proposal gone",
         "out",
         troubles=(
             When("", put_another_at("delete", WORKFLOW, 0.0, shown=False)),
@@ -441,7 +440,7 @@ STORIES = (
     ),
     Story(
         "that there is no Workflow is heard after one of another job",
-        f"Proposal gone Proposal gone {LIFE}",
+        "Proposal gone Proposal gone Proposal..gone",
         "out",
         troubles=(When("", come_and_go),),
     ),
@@ -465,7 +464,7 @@ STORIES = (
         Story(
             "another program makes the Workflow anew just before Teardown"
             f"{', with a finalizer of ours' if finalizers else ''}",
-            f"{RUN} PostRun DataOut gone Proposal name-taken! clean gone",
+            "Proposal..DataOut gone Proposal name-taken! clean gone",
             "name-taken",
             troubles=(
                 When(

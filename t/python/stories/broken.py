@@ -14,9 +14,9 @@ from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import break_rabbit, disable, enable, submit, unload
 from rabbitsim.torture.outages import silence_watches
-from rabbitsim.torture.story import END, LIFE, NODE, RUN, Job, Story, When, of
+from rabbitsim.torture.story import LIFE, NODE, Job, Story, When, of
 
-TORN_DOWN = "Teardown clean gone"
+TORN_DOWN = "Teardown..gone"
 SMALL = {"topology": Topology.regular(4, 2, capacity=64 * GIB)}
 
 
@@ -26,7 +26,9 @@ def below(name: str, course: str, *troubles: Any, on: int = 1, **more: Any) -> S
     dw = "#DW create_persistent type=xfs capacity=10GiB name=keep"
     create = Job((dw,), nodes=on, seconds=2.0)
     given = {"machine": SMALL, "may": ("dws-refused",), **more}
-    return Story(name, f"{LIFE} {course}", job=create, troubles=troubles, **given)
+    return Story(
+        name, f"Proposal..gone {course}", job=create, troubles=troubles, **given
+    )
 
 
 def used(nodes: int, after: float = 10.0) -> When:
@@ -49,7 +51,7 @@ BROKEN_LATER = (
 not."""
 
 PLANNED = "2:alloc 2:start 3:Proposal 2:finish 2:clean 3:alloc"
-MADE_LATER = of(3, f"Setup DataIn PreRun start finish {END}")
+MADE_LATER = of(3, "Setup..gone")
 
 BELOW = (
     *(
@@ -70,7 +72,7 @@ BELOW = (
     ),
     below(
         "a job runs where serving Rabbits reach its persistent storage",
-        f"{of(2, LIFE)} {of(3, LIFE)}",
+        "2:Proposal..gone 3:Proposal..gone",
         BROKEN_BEFORE,
         used(2),
         used(3, 100.0),
@@ -90,7 +92,7 @@ BELOW = (
             ("0", MADE_LATER, ("3:Setup", 3572.1)),
             (
                 "10m",
-                "3:prolog-timeout! 3:Teardown 3:clean 3:gone",
+                "3:prolog-timeout! 3:Teardown..gone",
                 ("3:prolog-timeout!", 320.1),
             ),
         )
@@ -124,22 +126,23 @@ PASSED_OVER = (
             ),
             config=Config(tc_timeout=3600.0),
             harm=state == "PostRun",
+            freed=state == "PostRun",
         )
         for before, state, then, ends in (
             (
-                "Proposal alloc Setup DataIn",
+                "Proposal..DataIn",
                 "PreRun",
                 "nodes-failed!",
                 (TORN_DOWN, f"Teardown enable:{NODE} clean gone", TORN_DOWN),
             ),
             (
-                RUN,
+                "Proposal..finish",
                 "PostRun",
                 f"drain:{NODE} unmount-failed DataOut",
                 (
                     TORN_DOWN,
-                    f"enable:{NODE} disable:{NODE} {TORN_DOWN}",
-                    f"disable:{NODE} {TORN_DOWN}",
+                    f"enable:{NODE} disable:{NODE} Teardown..gone",
+                    f"disable:{NODE} Teardown..gone",
                 ),
             ),
         )
@@ -148,13 +151,13 @@ PASSED_OVER = (
     *(
         Story(
             f"a node is disabled before it is to mount; the job tolerates {tolerance}",
-            f"Proposal alloc disable:{NODE} Setup DataIn PreRun {course}",
+            f"Proposal alloc disable:{NODE} Setup..PreRun {course}",
             job=Job(tolerance=tolerance, seconds=2.0),
             troubles=(When("alloc", disable()),),
         )
         for tolerance, course in (
-            (0, f"nodes-failed! {TORN_DOWN}"),
-            (1, f"drain:{NODE} nodes-excluded start finish {END}"),
+            (0, "nodes-failed! Teardown..gone"),
+            (1, f"drain:{NODE} nodes-excluded start..gone"),
         )
     ),
 )

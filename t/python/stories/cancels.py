@@ -12,7 +12,6 @@ DEAF = {"exec": {"test": {"run_duration": "600s", "deaf": True}}}
 SLOW = Job((XFS, COPY_OUT), attributes=DEAF)
 """A job whose tasks take their time to end."""
 
-START = "Proposal alloc Setup DataIn PreRun start"
 LIMITED = Job((XFS, COPY_OUT), attributes={**DEAF, "duration": 60.0})
 KEEP = Job(("#DW create_persistent type=xfs capacity=1GiB name=keep",))
 
@@ -20,7 +19,7 @@ STORIES = (
     *(
         Story(
             f"{name}{how}",
-            f"{START} {course} clean gone",
+            f"Proposal..start {course} clean gone",
             data,
             job=job,
             troubles=(*troubles, *(When(word, deed, after + 0.5) for deed in deeds)),
@@ -28,7 +27,7 @@ STORIES = (
         for name, course, data, job, troubles, word, after in (
             (
                 "a second cancel while tasks are ending leaves the data to be copied",
-                "cancel! cancel! finish PostRun DataOut Teardown",
+                "cancel! cancel! finish..Teardown",
                 "out",
                 SLOW,
                 (When("start", cancel, 5.0), When("start", cancel, 6.0)),
@@ -37,7 +36,7 @@ STORIES = (
             ),
             (
                 "a cancel after the time limit leaves the data to be copied",
-                "timeout! cancel! finish PostRun DataOut Teardown",
+                "timeout! cancel! finish..Teardown",
                 "out",
                 LIMITED,
                 (When("timeout!", cancel, 1.0),),
@@ -69,8 +68,7 @@ STORIES = (
     ),
     Story(
         "a cancelled job names the persistent storage that it has made",
-        "Proposal alloc Setup DataIn PreRun cancel! Teardown persistent-left clean "
-        "gone",
+        "Proposal..PreRun cancel! Teardown persistent-left clean gone",
         job=KEEP,
         troubles=(
             DwsFault("PreRun", "slow", duration=60.0),
@@ -79,7 +77,7 @@ STORIES = (
     ),
     Story(
         "a cancelled job that has made no persistent storage yet names none",
-        "Proposal alloc Setup cancel! Teardown clean gone",
+        "Proposal..Setup cancel! Teardown..gone",
         job=KEEP,
         troubles=(DwsFault("Setup", "never"), When("Setup", cancel, 5.0)),
     ),

@@ -15,7 +15,6 @@ from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_for, report
 from rabbitsim.torture.story import (
     LIFE,
-    RUN,
     Story,
     When,
 )
@@ -26,8 +25,7 @@ LIMITS = {
     "PostRun": "postrun_timeout",
     "DataOut": "teardown_after",
 }
-TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
-LATE = f"{TO_PRERUN} nodes-failed! Teardown clean gone"
+LATE = "Proposal..PreRun nodes-failed! Teardown..gone"
 BACK = set_clock(-2 * HOUR)
 READ_ONLY = KubeError(403, "Forbidden", "read only")
 
@@ -70,15 +68,15 @@ STORIES = (
             (
                 "PostRun",
                 "postrun-timeout!",
-                f"{RUN} PostRun drain:compute-01 drain:compute-02 unmount-failed "
-                "postrun-timeout! Teardown disable:compute-01 disable:compute-02 clean "
-                "gone",
+                "Proposal..PostRun drain:compute-01 drain:compute-02 unmount-failed "
+                "postrun-timeout! Teardown disable:compute-01 disable:compute-02 "
+                "clean gone",
                 2 * HOUR,
             ),
             (
                 "DataOut",
                 "teardown-after!",
-                f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+                "Proposal..DataOut teardown-after! Teardown..gone",
                 9000 * HOUR,
             ),
         )
@@ -109,7 +107,7 @@ STORIES = (
     ),
     Story(
         "a time of DWS that is yet to come is no limit of ours",
-        f"{RUN} PostRun DataOut stall-timeout! Teardown clean gone",
+        "Proposal..DataOut stall-timeout! Teardown..gone",
         troubles=(slow("DataOut"), When("DataOut", antedate, after=2.0)),
         config=Config(stall_timeout=60.0),
         spans=(("DataOut", "stall-timeout!", 62.0),),
@@ -135,14 +133,14 @@ STORIES = (
     ),
     Story(
         "a rescue that is yet to come does not put off a limit",
-        f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+        "Proposal..DataOut teardown-after! Teardown..gone",
         troubles=(slow("DataOut"), When("DataOut", rescue_later)),
         config=Config(teardown_after=600.0),
         spans=(("DataOut", "teardown-after!", 600.0),),
     ),
     Story(
         "storage that is kept stays for a while after a clock was set forward",
-        f"{RUN} PostRun DataOut kept dws-failed! clean Teardown gone",
+        "Proposal..DataOut kept dws-failed! clean Teardown gone",
         troubles=(
             DwsFault("DataOut", "copy"),
             When("clean", set_clock(2 * HOUR), after=20.0),

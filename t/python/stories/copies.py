@@ -16,7 +16,6 @@ from rabbitsim.torture.outages import fail_for, outage, pause_dws, silence_watch
 from rabbitsim.torture.story import (
     COPY_OUT,
     LIFE,
-    RUN,
     XFS,
     Deed,
     Job,
@@ -33,7 +32,7 @@ STEPS = 32
 HALF = STEPS / 2 * LIMIT / 2
 """Seconds after which a copy stops that stalls."""
 
-STALLED_IN = f"{RUN} PostRun DataOut stall-timeout! Teardown clean gone"
+STALLED_IN = "Proposal..DataOut stall-timeout! Teardown..gone"
 STALL = DwsFault("DataOut", "stall")
 MAY_NOT = KubeError(403, "Forbidden", "you may not")
 HOUR = 3600.0
@@ -91,7 +90,7 @@ STORIES = (
     ),
     copying(
         "a copy into the storage moves no data any more",
-        "Proposal alloc Setup DataIn stall-timeout! Teardown clean gone",
+        "Proposal..DataIn stall-timeout! Teardown..gone",
         DwsFault("DataIn", "stall"),
         data="not-run",
         spans=(("DataIn", "stall-timeout!", HALF + LIMIT / 2),),
@@ -126,7 +125,7 @@ STORIES = (
     ),
     copying(
         "a copy of which nothing is reported",
-        "Proposal alloc Setup DataIn stall-timeout! Teardown clean gone",
+        "Proposal..DataIn stall-timeout! Teardown..gone",
         DwsFault("DataIn", "slow", duration=HOUR),
         spans=(("DataIn", "stall-timeout!", LIMIT + 3.0),),
     ),
@@ -154,7 +153,7 @@ STORIES = (
     ),
     copying(
         "teardown_after is over while data moves",
-        f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+        "Proposal..DataOut teardown-after! Teardown..gone",
         config=Config(stall_timeout=LIMIT, teardown_after=5 * LIMIT),
     ),
     copying(
@@ -214,7 +213,7 @@ STORIES = (
     ),
     copying(
         "a list of data movements that fails holds up no other limit",
-        f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+        "Proposal..DataOut teardown-after! Teardown..gone",
         STALL,
         while_it_goes_out(
             fail_for(2 * HOUR, MAY_NOT, "list", kind=NNFDATAMOVEMENT), 0.0
@@ -223,7 +222,7 @@ STORIES = (
     ),
     copying(
         "data stalls after the end of its job",
-        f"{RUN} PostRun DataOut clean Teardown gone",
+        "Proposal..DataOut clean Teardown gone",
         STALL,
         job=Job((XFS, COPY_OUT), release="unmounted"),
         data="stall-timeout",

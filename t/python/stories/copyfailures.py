@@ -31,9 +31,8 @@ HOUR = 3600.0
 
 OUT = tuple(f"#DW copy_out source=$DW_JOB_p1/ destination=/lustre/{x}" for x in "xyz")
 JOB = Job((XFS, *OUT), nodes=1)
-BEFORE = "Proposal alloc Setup DataIn PreRun start finish PostRun DataOut"
-FAILS = f"{BEFORE} dws-failed! Teardown clean gone"
-KEPT = f"{BEFORE} kept dws-failed! clean Teardown gone"
+FAILS = "Proposal..DataOut dws-failed! Teardown..gone"
+KEPT = "Proposal..DataOut kept dws-failed! clean Teardown gone"
 NO = KubeError(403, "Forbidden", "no")
 UNSEEN = When("", fail_for(FOREVER, NO, "watch", kind=NNFDATAMOVEMENT))
 """No watch shows copies."""
@@ -163,7 +162,7 @@ STORIES = (
         )
         for release, course in (
             ("teardown", FAILS),
-            ("unmounted", f"{BEFORE} clean Teardown gone"),
+            ("unmounted", "Proposal..DataOut clean Teardown gone"),
         )
         for config in (Config(), Config(keep_failed=DAY))
     ),
@@ -171,7 +170,7 @@ STORIES = (
         "nodes are given back while copies go on of which another has failed",
         *failing("x"),
         *going("y"),
-        course=f"{BEFORE} clean Teardown gone",
+        course="Proposal..DataOut clean Teardown gone",
         job=Job((XFS, *OUT), nodes=1, release="unmounted"),
         lasts=GOES_ON,
     ),
@@ -190,7 +189,7 @@ STORIES = (
         copying(
             f"a copy that is over is not lost with one that takes too long ({key})",
             *going("x", seconds=0.0),
-            course=f"{BEFORE} {reason}! Teardown clean gone",
+            course=f"Proposal..DataOut {reason}! Teardown..gone",
             data=reason,
             config=Config.parse({key: 300}),
         )
@@ -204,7 +203,7 @@ STORIES = (
         *failing("x"),
         *going("yz"),
         When("DataOut", cancel, 10.0),
-        course=f"{BEFORE} cancel! dws-failed! Teardown clean gone",
+        course="Proposal..DataOut cancel! dws-failed! Teardown..gone",
         lasts=10.0,
     ),
     # What Kubernetes shows, or not
@@ -237,7 +236,7 @@ STORIES = (
         *going("y"),
         When("DataOut", tear_down_in_list, GOES_ON - 10.0),
         When("DataOut", lose_watches, HOUR),
-        course=f"{BEFORE} Teardown workflow-moved! clean gone",
+        course="Proposal..Teardown workflow-moved! clean gone",
         data="workflow-moved",
         may=("dws-failed",),
         job=Job((XFS, *OUT), nodes=4),

@@ -6,37 +6,37 @@ of no other."""
 from __future__ import annotations
 
 from rabbitsim.torture.deeds import break_step, die_in, mend, unload_plugin
-from rabbitsim.torture.story import COPY_OUT, LIFE, RUN, XFS, Job, Story, When
+from rabbitsim.torture.story import COPY_OUT, LIFE, XFS, Job, Story, When
 
 JOB = Job((XFS, COPY_OUT), nodes=1)
 MENDED = When("clean", mend, 60.0)
 
 UP = {
     "Create": "{} clean",
-    "Plan": "Proposal {} Teardown clean gone",
-    "Allocate": "Proposal alloc {} Teardown clean gone",
-    "Advance to PreRun": "Proposal alloc Setup DataIn {} Teardown clean gone",
-    "ReleaseProlog": "Proposal alloc Setup DataIn PreRun {} Teardown clean gone",
+    "Plan": "Proposal {} Teardown..gone",
+    "Allocate": "Proposal alloc {} Teardown..gone",
+    "Advance to PreRun": "Proposal..DataIn {} Teardown..gone",
+    "ReleaseProlog": "Proposal..PreRun {} Teardown..gone",
 }
 """The course of a job that fails in a step."""
 
 DOWN = {
     "Advance to PostRun": (
-        f"{RUN} drain:compute-01 unmount-failed service-fault! clean "
+        "Proposal..finish drain:compute-01 unmount-failed service-fault! clean "
         "disable:compute-01 Teardown gone",
         "service-fault",
     ),
     "Advance to DataOut": (
-        f"{RUN} PostRun service-fault! clean Teardown gone",
+        "Proposal..PostRun service-fault! clean Teardown gone",
         "service-fault",
     ),
-    "Record": (f"{RUN} PostRun DataOut service-fault clean Teardown gone", "out"),
+    "Record": ("Proposal..DataOut service-fault clean Teardown gone", "out"),
     "Advance to Teardown": (
-        f"{RUN} PostRun DataOut service-fault clean Teardown gone",
+        "Proposal..DataOut service-fault clean Teardown gone",
         "out",
     ),
     "ReleaseEpilog": (
-        f"{RUN} PostRun DataOut Teardown service-fault clean gone",
+        "Proposal..Teardown service-fault clean gone",
         "out",
     ),
     "Delete": (LIFE, "out"),
@@ -88,7 +88,7 @@ STORIES = (
             troubles=(When("", die_in(step)), MENDED),
         )
         for step, course in (
-            ("ReleaseEpilog", f"{RUN} PostRun DataOut Teardown barred clean gone"),
+            ("ReleaseEpilog", "Proposal..Teardown barred clean gone"),
             ("Delete", LIFE),
         )
     ),
@@ -112,17 +112,16 @@ STORIES = (
         for step, course in (
             (
                 "Allocate",
-                "Proposal 2:Proposal alloc 2:alloc {}! Teardown 2:Setup 2:DataIn "
-                "2:PreRun clean gone 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown "
-                "2:clean 2:gone",
+                "Proposal 2:Proposal alloc 2:alloc {}! Teardown 2:Setup..PreRun "
+                "clean gone 2:start..gone",
             ),
             ("ReleaseEpilog", f"{BOTH} {last}"),
         )
     ),
     Story(
         "the service fails in Advance to PostRun while the plugin is away",
-        f"{RUN} drain:compute-01 unmount-failed service-fault! disable:compute-01 "
-        "clean Teardown gone",
+        "Proposal..finish drain:compute-01 unmount-failed service-fault! "
+        "disable:compute-01 clean Teardown gone",
         "service-fault",
         job=JOB,
         troubles=(

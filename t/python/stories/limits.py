@@ -17,12 +17,12 @@ from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_for, outage, pause_dws, report
 from rabbitsim.torture.story import (
     LIFE,
-    RUN,
     XFS,
     Deed,
     Job,
     Story,
     When,
+    spell_out,
 )
 from support.outages import OUTAGES
 
@@ -37,8 +37,8 @@ REFUSED = KubeError(500, "InternalError", "failed calling webhook: refused")
 STEPS = (
     ("", "Proposal", "setup-timeout!"),
     ("Proposal alloc", "Setup", "setup-timeout!"),
-    ("Proposal alloc Setup", "DataIn", "setup-timeout!"),
-    ("Proposal alloc Setup DataIn", "PreRun", "prerun-timeout!"),
+    ("Proposal..Setup", "DataIn", "setup-timeout!"),
+    ("Proposal..DataIn", "PreRun", "prerun-timeout!"),
 )
 """The course to a state that is asked for, the state, and what its limit is told by."""
 
@@ -83,7 +83,7 @@ STORIES = (
     ),
     Story(
         "PostRun counts from when it is asked for, whether DWS takes it up or not",
-        f"{RUN} PostRun drain:compute-01 drain:compute-02 unmount-failed "
+        "Proposal..PostRun drain:compute-01 drain:compute-02 unmount-failed "
         "postrun-timeout! Teardown disable:compute-01 disable:compute-02 "
         "teardown-late clean gone",
         troubles=(When("PostRun", pause_dws(160.0)),),
@@ -93,14 +93,14 @@ STORIES = (
     ),
     Story(
         "DataOut counts from when it is asked for, whether DWS takes it up or not",
-        f"{RUN} PostRun DataOut teardown-after! Teardown teardown-late clean gone",
+        "Proposal..DataOut teardown-after! Teardown teardown-late clean gone",
         troubles=(When("DataOut", pause_dws(160.0)),),
         config=ALL,
         latency=SLOW,
     ),
     Story(
         "teardown_after is that of PostRun and DataOut together",
-        f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+        "Proposal..DataOut teardown-after! Teardown..gone",
         "teardown-after",
         latency={"PostRun": 40.0, "DataOut": 40.0},
         config=Config(teardown_after=60.0),
@@ -117,13 +117,13 @@ STORIES = (
     ),
     Story(
         "a TransientCondition lasts longer than tc_timeout",
-        "Proposal alloc Setup transient-condition! Teardown clean gone",
+        "Proposal..Setup transient-condition! Teardown..gone",
         troubles=(DwsFault("Setup", "transient", message="busy"),),
         spans=(("Setup", "transient-condition!", 10.0),),
     ),
     Story(
         "DWS does not take up Teardown for long",
-        f"{RUN} PostRun DataOut Teardown teardown-late clean gone",
+        "Proposal..Teardown teardown-late clean gone",
         "out",
         troubles=(When("Teardown", pause_dws(400.0)),),
         log="teardown-late",
@@ -131,10 +131,10 @@ STORIES = (
     *(
         Story(
             f"Kubernetes refuses {state}: that counts from the first try ({status})",
-            f"{before} {over} Teardown clean gone" if before else f"{over} clean",
+            f"{before} {over} Teardown..gone" if before else f"{over} clean",
             troubles=(
                 When(
-                    before.rpartition(" ")[2].replace("alloc", "Proposal"),
+                    spell_out(before).rpartition(" ")[2].replace("alloc", "Proposal"),
                     fail_for(
                         *(400.0, KubeError(status, "InternalError", "no webhook")),
                         *("create", "patch"),
@@ -151,11 +151,11 @@ STORIES = (
     *(
         Story(
             f"Kubernetes refuses {state} for longer than {seconds} s",
-            f"{course} {over}! Teardown clean gone",
+            f"{course} {over}! Teardown..gone",
             over,
             troubles=(
                 When(
-                    course.rpartition(" ")[2].replace("finish", "start"),
+                    spell_out(course).rpartition(" ")[2].replace("finish", "start"),
                     fail_for(300.0 + 3 * seconds, REFUSED, "patch", kind=WORKFLOW),
                 ),
             ),
@@ -163,14 +163,14 @@ STORIES = (
             latency=SLOW,
         )
         for state, course, over in (
-            ("PostRun", RUN, "postrun-timeout"),
-            ("DataOut", f"{RUN} PostRun", "teardown-after"),
+            ("PostRun", "Proposal..finish", "postrun-timeout"),
+            ("DataOut", "Proposal..PostRun", "teardown-after"),
         )
         for seconds in (60, 600)
     ),
     Story(
         "Kubernetes refuses Servers: that counts as Setup",
-        "Proposal alloc setup-timeout! Teardown clean gone",
+        "Proposal alloc setup-timeout! Teardown..gone",
         troubles=(When("Proposal", fail_for(400.0, REFUSED, "patch", kind=SERVERS)),),
         config=ALL,
         latency=SLOW,
@@ -227,7 +227,7 @@ STORIES = (
     ),
     Story(
         "a TransientCondition has one limit, whichever module sees it",
-        "Proposal alloc Setup transient-condition! Teardown clean gone",
+        "Proposal..Setup transient-condition! Teardown..gone",
         troubles=(
             DwsFault("Setup", "transient", message="busy"),
             When("Setup", unload(0.0), after=8.0),
@@ -252,7 +252,7 @@ STORIES = (
     ),
     Story(
         "DWS fails in Teardown",
-        f"{RUN} PostRun DataOut Teardown teardown-failed! gone clean",
+        "Proposal..Teardown teardown-failed! gone clean",
         "out",
         troubles=(
             DwsFault("Teardown", "error", message="the pool is gone"),
@@ -263,7 +263,7 @@ STORIES = (
     ),
     Story(
         "DWS writes what is no Workflow in Teardown, and does not go on",
-        f"{RUN} PostRun DataOut Teardown teardown-late clean gone",
+        "Proposal..Teardown teardown-late clean gone",
         job=Job((XFS,)),
         troubles=(
             DwsFault("Teardown", "never", duration=400.0),

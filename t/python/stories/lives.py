@@ -15,7 +15,6 @@ from rabbitsim.torture.deeds import (
 )
 from rabbitsim.torture.story import (
     LIFE,
-    RUN,
     XFS,
     Job,
     Story,
@@ -75,12 +74,12 @@ STORIES = (
             (
                 "an unknown profile",
                 f"{XFS} profile=nosuch",
-                "Proposal dws-refused! Teardown clean gone",
+                "Proposal dws-refused! Teardown..gone",
             ),
             (
                 "the name of unknown storage",
                 "#DW persistentdw name=nosuch",
-                "Proposal dws-refused! Teardown clean gone",
+                "Proposal dws-refused! Teardown..gone",
             ),
         )
     ),
@@ -91,12 +90,12 @@ STORIES = (
             troubles=(DwsFault(state, "error", message="it broke"),),
         )
         for state, course in (
-            ("DataIn", "Proposal alloc Setup DataIn dws-failed! Teardown clean gone"),
+            ("DataIn", "Proposal..DataIn dws-failed! Teardown..gone"),
             (
                 "PreRun",
-                "Proposal alloc Setup DataIn PreRun dws-failed! Teardown clean gone",
+                "Proposal..PreRun dws-failed! Teardown..gone",
             ),
-            ("PostRun", f"{RUN} PostRun dws-failed! Teardown clean gone"),
+            ("PostRun", "Proposal..PostRun dws-failed! Teardown..gone"),
         )
     ),
     *(
@@ -142,12 +141,12 @@ STORIES = (
             troubles=(DwsFault(state, "slow", duration=5.0), When(state, deed)),
         )
         for before, state, ends in (
-            ("", "Proposal", (f"gone {LIFE}",) * 2),
+            ("", "Proposal", ("gone Proposal..gone",) * 2),
             ("Proposal alloc", "Setup", LOST),
-            ("Proposal alloc Setup", "DataIn", LOST),
-            ("Proposal alloc Setup DataIn", "PreRun", LOST),
-            (RUN, "PostRun", LOST),
-            (f"{RUN} PostRun", "DataOut", LOST),
+            ("Proposal..Setup", "DataIn", LOST),
+            ("Proposal..DataIn", "PreRun", LOST),
+            ("Proposal..finish", "PostRun", LOST),
+            ("Proposal..PostRun", "DataOut", LOST),
         )
         for what, deed, end in zip(
             ("deletes the Workflow", "wipes the Workflow out"),
@@ -165,7 +164,7 @@ STORIES = (
     *(
         Story(
             f"a daemon that a job requires is there no more in {state}",
-            f"Proposal {course}bad-request! Teardown clean gone",
+            f"Proposal {course}bad-request! Teardown..gone",
             "not-run",
             DAEMON,
             (When(state, configure(LESS), 1.0),),
@@ -174,13 +173,13 @@ STORIES = (
         )
         for state, course in (
             ("Proposal", ""),
-            ("Setup", "alloc Setup DataIn PreRun "),
-            ("PreRun", "alloc Setup DataIn PreRun "),
+            ("Setup", "alloc..PreRun "),
+            ("PreRun", "alloc..PreRun "),
         )
     ),
     Story(
         "a job requires a daemon that is not known",
-        "Proposal bad-request! Teardown clean gone",
+        "Proposal bad-request! Teardown..gone",
         "not-run",
         DAEMON,
     ),

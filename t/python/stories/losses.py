@@ -25,20 +25,14 @@ from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import lose_watches, silence_watches
 from rabbitsim.torture.story import (
     NODE,
-    RUN,
     XFS,
     Deed,
     Job,
     Story,
     When,
-    of,
 )
 
-AFTER = "alloc Setup DataIn PreRun start finish PostRun DataOut Teardown clean gone"
-UP = (
-    "up:compute-04 alloc Setup DataIn enable:compute-04 PreRun start finish PostRun "
-    "DataOut Teardown clean gone"
-)
+UP = "up:compute-04 alloc..DataIn enable:compute-04 PreRun..gone"
 COPIES = tuple(f"#DW copy_out source=$DW_JOB_p1/ destination=/lustre/{x}" for x in "xy")
 WAITS = (When("", down("compute-04")), When("", up("compute-04"), 400.0))
 """One of the nodes that a job needs is there only later."""
@@ -75,7 +69,7 @@ DATA = (
     *(
         Story(
             f"somebody has DWS count DataOut as done{how}",
-            f"{RUN} PostRun DataOut force Teardown cause-unknown! clean gone",
+            "Proposal..DataOut force Teardown cause-unknown! clean gone",
             "cause-unknown",
             troubles=(
                 DwsFault("DataOut", "never"),
@@ -90,7 +84,7 @@ DATA = (
     ),
     Story(
         "a Workflow is being deleted whose data was copied without a module",
-        f"{RUN} PostRun DataOut gone clean",
+        "Proposal..DataOut gone clean",
         "out",
         latency={"DataOut": 600.0},
         troubles=(
@@ -100,7 +94,7 @@ DATA = (
     ),
     Story(
         "a node that does not unmount may not have written all to persistent storage",
-        f"Proposal {AFTER} {of(2, RUN)} 2:PostRun drain:compute-02 2:unmount-failed "
+        "Proposal..gone 2:Proposal..PostRun drain:compute-02 2:unmount-failed "
         "2:postrun-timeout! 2:Teardown disable:compute-02 2:clean 2:gone",
         job=Job(("#DW create_persistent type=xfs capacity=1GiB name=keep",)),
         troubles=(
@@ -115,7 +109,7 @@ DATA = (
     *(
         Story(
             f"a cancel in {state} gives up the data",
-            f"{RUN} {course} cancel! given-up! Teardown clean gone",
+            f"Proposal..finish {course} cancel! given-up! Teardown..gone",
             "given-up",
             troubles=(DwsFault(state, "never"), When(state, cancel, 5.0)),
         )
@@ -123,7 +117,7 @@ DATA = (
     ),
     Story(
         "a cancel costs nothing when the data is out",
-        f"{RUN} PostRun DataOut Teardown cancel! clean gone",
+        "Proposal..Teardown cancel! clean gone",
         "out",
         troubles=(
             DwsFault("Teardown", "never", duration=50.0),
@@ -132,7 +126,7 @@ DATA = (
     ),
     Story(
         "a limit that costs nothing is no failure",
-        f"{RUN} PostRun Teardown clean gone",
+        "Proposal..PostRun Teardown..gone",
         "out",
         job=Job((XFS,)),
         troubles=(DwsFault("PostRun", "never"),),
@@ -141,7 +135,7 @@ DATA = (
     *(
         Story(
             f"a node that does not unmount in time is drained and disabled ({key})",
-            f"{RUN} PostRun drain:compute-02 unmount-failed Teardown "
+            "Proposal..PostRun drain:compute-02 unmount-failed Teardown "
             "disable:compute-02 clean gone",
             job=Job((XFS,)),
             troubles=(DwsFault("PostRun", "mount", node=NODE),),
@@ -173,7 +167,7 @@ STORIES = (
     *(
         Story(
             f"a job that is planned does not notice that {what}",
-            f"Proposal {gone} Proposal {AFTER}",
+            f"Proposal {gone} Proposal..gone",
             "out",
             troubles=(
                 DwsFault("Proposal", "slow", duration=20.0),
@@ -197,9 +191,8 @@ STORIES = (
     ),
     Story(
         "a job that gets nodes while its Workflow is made again runs",
-        "down:compute-04 Proposal disable:compute-04 gone Proposal gone "
-        "Proposal gone up:compute-04 alloc enable:compute-04 Proposal Setup "
-        "DataIn PreRun start finish PostRun DataOut Teardown clean gone",
+        "down:compute-04 Proposal disable:compute-04 gone Proposal gone Proposal "
+        "gone up:compute-04 alloc enable:compute-04 Proposal Setup..gone",
         job=Job(nodes=4),
         troubles=(
             When("", down("compute-04")),
@@ -211,8 +204,8 @@ STORIES = (
     ),
     Story(
         "a job whose plan does not fit any more fails",
-        "down:compute-04 Proposal disable:compute-04 gone Proposal "
-        "workflow-deleted! Teardown clean gone up:compute-04 enable:compute-04",
+        "down:compute-04 Proposal disable:compute-04 gone Proposal workflow-deleted! "
+        "Teardown..gone up:compute-04 enable:compute-04",
         job=Job(nodes=4, attributes={"dw": "scratch"}),
         troubles=(
             *WAITS,
@@ -236,10 +229,8 @@ STORIES = (
     ),
     Story(
         "a job near persistent storage gets the same nodes",
-        f"Proposal {AFTER} down:compute-02 2:Proposal disable:compute-02 2:gone "
-        "2:Proposal up:compute-02 2:alloc 2:Setup 2:DataIn enable:compute-02 "
-        "2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean "
-        "2:gone",
+        "Proposal..gone down:compute-02 2:Proposal disable:compute-02 2:gone "
+        "2:Proposal up:compute-02 2:alloc..DataIn enable:compute-02 2:PreRun..gone",
         job=Job(
             ("#DW create_persistent type=xfs capacity=1GiB name=keep",), seconds=1.0
         ),
@@ -253,7 +244,7 @@ STORIES = (
     ),
     Story(
         "what is copied when the Workflow is gone is not said to be lost",
-        f"{RUN} PostRun DataOut gone workflow-deleted! clean",
+        "Proposal..DataOut gone workflow-deleted! clean",
         "workflow-deleted",
         job=Job((XFS, *COPIES)),
         troubles=(
@@ -263,7 +254,7 @@ STORIES = (
     ),
     Story(
         "a job that has nodes fails when its Workflow is lost",
-        "Proposal alloc Setup gone workflow-deleted! clean",
+        "Proposal..Setup gone workflow-deleted! clean",
         troubles=(
             DwsFault("Setup", "slow", duration=20.0),
             When("Setup", delete, 5.0),

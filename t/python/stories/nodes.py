@@ -12,11 +12,9 @@ from rabbitsim.torture.outages import fail_for, fail_next, pause_dws
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
-    END,
     FOREVER,
     LIFE,
     NODE,
-    RUN,
     XFS,
     Job,
     Story,
@@ -29,20 +27,18 @@ NO_MOUNT = DwsFault("PreRun", "error", node=LAST)
 NO_STORAGE = DwsFault("Setup", "error", node="rabbit-02", message="it broke")
 SLOW_SETUP = DwsFault("Setup", "transient", node="rabbit-02", duration=15.0)
 
-TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
-WITHOUT = f"{TO_PRERUN} drain:{LAST} nodes-excluded"
+WITHOUT = f"Proposal..PreRun drain:{LAST} nodes-excluded"
 """A job to the moment at which it goes on without its last node."""
 
-RUNS = f"start disable:{LAST} finish {END}"
+RUNS = f"start disable:{LAST} finish..gone"
 """What follows where that node may mount yet."""
 
 LEFT_OUT = f"{WITHOUT} force {RUNS}"
-TORN_DOWN = "Teardown clean gone"
-FAILED = f"{TO_PRERUN} nodes-failed! {TORN_DOWN}"
+FAILED = "Proposal..PreRun nodes-failed! Teardown..gone"
 HALF = "drain:compute-03 drain:compute-04 nodes-excluded"
 """The job goes on without the nodes of its last Rabbit."""
 
-NO_SETUP = f"Proposal alloc Setup nodes-failed! {TORN_DOWN}"
+NO_SETUP = "Proposal..Setup nodes-failed! Teardown..gone"
 ALL = [f"compute-0{number}" for number in (1, 2, 3, 4)]
 DRAINED = " ".join(f"drain:{host}" for host in ALL)
 UNKNOWN = f"Teardown {DRAINED} use-unknown clean gone"
@@ -75,7 +71,7 @@ def _unseen(kind: Kind, tolerance: int) -> str:
     """The end of a job of which Kubernetes does not say what has mounted, and why."""
     told = "use-unknown!" if tolerance else "transient-condition!"
     if kind != CLIENTMOUNT:
-        return f"{told} {TORN_DOWN}"
+        return f"{told} Teardown..gone"
     return f"{told} {UNKNOWN} {DISABLED} disable:{LAST}"
 
 
@@ -114,7 +110,7 @@ STORIES = (
         Story(
             f"Kubernetes does not show {kind.plural} ({status}) where a node cannot "
             f"mount, and the job tolerates {tolerance}",
-            f"{TO_PRERUN} {_unseen(kind, tolerance)}",
+            f"Proposal..PreRun {_unseen(kind, tolerance)}",
             job=four(tolerance),
             troubles=(
                 MOUNT,
@@ -148,7 +144,7 @@ STORIES = (
         Story(
             "a node is disabled while it mounts, and Kubernetes does not show which "
             f"have; the job tolerates {tolerance}",
-            f"{TO_PRERUN} disable:{LAST} use-unknown! {UNKNOWN} {DISABLED}",
+            f"Proposal..PreRun disable:{LAST} use-unknown! {UNKNOWN} {DISABLED}",
             job=four(tolerance),
             troubles=(
                 MOUNT,
@@ -162,7 +158,7 @@ STORIES = (
         Story(
             "a node is disabled while it mounts, which it does, as Kubernetes shows "
             f"after a while ({status}); the job tolerates {tolerance}",
-            f"{TO_PRERUN} disable:{LAST} enable:{LAST} start finish {END}",
+            f"Proposal..PreRun disable:{LAST} enable:{LAST} start..gone",
             job=four(tolerance),
             troubles=(
                 When("PreRun", disable(LAST)),
@@ -209,14 +205,13 @@ STORIES = (
     ),
     Story(
         "PreRun has trouble of which no node is the reason",
-        f"{TO_PRERUN} transient-condition! {TORN_DOWN}",
+        "Proposal..PreRun transient-condition! Teardown..gone",
         job=four(3),
         troubles=(DwsFault("PreRun", "transient", message="it broke"),),
     ),
     Story(
         "a node loses its Rabbit, and the others mount when it is left out",
-        f"Proposal alloc Setup drain:{LAST} DataIn PreRun nodes-excluded start finish "
-        f"{END}",
+        f"Proposal..Setup drain:{LAST} DataIn PreRun nodes-excluded start..gone",
         job=four(),
         troubles=(When("alloc", unlink(host=LAST)),),
         config=Config(prerun_timeout=60.0),
@@ -225,7 +220,7 @@ STORIES = (
         Story(
             "two nodes lose their Rabbit one after the other, and each time the others "
             f"have a limit of their own; the job tolerates {tolerance}",
-            f"Proposal alloc Setup drain:{LAST} DataIn PreRun nodes-excluded "
+            f"Proposal..Setup drain:{LAST} DataIn PreRun nodes-excluded "
             f"drain:compute-03 {then}",
             job=four(tolerance),
             troubles=(
@@ -236,8 +231,8 @@ STORIES = (
             spans=(("nodes-excluded", next_word, 60.0),),
         )
         for tolerance, next_word, then in (
-            (1, "nodes-failed!", f"nodes-failed! {TORN_DOWN}"),
-            (2, "start", f"nodes-excluded start finish {END}"),
+            (1, "nodes-failed!", "nodes-failed! Teardown..gone"),
+            (2, "start", "nodes-excluded start..gone"),
         )
     ),
     Story(
@@ -261,7 +256,7 @@ STORIES = (
     ),
     Story(
         "a node that cannot unmount is none that the job tolerates",
-        f"{RUN} PostRun drain:{LAST} unmount-failed postrun-timeout! Teardown "
+        f"Proposal..PostRun drain:{LAST} unmount-failed postrun-timeout! Teardown "
         f"disable:{LAST} clean gone",
         job=four(3),
         troubles=(DwsFault("PostRun", "mount", node=LAST),),
@@ -273,7 +268,7 @@ STORIES = (
     *(
         Story(
             f"a Rabbit makes no storage ({name}, {kind})",
-            f"Proposal alloc Setup {HALF} force DataIn PreRun start finish {END}",
+            f"Proposal..Setup {HALF} force DataIn..gone",
             job=four(2, *directives),
             troubles=(DwsFault("Setup", kind, node="rabbit-02"),),
         )
@@ -288,13 +283,13 @@ STORIES = (
     ),
     Story(
         "a Rabbit makes no storage, and the job tolerates no failure",
-        f"Proposal alloc Setup dws-failed! {TORN_DOWN}",
+        "Proposal..Setup dws-failed! Teardown..gone",
         job=four(0),
         troubles=(NO_STORAGE,),
     ),
     Story(
         "a Rabbit makes no storage, and setup_timeout is over",
-        f"Proposal alloc Setup setup-timeout! {TORN_DOWN}",
+        "Proposal..Setup setup-timeout! Teardown..gone",
         job=four(2),
         troubles=(DwsFault("Setup", "never", node="rabbit-02"),),
         config=Config(setup_timeout=60.0),
@@ -321,12 +316,12 @@ STORIES = (
         Story(
             "a Rabbit makes no storage, and one more node cannot mount; the job "
             f"tolerates {tolerance}",
-            f"Proposal alloc Setup {HALF} force DataIn PreRun {then}",
+            f"Proposal..Setup {HALF} force DataIn PreRun {then}",
             job=four(tolerance),
             troubles=(NO_STORAGE, DwsFault("PreRun", "mount", node=NODE)),
         )
         for tolerance, then in (
-            (2, f"nodes-failed! {TORN_DOWN}"),
+            (2, "nodes-failed! Teardown..gone"),
             (
                 3,
                 f"drain:{NODE} nodes-excluded force " + RUNS.replace(LAST, NODE),
@@ -345,9 +340,9 @@ STORIES = (
             ),
         )
         for tolerance, then in (
-            (0, f"no-room! {TORN_DOWN}"),
-            (1, f"nodes-failed! {TORN_DOWN}"),
-            (2, f"{HALF} Setup DataIn PreRun start finish {END}"),
+            (0, "no-room! Teardown..gone"),
+            (1, "nodes-failed! Teardown..gone"),
+            (2, f"{HALF} Setup..gone"),
         )
     ),
     *(

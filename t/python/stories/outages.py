@@ -28,10 +28,8 @@ from rabbitsim.torture.outages import (
 )
 from rabbitsim.torture.story import (
     COPY_IN,
-    END,
     LIFE,
     NODE,
-    RUN,
     XFS,
     Job,
     Story,
@@ -40,7 +38,6 @@ from rabbitsim.torture.story import (
 
 HOUR = 3600.0
 SLOW = dict.fromkeys(STATES, 1.0)
-TO_PRERUN = "Proposal alloc Setup DataIn PreRun"
 MISSING = KubeError(404, "NotFound", "workflows not found")
 AHEAD = Job((XFS, COPY_IN), stage="ahead")
 
@@ -78,7 +75,7 @@ STORIES = (
     ),
     Story(
         "a Workflow comes and goes while its watch is away",
-        f"Proposal gone {LIFE}",
+        "Proposal gone Proposal..gone",
         troubles=(
             DwsFault("Proposal", "never", duration=60.0),
             When("", fail_for(3.0, KubeError(504, "", ""), "watch", kind=WORKFLOW)),
@@ -90,7 +87,7 @@ STORIES = (
     *(
         Story(
             f"a Workflow goes while {kind.plural} are awaited, before its job starts",
-            f"{TO_PRERUN} gone workflow-deleted! clean",
+            "Proposal..PreRun gone workflow-deleted! clean",
             job=Job((f"{XFS} requires=copy-offload",)),
             troubles=(
                 When("PreRun", slow_kube(5.0, 1.0, "get", kind=kind)),
@@ -103,7 +100,7 @@ STORIES = (
     Story(
         "a node that has mounted loses its Rabbit while watches are lost, and one list "
         "of mounts is empty",
-        f"{TO_PRERUN} drain:compute-02 start finish {END} undrain:compute-02",
+        "Proposal..PreRun drain:compute-02 start..gone undrain:compute-02",
         latency={"PreRun": 5.0},
         troubles=(
             When("PreRun", lose_watches, after=1.0),
@@ -114,15 +111,14 @@ STORIES = (
     Story(
         "a node loses its Rabbit, which its job tolerates, and one list of Rabbits is "
         "empty",
-        "Proposal alloc Setup drain:compute-02 DataIn PreRun nodes-excluded start "
-        f"finish {END}",
+        "Proposal..Setup drain:compute-02 DataIn PreRun nodes-excluded start..gone",
         job=Job(tolerance=1, seconds=2.0),
         troubles=(When("alloc", unlink()), When("PreRun", empty_next(STORAGE))),
         config=Config(prerun_timeout=60.0),
     ),
     Story(
         "a node does not unmount in time, and one list of mounts is empty",
-        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
+        "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
         "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE),
@@ -155,7 +151,7 @@ STORIES = (
     *(
         Story(
             f"{what} {kind.plural} are hidden when a job's data is staged",
-            f"Proposal Setup DataIn alloc PreRun start finish {END}",
+            "Proposal Setup DataIn alloc PreRun..gone",
             job=AHEAD,
             troubles=(When("DataIn", hide(kind, but_for=but_for)),),
         )

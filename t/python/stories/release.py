@@ -40,7 +40,6 @@ from rabbitsim.torture.story import (
     COPY_OUT,
     FOREVER,
     LIFE,
-    RUN,
     XFS,
     Job,
     Story,
@@ -57,7 +56,7 @@ FORBIDDEN = KubeError(403, "Forbidden", "no such role")
 PLUGIN = "job-manager.dws"
 """The service that the plugin offers."""
 
-ENDED = f"{RUN} PostRun DataOut clean"
+ENDED = "Proposal..DataOut clean"
 """A job to its end, while its data goes out."""
 
 EARLY = Job((XFS, COPY_OUT), release="unmounted")
@@ -65,12 +64,7 @@ WAITS = Job((), awaits=1)
 ASKED = When("DataOut", submit(WAITS), after=1.0)
 RUNS = "2:alloc 2:start 2:finish 2:clean"
 FAILS = "2:dependency! 2:clean"
-ONE_OF_TWO = (
-    "Proposal 2:Proposal alloc Setup DataIn PreRun start finish PostRun DataOut"
-)
-OTHER = "2:Setup 2:DataIn 2:PreRun 2:start 2:finish 2:PostRun 2:DataOut"
-THIRD = "3:Setup 3:DataIn 3:PreRun 3:start 3:finish 3:PostRun"
-OTHER_END = "2:Teardown 2:clean 2:gone"
+ONE_OF_TWO = "Proposal 2:Proposal alloc..DataOut"
 
 
 def sized(size: int, *more: str, release: str = "unmounted") -> Job:
@@ -112,20 +106,20 @@ STORIES = (
     crowded(
         "no job gets the storage of one that has ended, but its nodes",
         f"3:alloc 3:start 3:finish 3:clean {ONE_OF_TWO} clean Teardown gone "
-        f"2:alloc {OTHER} {OTHER_END}",
+        "2:alloc..gone",
         others=(sized(90, release=""), Job((), nodes=1)),
     ),
     crowded(
         "a job gets what is left of the Rabbit while the data of another goes out",
-        f"{ONE_OF_TWO} clean 2:alloc {OTHER} Teardown 2:Teardown gone 2:clean 2:gone",
+        f"{ONE_OF_TWO} clean 2:alloc..DataOut Teardown 2:Teardown gone 2:clean 2:gone",
         job=sized(10, COPY_OUT),
         others=(sized(10, release=""),),
     ),
     *(
         crowded(
             f"jobs of any size fit on a Rabbit of {chunks} ssd",
-            "Proposal 2:Proposal 3:Proposal alloc Setup DataIn PreRun start finish "
-            f"PostRun DataOut clean {course} 3:Teardown 3:clean 3:gone",
+            f"Proposal 2:Proposal 3:Proposal alloc..DataOut clean {course} "
+            "3:Teardown..gone",
             job=sized(34, COPY_OUT),
             others=(sized(31, COPY_OUT), sized(33, release="")),
             machine={
@@ -136,31 +130,31 @@ STORIES = (
         for chunks, course in (
             (
                 1,
-                f"Teardown gone 2:alloc {OTHER} 2:clean 2:Teardown 2:gone 3:alloc "
-                f"{THIRD} 3:DataOut",
+                "Teardown gone 2:alloc..DataOut 2:clean 2:Teardown 2:gone "
+                "3:alloc..DataOut",
             ),
             (
                 33,
-                f"2:alloc {OTHER} 2:clean Teardown 2:Teardown gone 3:alloc {THIRD} "
-                "3:DataOut 2:gone",
+                "2:alloc..DataOut 2:clean Teardown 2:Teardown gone 3:alloc..DataOut "
+                "2:gone",
             ),
         )
     ),
     crowded(
         "a Fluxion that is loaded anew gives no job the storage of one that has ended",
-        f"{ONE_OF_TWO} clean 2:alloc Teardown gone {OTHER} {OTHER_END}",
+        f"{ONE_OF_TWO} clean 2:alloc Teardown gone 2:Setup..gone",
         When("clean", reload_fluxion),
     ),
     crowded(
         "the module is away when the data of a job that has ended goes out",
-        f"{ONE_OF_TWO} clean Teardown gone 2:alloc {OTHER} {OTHER_END}",
+        f"{ONE_OF_TWO} clean Teardown gone 2:alloc..gone",
         When("clean", unload(COPY / 2)),
     ),
     *(
         crowded(
             f"a module that is shown the {kind.plural} late gives no job the storage "
             f"of one that has ended{how}",
-            f"{ONE_OF_TWO} clean Teardown gone 2:alloc {OTHER} {OTHER_END}",
+            f"{ONE_OF_TWO} clean Teardown gone 2:alloc..gone",
             When("clean", slow_kube(60.0, 20.0, "watch", kind=kind)),
             When("clean", unload(1.0)),
             *then,
@@ -177,7 +171,7 @@ STORIES = (
     ),
     crowded(
         "no job gets the storage of one that has ended whose Workflow others take over",
-        f"{ONE_OF_TWO} clean gone 2:alloc {OTHER} {OTHER_END}",
+        f"{ONE_OF_TWO} clean gone 2:alloc..gone",
         When("clean", take_over, after=10.0),
         When("clean", delete, after=COPY / 2),
         data="name-taken",
@@ -210,21 +204,21 @@ STORIES = (
     ),
     Story(
         "a job is cancelled in its prolog that was to end before its data is out",
-        "Proposal alloc Setup cancel! Teardown clean gone",
+        "Proposal..Setup cancel! Teardown..gone",
         "not-run",
         job=EARLY,
         troubles=(When("Setup", cancel),),
     ),
     Story(
         "a job is cancelled in its epilog that was to end before its data is out",
-        f"{RUN} PostRun cancel! given-up! Teardown clean gone",
+        "Proposal..PostRun cancel! given-up! Teardown..gone",
         job=EARLY,
         troubles=(When("PostRun", cancel),),
         latency={"PostRun": 100.0},
     ),
     Story(
         "an epilog is given up before its job may end",
-        f"{RUN} PostRun dws-epilog-timeout! drain:compute-01 drain:compute-02 "
+        "Proposal..PostRun dws-epilog-timeout! drain:compute-01 drain:compute-02 "
         "disable:rabbit-01 epilog-given-up! clean Teardown disable:compute-01 "
         "disable:compute-02 enable:rabbit-01 gone",
         "epilog-given-up",
@@ -234,7 +228,7 @@ STORIES = (
     ),
     Story(
         "an epilog is given up whose job may end, but Fluxion fails",
-        f"{RUN} PostRun DataOut dws-epilog-timeout! disable:rabbit-01 epilog-given-up! "
+        "Proposal..DataOut dws-epilog-timeout! disable:rabbit-01 epilog-given-up! "
         "clean Teardown enable:rabbit-01 gone",
         "epilog-given-up",
         job=EARLY,
@@ -245,8 +239,8 @@ STORIES = (
     ),
     Story(
         "an epilog is given up when the data is out",
-        f"{RUN} PostRun DataOut Teardown dws-epilog-timeout! disable:rabbit-01 "
-        "epilog-given-up clean enable:rabbit-01 gone",
+        "Proposal..Teardown dws-epilog-timeout! disable:rabbit-01 epilog-given-up "
+        "clean enable:rabbit-01 gone",
         "out",
         latency={"Teardown": 100.0},
         epilog_timeout=20.0,
@@ -283,8 +277,7 @@ STORIES = (
     ),
     Story(
         "a job that waits for data runs when it is out, with its job",
-        f"{RUN} PostRun DataOut Teardown clean {RUNS} gone 3:alloc 3:start 3:finish "
-        "3:clean",
+        f"Proposal..clean {RUNS} gone 3:alloc 3:start 3:finish 3:clean",
         troubles=(ASKED, When("gone", submit(WAITS))),
         latency=SLOW,
     ),
@@ -297,7 +290,7 @@ STORIES = (
     ),
     Story(
         "a module that is loaded in Teardown knows why data was lost",
-        f"{RUN} PostRun DataOut teardown-after! Teardown clean gone",
+        "Proposal..DataOut teardown-after! Teardown..gone",
         "teardown-after",
         troubles=(When("Teardown", unload(1.0), after=10.0),),
         latency=SLOW,
@@ -305,8 +298,8 @@ STORIES = (
     ),
     Story(
         "a job that waits for data fails when it is lost, with its job",
-        f"{RUN} PostRun DataOut teardown-after! Teardown clean {FAILS} gone "
-        "3:dependency! 3:clean",
+        f"Proposal..DataOut teardown-after! Teardown clean {FAILS} gone 3:dependency! "
+        "3:clean",
         "teardown-after",
         troubles=(ASKED, When("gone", submit(WAITS))),
         latency=SLOW,
@@ -314,7 +307,7 @@ STORIES = (
     ),
     Story(
         "a job that waits for data fails when the other does not run",
-        f"Proposal alloc Setup cancel! Teardown clean {FAILS} gone",
+        f"Proposal..Setup cancel! Teardown clean {FAILS} gone",
         "not-run",
         troubles=(
             When("Setup", submit(WAITS), after=10.0),
@@ -325,7 +318,7 @@ STORIES = (
     *(
         Story(
             f"who waits for data finds its record however slow the KVS is ({release})",
-            f"{RUN} PostRun DataOut {course}",
+            f"Proposal..DataOut {course}",
             job=Job((XFS, COPY_OUT), release=release),
             troubles=(When("", slow_kvs(5.0)), ASKED),
             latency=SLOW,
@@ -421,7 +414,7 @@ STORIES = (
     *(
         Story(
             f"the module dies when a job whose data is awaited is about to end{then}",
-            f"{RUN} PostRun DataOut dws-epilog-timeout! dws clean {course}",
+            f"Proposal..DataOut dws-epilog-timeout! dws clean {course}",
             data,
             job=EARLY,
             troubles=(
@@ -494,7 +487,7 @@ STORIES = (
     *(
         Story(
             f"data comes to be out without a module, and its Workflow is {what}",
-            f"{RUN} PostRun DataOut {course}",
+            f"Proposal..DataOut {course}",
             "out",
             job=Job((XFS, COPY_OUT), release=release),
             troubles=(
@@ -505,7 +498,7 @@ STORIES = (
         )
         for what, meddle, release, course in (
             ("being deleted after its job", ask_deletion, "unmounted", "clean gone"),
-            ("torn down", tear_down, "teardown", "Teardown clean gone"),
+            ("torn down", tear_down, "teardown", "Teardown..gone"),
             ("torn down after its job", tear_down, "unmounted", "clean Teardown gone"),
         )
     ),

@@ -33,7 +33,6 @@ from rabbitsim.torture.outages import (
 from rabbitsim.torture.story import (
     COPY_OUT,
     FOREVER,
-    RUN,
     XFS,
     Job,
     Story,
@@ -47,15 +46,15 @@ BROKEN = DwsFault("DataOut", "copy", duration=600.0, message="no space")
 ALWAYS = replace(BROKEN, duration=0.0)
 LATER = DwsFault("DataOut", "slow", duration=20.0)
 KEEP = Config(keep_failed=1800.0)
-ENDS = f"{RUN} PostRun DataOut kept dws-failed! clean"
+ENDS = "Proposal..DataOut kept dws-failed! clean"
 """A job whose storage is kept."""
 
 GONE = "Teardown gone"
 GOES = f"{ENDS} {GONE}"
-LOST = f"{RUN} PostRun DataOut dws-failed! Teardown clean gone"
+LOST = "Proposal..DataOut dws-failed! Teardown..gone"
 """A job whose storage is not kept."""
 
-AFTER = "alloc Setup DataIn PreRun start finish"
+AFTER = "alloc..finish"
 AT_ONCE = (
     "Proposal 2:Proposal 3:Proposal 4:Proposal alloc 2:alloc 3:alloc 4:alloc Setup "
     "2:Setup 3:Setup 4:Setup DataIn 2:DataIn 3:DataIn 4:DataIn PreRun 2:PreRun "
@@ -156,7 +155,7 @@ STORIES = (
     *(
         story(
             f"a job that waits for data starts when it is rescued ({release})",
-            f"{RUN} PostRun DataOut {ends} 3:cancel! 3:clean 2:alloc 2:start 2:finish "
+            f"Proposal..DataOut {ends} 3:cancel! 3:clean 2:alloc 2:start 2:finish "
             "2:clean Teardown gone",
             "out",
             *(BROKEN, LATER, ASKED, ASKED, When("kept", cancel_job(3), 60.0), RESCUED),
@@ -188,7 +187,7 @@ STORIES = (
     ),
     story(
         "a copy that succeeds after all needs no rescue",
-        f"{RUN} PostRun DataOut kept teardown-after! clean Teardown gone",
+        "Proposal..DataOut kept teardown-after! clean Teardown gone",
         "out",
         DwsFault("DataOut", "stall", duration=900.0),
         config=Config(keep_failed=1800.0, teardown_after=600.0),
@@ -197,7 +196,7 @@ STORIES = (
     *(
         story(
             f"{limit} counts anew from a rescue",
-            f"{RUN} PostRun DataOut kept {limit}! clean kept Teardown gone",
+            f"Proposal..DataOut kept {limit}! clean kept Teardown gone",
             limit,
             *(DwsFault("DataOut", "stall"), When("kept", rescue, 60.0)),
             config=Config.parse({limit.replace("-", "_"): 600, "keep_failed": 1800}),
@@ -238,13 +237,13 @@ STORIES = (
     ),
     story(
         "a job that is cancelled in its epilog keeps nothing",
-        f"{RUN} PostRun DataOut cancel! given-up! Teardown clean gone",
+        "Proposal..DataOut cancel! given-up! Teardown..gone",
         "given-up",
         *(DwsFault("DataOut", "slow", duration=600.0), When("DataOut", cancel, 30.0)),
     ),
     story(
         "a job that is cancelled while the module is away keeps nothing",
-        f"{RUN} PostRun DataOut cancel! dws-failed! Teardown clean gone",
+        "Proposal..DataOut cancel! dws-failed! Teardown..gone",
         "dws-failed",
         BROKEN,
         DwsFault("DataOut", "slow", duration=30.0),
@@ -253,8 +252,8 @@ STORIES = (
     ),
     story(
         "a job whose epilog is given up keeps nothing",
-        f"{RUN} PostRun DataOut dws-epilog-timeout! disable:rabbit-01 "
-        "epilog-given-up! clean Teardown enable:rabbit-01 gone",
+        "Proposal..DataOut dws-epilog-timeout! disable:rabbit-01 epilog-given-up! "
+        "clean Teardown enable:rabbit-01 gone",
         "epilog-given-up",
         *(ALWAYS, DwsFault("DataOut", "slow", duration=30.0)),
         epilog_timeout=10.0,
@@ -292,8 +291,8 @@ STORIES = (
     ),
     story(
         "jobs that end before their data is out are limited as well",
-        f"{RUN} PostRun DataOut clean kept {of(2, RUN)} "
-        "2:PostRun 2:DataOut 2:clean 2:Teardown 2:gone Teardown gone",
+        "Proposal..DataOut clean kept 2:Proposal..DataOut 2:clean 2:Teardown 2:gone "
+        "Teardown gone",
         "dws-failed",
         *(ALWAYS, LATER),
         When("kept", submit(of_size(60, release="unmounted")), 10.0),

@@ -35,6 +35,7 @@ from rabbitsim.torture.story import (
     Job,
     Story,
     When,
+    of,
 )
 
 COPY = 600.0
@@ -53,30 +54,24 @@ LEFT, RIGHT = "compute-[01-04]", "compute-[05-08]"
 WAITS = "Proposal Setup DataIn"
 """A job whose data is copied in."""
 
-RUNS = "alloc PreRun start finish"
-ENDS = "PostRun DataOut Teardown clean gone"
+RUNS = "alloc PreRun..finish"
 
 
-LIFE = f"{WAITS} {RUNS} {ENDS}"
-MADE = f"Setup DataIn {RUNS} {ENDS}"
-IN_PROLOG = f"alloc Setup DataIn PreRun start finish {ENDS}"
+LIFE = f"{WAITS} {RUNS} PostRun..gone"
+MADE = f"Setup DataIn {RUNS} PostRun..gone"
+IN_PROLOG = "alloc..gone"
 
 
 TWO_TOGETHER = (
-    "2:Setup 3:Setup 2:DataIn 3:DataIn 2:alloc 2:PreRun 3:alloc 3:PreRun 2:start "
-    "2:finish 2:PostRun 2:DataOut 3:start 3:finish 3:PostRun 3:DataOut 2:Teardown "
-    "3:Teardown 2:clean 2:gone 3:clean 3:gone"
+    "2:Setup 3:Setup 2:DataIn 3:DataIn 2:alloc 2:PreRun 3:alloc 3:PreRun "
+    "2:start..DataOut 3:start..DataOut 2:Teardown 3:Teardown 2:clean 2:gone 3:clean "
+    "3:gone"
 )
 
 
 REFUSED = "bad-request! clean"
-TOO_MUCH = "Proposal bad-request! Teardown clean gone"
-TOO_LONG = "Proposal bad-object! Teardown clean gone"
-
-
-def life(number: int, words: str = LIFE) -> str:
-    """The course of another job."""
-    return " ".join(f"{number}:{word}" for word in words.split())
+TOO_MUCH = "Proposal bad-request! Teardown..gone"
+TOO_LONG = "Proposal bad-object! Teardown..gone"
 
 
 def sized(size: int, nodes: int = 1, **more: Any) -> Job:
@@ -150,7 +145,7 @@ def filled(name: str, course: str, *jobs: Job, **more: Any) -> Story:
 STORIES = (
     ahead(
         "data is copied in while the nodes run another job",
-        f"2:alloc 2:start {WAITS} 2:finish 2:clean {RUNS} {ENDS}",
+        f"2:alloc 2:start {WAITS} 2:finish 2:clean {RUNS} PostRun..gone",
         sized(10, 4),
         others=(busy(4),),
         spans=(("2:clean", "start", 1.0),),
@@ -173,7 +168,7 @@ STORIES = (
     ahead(
         "no job gets the storage that was made for another",
         f"2:alloc 2:start {WAITS} 2:cancel! 2:finish 2:clean alloc PreRun 3:Proposal "
-        f"start finish {ENDS} {life(3, IN_PROLOG)}",
+        f"start..gone {of(3, IN_PROLOG)}",
         sized(45, 4),
         When("DataIn", cancel_job(2), after=COPY + 10.0),
         When("DataIn", submit(sized(45, 2, stage="prolog")), after=COPY + 10.0),
@@ -181,8 +176,8 @@ STORIES = (
     ),
     ahead(
         "a Fluxion that is loaded anew gives no job the storage of one without nodes",
-        f"2:alloc 2:start {WAITS} 3:Proposal 2:finish 2:clean {RUNS} {ENDS} "
-        f"{life(3, IN_PROLOG)}",
+        f"2:alloc 2:start {WAITS} 3:Proposal 2:finish 2:clean {RUNS} PostRun..gone "
+        f"{of(3, IN_PROLOG)}",
         sized(45, 4),
         When("DataIn", reload_fluxion, after=COPY + 5.0),
         When("DataIn", submit(sized(45, 2, stage="prolog")), after=COPY + 10.0),
@@ -190,23 +185,22 @@ STORIES = (
     ),
     ahead(
         "no storage is made ahead of what another job has",
-        f"Proposal alloc Setup DataIn PreRun start 2:Proposal finish {ENDS} "
-        f"{life(2, MADE)}",
+        f"Proposal..start 2:Proposal finish..gone {of(2, MADE)}",
         sized(60, 2, stage="prolog", seconds=2000.0),
         When("start", submit(sized(60, 2))),
     ),
     ahead(
         "storage is made in the order of urgency, then of submission",
-        f"Proposal 2:Proposal 3:Proposal 4:Proposal {life(5)} Setup DataIn {RUNS} "
-        f"{ENDS} {life(3, MADE)} {life(4, MADE)} {life(2, MADE)}",
+        f"Proposal 2:Proposal 3:Proposal 4:Proposal {of(5, LIFE)} Setup DataIn {RUNS} "
+        f"PostRun..gone {of(3, MADE)} {of(4, MADE)} {of(2, MADE)}",
         sized(90),
         others=tuple(sized(90, urgency=urgency) for urgency in (10, 16, 16, 20)),
         rabbits=1,
     ),
     ahead(
         "a change of urgency changes the order",
-        f"Proposal 2:Proposal 3:Proposal Setup DataIn {RUNS} {ENDS} {life(3, MADE)} "
-        f"{life(2, MADE)}",
+        f"Proposal 2:Proposal 3:Proposal Setup DataIn {RUNS} PostRun..gone "
+        f"{of(3, MADE)} {of(2, MADE)}",
         sized(90),
         When("DataIn", set_urgency(20, 3), after=10.0),
         others=(sized(90), sized(90)),
@@ -221,15 +215,14 @@ STORIES = (
     ),
     ahead(
         "no storage is made for a job that waits for the data of another",
-        f"Proposal 2:Proposal Setup DataIn {RUNS} {ENDS} {life(2, MADE)}",
+        f"Proposal 2:Proposal Setup DataIn {RUNS} PostRun..gone {of(2, MADE)}",
         sized(10, directives=(XFS, COPY_IN, COPY_OUT), seconds=3000.0),
         others=(sized(10, awaits=1),),
     ),
     ahead(
         "no storage is made on a Rabbit that does not work",
-        f"{WAITS} 2:Proposal 3:Proposal 3:Setup 3:DataIn {RUNS} PostRun DataOut "
-        "Teardown clean 3:alloc 3:PreRun gone 3:start 3:finish 3:PostRun 3:DataOut "
-        f"3:Teardown 3:clean 3:gone {life(2, MADE)}",
+        f"{WAITS} 2:Proposal 3:Proposal 3:Setup 3:DataIn {RUNS} PostRun..clean "
+        f"3:alloc 3:PreRun gone 3:start..gone {of(2, MADE)}",
         sized(10, 2),
         When("", break_rabbit("rabbit-01", HOUR, "Offline")),
         When("DataIn", submit(sized(10, 4))),
@@ -269,8 +262,8 @@ STORIES = (
         for limit, course in (
             (
                 "stage_limit",
-                f"Setup DataIn 5:finish 5:clean {RUNS} {ENDS} {TWO_TOGETHER} "
-                f"{life(4, MADE)}",
+                f"Setup DataIn 5:finish 5:clean {RUNS} PostRun..gone {TWO_TOGETHER} "
+                f"{of(4, MADE)}",
             ),
             (
                 "stage_user_limit",
@@ -283,10 +276,9 @@ STORIES = (
     ),
     ahead(
         "a site has all storage made ahead that can be",
-        "Proposal 2:Proposal 3:Proposal 2:alloc 2:Setup 2:DataIn Setup 3:alloc "
-        "3:Setup DataIn 3:DataIn 2:PreRun 2:start 2:finish 2:PostRun 2:DataOut "
-        "2:Teardown 2:clean 2:gone alloc 3:PreRun PreRun 3:start 3:finish start "
-        "finish 3:PostRun PostRun 3:DataOut DataOut 3:Teardown Teardown 3:clean clean "
+        "Proposal 2:Proposal 3:Proposal 2:alloc..DataIn Setup 3:alloc 3:Setup DataIn "
+        "3:DataIn 2:PreRun..gone alloc 3:PreRun PreRun 3:start 3:finish start finish "
+        "3:PostRun PostRun 3:DataOut DataOut 3:Teardown Teardown 3:clean clean "
         "3:gone gone",
         sized(10, stage=""),
         others=(
@@ -334,8 +326,8 @@ STORIES = (
     ahead(
         "jobs whose data is copied in ahead end before their data is out",
         f"Proposal 2:Proposal Setup 2:Setup DataIn 2:DataIn {RUNS} PostRun DataOut "
-        "clean 2:alloc 2:PreRun Teardown 2:start 2:finish 2:PostRun 2:DataOut gone "
-        "2:clean 2:Teardown 2:gone",
+        "clean 2:alloc 2:PreRun Teardown 2:start..DataOut gone 2:clean 2:Teardown "
+        "2:gone",
         sized(10, 4, directives=(XFS, COPY_IN, COPY_OUT), release="unmounted"),
         others=(
             sized(10, 4, directives=(XFS, COPY_IN, COPY_OUT), release="unmounted"),
@@ -344,29 +336,26 @@ STORIES = (
     # Where nodes are free soonest
     soonest(
         "storage is made where nodes are free if more room is elsewhere",
-        "Proposal alloc Setup DataIn 2:alloc 2:start 3:Proposal 3:Setup 3:DataIn "
-        "PreRun start 3:alloc 3:PreRun 3:start 3:finish 3:PostRun 3:DataOut "
-        f"3:Teardown 3:clean 3:gone 2:finish 2:clean finish {ENDS}",
+        "Proposal..DataIn 2:alloc 2:start 3:Proposal 3:Setup 3:DataIn PreRun start "
+        "3:alloc 3:PreRun..gone 2:finish 2:clean finish..gone",
         busy(4, 5000.0, LEFT),
         sized(10, 3),
     ),
     soonest(
         "storage is made where nodes are free soonest",
-        "Proposal alloc Setup DataIn 2:alloc 2:start 3:alloc 3:start 4:Proposal "
-        "4:Setup 4:DataIn PreRun start 3:finish 3:clean 4:alloc 4:PreRun 4:start "
-        "4:finish 4:PostRun 4:DataOut 4:Teardown 4:clean 4:gone 2:finish 2:clean "
-        f"finish {ENDS}",
+        "Proposal..DataIn 2:alloc 2:start 3:alloc 3:start 4:Proposal 4:Setup "
+        "4:DataIn PreRun start 3:finish 3:clean 4:alloc 4:PreRun..gone 2:finish "
+        "2:clean finish..gone",
         busy(4, 4990.0, LEFT, duration=5000.0),
         busy(3, 1990.0, RIGHT, duration=2000.0),
         sized(10, 3),
     ),
     soonest(
         "two jobs do not have storage made for the same nodes",
-        "Proposal alloc Setup DataIn 2:alloc 2:start 3:alloc 3:start 4:Proposal "
-        "4:Setup 4:DataIn 5:Proposal 5:Setup 5:DataIn PreRun start 2:finish 2:clean "
-        "4:alloc 4:PreRun 4:start 3:finish 3:clean 5:alloc 5:PreRun 5:start finish "
-        f"{ENDS} 4:finish 4:PostRun 4:DataOut 4:Teardown 4:clean 4:gone 5:finish "
-        "5:PostRun 5:DataOut 5:Teardown 5:clean 5:gone",
+        "Proposal..DataIn 2:alloc 2:start 3:alloc 3:start 4:Proposal 4:Setup "
+        "4:DataIn 5:Proposal 5:Setup 5:DataIn PreRun start 2:finish 2:clean 4:alloc "
+        "4:PreRun 4:start 3:finish 3:clean 5:alloc 5:PreRun 5:start finish..gone "
+        "4:finish..gone 5:finish..gone",
         busy(4, 1990.0, LEFT, duration=2000.0),
         busy(3, 2490.0, RIGHT, duration=2500.0),
         sized(1, 3, seconds=4000.0),
@@ -375,27 +364,23 @@ STORIES = (
     # Users
     filled(
         "who waits for a full Rabbit holds up no other user",
-        "Proposal alloc Setup DataIn PreRun start 2:Proposal 3:Proposal 3:Setup "
-        "3:DataIn 4:Proposal 3:alloc 3:PreRun 3:start 3:finish 3:PostRun 3:DataOut "
-        f"3:Teardown 3:clean 3:gone {life(4, MADE)} finish {ENDS} {life(2, MADE)}",
+        "Proposal..start 2:Proposal 3:Proposal 3:Setup 3:DataIn 4:Proposal 3:alloc "
+        f"3:PreRun..gone {of(4, MADE)} finish..gone {of(2, MADE)}",
         sized(60, user=GUEST, attributes=on(FIRST)),
         sized(90, user=OTHER),
         sized(10, user=OTHER),
     ),
     filled(
         "a Rabbit is kept for who waits for it",
-        f"Proposal alloc Setup DataIn PreRun start 2:Proposal 3:Proposal finish {ENDS} "
-        f"{TWO_TOGETHER}",
+        f"Proposal..start 2:Proposal 3:Proposal finish..gone {TWO_TOGETHER}",
         sized(60, user=GUEST, attributes=on(FIRST)),
         sized(20, user=OTHER, attributes=on(FIRST)),
     ),
     filled(
         "who waits for a full Rabbit holds up no other user by the limit of all",
-        "Proposal alloc Setup DataIn PreRun start 2:Proposal 2:Setup 2:DataIn "
-        "3:Proposal 4:Proposal 4:Setup 4:DataIn 2:alloc 2:PreRun 2:start 2:finish "
-        "2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone 4:alloc 4:PreRun 4:start "
-        f"4:finish 4:PostRun 4:DataOut 4:Teardown 4:clean 4:gone finish {ENDS} "
-        f"{life(3, MADE)}",
+        "Proposal..start 2:Proposal 2:Setup 2:DataIn 3:Proposal 4:Proposal 4:Setup "
+        "4:DataIn 2:alloc 2:PreRun..gone 4:alloc 4:PreRun..gone finish..gone "
+        f"{of(3, MADE)}",
         sized(30, user=OTHER),
         sized(50, user=GUEST, attributes=on(FIRST)),
         sized(10, user=OTHER),
@@ -407,7 +392,7 @@ STORIES = (
         "5:Setup 5:DataIn 2:finish 2:clean alloc 3:alloc 5:alloc PreRun 3:PreRun "
         "5:PreRun start finish 3:start 3:finish 5:start 5:finish PostRun 3:PostRun "
         "5:PostRun DataOut 3:DataOut 5:DataOut Teardown 3:Teardown 5:Teardown clean "
-        f"3:clean 5:clean gone 3:gone 5:gone {life(4, MADE)}",
+        f"3:clean 5:clean gone 3:gone 5:gone {of(4, MADE)}",
         sized(20, user=GUEST),
         When("DataIn", submit(sized(30)), after=1.0),
         When("DataIn", submit(sized(35, user=GUEST)), after=2.0),
@@ -420,7 +405,7 @@ STORIES = (
         f"drain:compute-01 drain:compute-02 2:alloc 2:start {WAITS} 3:Proposal "
         "4:Proposal 4:Setup 4:DataIn 2:finish 2:clean alloc 4:alloc PreRun 4:PreRun "
         "start finish 4:start 4:finish PostRun 4:PostRun DataOut 4:DataOut Teardown "
-        f"4:Teardown clean 4:clean gone 4:gone undrain:compute-01 {life(3, MADE)}",
+        f"4:Teardown clean 4:clean gone 4:gone undrain:compute-01 {of(3, MADE)}",
         sized(30),
         When("", drain("compute-01")),
         When("", drain("compute-02")),
@@ -433,14 +418,14 @@ STORIES = (
     # Trouble
     ahead(
         "a Rabbit breaks where data waits",
-        f"2:alloc 2:start {WAITS} rabbit-broken! Teardown clean gone 2:finish 2:clean",
+        f"2:alloc 2:start {WAITS} rabbit-broken! Teardown..gone 2:finish 2:clean",
         sized(10, 4),
         When("DataIn", break_rabbit("rabbit-02", 30.0), after=COPY + 10.0),
         others=(busy(4),),
     ),
     ahead(
         "a Rabbit breaks where data waits while the module is away",
-        f"2:alloc 2:start {WAITS} rabbit-broken! Teardown clean gone 2:finish 2:clean",
+        f"2:alloc 2:start {WAITS} rabbit-broken! Teardown..gone 2:finish 2:clean",
         sized(10, 4),
         When("DataIn", unload(20.0), after=COPY + 5.0),
         When("DataIn", break_rabbit("rabbit-02", 60.0), after=COPY + 10.0),
@@ -448,7 +433,7 @@ STORIES = (
     ),
     ahead(
         "a Rabbit breaks where data is copied in",
-        f"{WAITS} rabbit-broken! Teardown clean gone",
+        f"{WAITS} rabbit-broken! Teardown..gone",
         sized(10, 4),
         When("DataIn", break_rabbit("rabbit-01", 30.0), after=10.0),
     ),
@@ -462,7 +447,7 @@ STORIES = (
     *(
         ahead(
             f"data waits on a Rabbit that new jobs do not get by {whom}",
-            f"2:alloc 2:start {WAITS} 2:finish 2:clean {RUNS} {ENDS}",
+            f"2:alloc 2:start {WAITS} 2:finish 2:clean {RUNS} PostRun..gone",
             sized(10, 4),
             When("DataIn", deed, after=COPY + 10.0),
             others=(busy(4),),
@@ -483,9 +468,9 @@ STORIES = (
     ),
     ahead(
         "storage that gets no nodes in time is given back",
-        "3:alloc 3:start Proposal 2:Proposal Setup DataIn stage-timeout! Teardown "
-        "clean gone 2:Setup 2:DataIn 2:stage-timeout! 2:Teardown 2:clean 2:gone "
-        "3:finish 3:clean",
+        "3:alloc 3:start Proposal 2:Proposal Setup DataIn stage-timeout! "
+        "Teardown..gone 2:Setup 2:DataIn 2:stage-timeout! 2:Teardown..gone 3:finish "
+        "3:clean",
         sized(45, 4),
         When("DataIn", unload(10.0), after=COPY + 600.0),
         others=(sized(45, 4), busy(4, 5000.0)),
@@ -497,7 +482,7 @@ STORIES = (
     ),
     ahead(
         "the limit counts from when data was copied",
-        f"2:alloc 2:start {WAITS} stage-timeout! Teardown clean gone 2:finish 2:clean",
+        f"2:alloc 2:start {WAITS} stage-timeout! Teardown..gone 2:finish 2:clean",
         sized(10, 4),
         When("Setup", pause_dws(HOUR)),
         others=(busy(4, 6000.0),),
@@ -506,8 +491,8 @@ STORIES = (
     ),
     ahead(
         "a job gets other nodes than its storage was made for",
-        f"2:alloc 2:start {WAITS} 2:finish 2:clean alloc prolog-timeout! Teardown "
-        "clean gone",
+        f"2:alloc 2:start {WAITS} 2:finish 2:clean alloc prolog-timeout! "
+        "Teardown..gone",
         sized(10, 2),
         When("DataIn", constrain({"hostlist": [SECOND]}), after=COPY + 10.0),
         others=(busy(4),),
@@ -521,7 +506,7 @@ STORIES = (
     ),
     ahead(
         "a job may have other nodes when its data is copied in",
-        f"{WAITS} other-nodes! Teardown clean gone",
+        f"{WAITS} other-nodes! Teardown..gone",
         sized(10, 2),
         When("DataIn", constrain({"hostlist": [SECOND]}), after=10.0),
     ),
@@ -529,8 +514,8 @@ STORIES = (
         ahead(
             f"storage that was made ahead is kept for a node ({release})",
             f"{WAITS} {RUNS} PostRun drain:compute-02 unmount-failed clean 2:Proposal "
-            f"3:Proposal {life(2, MADE)} down:compute-02 disable:compute-02 DataOut "
-            f"Teardown gone {life(3, MADE)}",
+            f"3:Proposal {of(2, MADE)} down:compute-02 disable:compute-02 DataOut "
+            f"Teardown gone {of(3, MADE)}",
             sized(
                 45,
                 4,

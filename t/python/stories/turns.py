@@ -21,7 +21,7 @@ from rabbitsim.torture.deeds import (
     unload,
 )
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.story import COPY_IN, END, RUN, XFS, Job, Story, When, of
+from rabbitsim.torture.story import COPY_IN, XFS, Job, Story, When
 
 HOUR = 3600.0
 GUEST, OTHER = 4711, 4712
@@ -61,9 +61,8 @@ def hold_workflow(system: StorySystem) -> None:
 STORIES = (
     turns(
         "a Workflow in Teardown counts if its job never had nodes",
-        "Proposal cancel! Teardown 2:Proposal 2:alloc 2:Setup clean gone 2:DataIn "
-        "2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:teardown-late "
-        "2:clean 2:gone",
+        "Proposal cancel! Teardown 2:Proposal..Setup clean gone 2:DataIn..Teardown "
+        "2:teardown-late 2:clean 2:gone",
         When("Proposal", cancel, 1.0),
         When("Teardown", submit(PLAIN), 1.0),
         job=HELD,
@@ -72,9 +71,8 @@ STORIES = (
     ),
     turns(
         "a job that had nodes does not count in Teardown",
-        f"{RUN} PostRun DataOut Teardown 2:Proposal 2:alloc 2:Setup 2:DataIn "
-        "2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown teardown-late "
-        "clean gone 2:teardown-late 2:clean 2:gone",
+        "Proposal..Teardown 2:Proposal..Teardown teardown-late clean gone "
+        "2:teardown-late 2:clean 2:gone",
         When("Teardown", submit(PLAIN), 1.0),
         latency={"Teardown": 60.0},
         spans=(("Teardown", "2:Proposal", 1.0),),
@@ -83,8 +81,8 @@ STORIES = (
         "jobs that wait for nodes do not count",
         "Proposal 2:Proposal 3:Proposal 2:alloc 2:Setup 3:alloc 3:Setup 2:DataIn "
         "3:DataIn 2:PreRun 3:PreRun 2:start 2:finish 3:start 3:finish 2:PostRun "
-        "3:PostRun 2:DataOut 3:DataOut 2:Teardown 3:Teardown 2:clean 3:clean "
-        f"2:gone 3:gone alloc Setup DataIn PreRun start finish {END}",
+        "3:PostRun 2:DataOut 3:DataOut 2:Teardown 3:Teardown 2:clean 3:clean 2:gone "
+        "3:gone alloc..gone",
         When("", set_urgency(16), 60.0),
         job=HELD,
         others=(PLAIN, PLAIN),
@@ -93,8 +91,7 @@ STORIES = (
     *(
         turns(
             f"a job whose storage is made does not count{how}",
-            "Proposal alloc Setup DataIn 2:Proposal 2:alloc 2:Setup 2:DataIn PreRun "
-            f"start finish {END} {of(2, f'PreRun start finish {END}')}",
+            "Proposal..DataIn 2:Proposal..DataIn PreRun..gone 2:PreRun..gone",
             *troubles,
             When("DataIn", submit(PLAIN), 10.0),
             job=replace(PLAIN, directives=(XFS, COPY_IN)),
@@ -111,9 +108,7 @@ STORIES = (
     ),
     turns(
         "a job that waits in Proposal for others than DWS does not count",
-        "Proposal 2:Proposal 2:alloc 2:Setup 2:DataIn 2:PreRun 2:start 2:finish "
-        "2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone cancel! Teardown clean "
-        "gone",
+        "Proposal 2:Proposal..gone cancel! Teardown..gone",
         When("Proposal", submit(PLAIN), 10.0),
         When("Proposal", cancel, HOUR),
         job=replace(AHEAD, urgency=0),
@@ -121,9 +116,8 @@ STORIES = (
     ),
     turns(
         "a Teardown for which Rabbits are needed does not count",
-        "Proposal Setup DataIn cancel! Teardown 2:Proposal 2:alloc 2:Setup "
-        "2:DataIn teardown-late clean gone 2:PreRun 2:start 2:finish 2:PostRun "
-        "2:DataOut 2:Teardown 2:teardown-late 2:clean 2:gone",
+        "Proposal Setup DataIn cancel! Teardown 2:Proposal..DataIn teardown-late "
+        "clean gone 2:PreRun..Teardown 2:teardown-late 2:clean 2:gone",
         When("DataIn", cancel, 10.0),
         When("Teardown", submit(PLAIN), 10.0),
         job=AHEAD,
@@ -135,9 +129,7 @@ STORIES = (
     ),
     turns(
         "a Workflow that only others still hold does not count",
-        "Proposal cancel! Teardown clean 2:Proposal 2:alloc 2:Setup 2:DataIn "
-        "2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone "
-        "gone",
+        "Proposal cancel! Teardown clean 2:Proposal..gone gone",
         When("Proposal", hold_workflow, 1.0),
         When("Proposal", cancel, 2.0),
         When("clean", submit(PLAIN), 10.0),
@@ -146,11 +138,7 @@ STORIES = (
     ),
     turns(
         "a job that has nodes waits for no others of its user",
-        "Proposal 2:Proposal alloc Setup DataIn PreRun start finish PostRun "
-        "DataOut Teardown clean gone 3:Proposal 2:alloc 2:Setup 2:DataIn 2:PreRun "
-        "2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone 3:alloc "
-        "3:Setup 3:DataIn 3:PreRun 3:start 3:finish 3:PostRun 3:DataOut "
-        "3:Teardown 3:clean 3:gone",
+        "Proposal 2:Proposal alloc..gone 3:Proposal 2:alloc..gone 3:alloc..gone",
         proposal=60.0,
         job=replace(PLAIN, seconds=1.0),
         others=(PLAIN, PLAIN),
@@ -158,9 +146,7 @@ STORIES = (
     ),
     turns(
         "a job that waits for others ends at once when it is cancelled",
-        "Proposal 2:cancel! 2:clean 3:Proposal alloc Setup DataIn PreRun start "
-        "finish PostRun DataOut Teardown clean gone 3:alloc 3:Setup 3:DataIn "
-        "3:PreRun 3:start 3:finish 3:PostRun 3:DataOut 3:Teardown 3:clean 3:gone",
+        "Proposal 2:cancel! 2:clean 3:Proposal alloc..gone 3:alloc..gone",
         When("Proposal", cancel_job(2), 1.0),
         proposal=60.0,
         others=(PLAIN, PLAIN),
@@ -168,8 +154,7 @@ STORIES = (
     ),
     turns(
         "a reload of the configuration puts the limits in force",
-        "Proposal 2:Proposal 3:Proposal alloc Setup DataIn PreRun start finish "
-        "PostRun DataOut Teardown clean gone 2:alloc 3:alloc 2:Setup 3:Setup "
+        "Proposal 2:Proposal 3:Proposal alloc..gone 2:alloc 3:alloc 2:Setup 3:Setup "
         "2:DataIn 3:DataIn 2:PreRun 3:PreRun 2:start 2:finish 3:start 3:finish "
         "2:PostRun 3:PostRun 2:DataOut 3:DataOut 2:Teardown 3:Teardown 2:clean "
         "3:clean 2:gone 3:gone",
@@ -180,11 +165,7 @@ STORIES = (
     ),
     turns(
         "a job that was held keeps its place",
-        "Proposal 2:Proposal alloc Setup DataIn PreRun start finish PostRun "
-        "DataOut Teardown clean gone 3:Proposal 2:alloc 2:Setup 2:DataIn 2:PreRun "
-        "2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone 3:alloc "
-        "3:Setup 3:DataIn 3:PreRun 3:start 3:finish 3:PostRun 3:DataOut "
-        "3:Teardown 3:clean 3:gone",
+        "Proposal 2:Proposal alloc..gone 3:Proposal 2:alloc..gone 3:alloc..gone",
         When("Proposal", set_urgency(31, 3), 1.0),
         proposal=60.0,
         others=(PLAIN, HELD),
@@ -194,11 +175,8 @@ STORIES = (
     turns(
         "a job waits while the directives of its user's jobs reach the limit",
         "Proposal 2:Proposal 4:Proposal 2:alloc 4:alloc 2:Setup 4:Setup 2:DataIn "
-        "4:DataIn 2:PreRun 4:PreRun 2:start 4:start 4:finish 4:PostRun 4:DataOut "
-        "4:Teardown 4:clean 4:gone cancel! Teardown clean gone 3:Proposal 3:alloc "
-        "3:Setup 3:DataIn 3:PreRun 3:start 3:finish 3:PostRun 3:DataOut "
-        "3:Teardown 3:clean 3:gone 2:finish 2:PostRun 2:DataOut 2:Teardown "
-        "2:clean 2:gone",
+        "4:DataIn 2:PreRun 4:PreRun 2:start 4:start..gone cancel! Teardown..gone "
+        "3:Proposal..gone 2:finish..gone",
         When("Proposal", cancel, HOUR),
         job=padded(150, urgency=0),
         others=(
@@ -211,9 +189,7 @@ STORIES = (
     ),
     turns(
         "a job that is beyond the limit by itself waits for all others only",
-        f"{RUN} PostRun DataOut Teardown clean gone 2:Proposal 2:alloc 2:Setup "
-        "2:DataIn 2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown "
-        "2:clean 2:gone",
+        "Proposal..gone 2:Proposal..gone",
         job=padded(60, seconds=100.0),
         others=(padded(150),),
         config=Config(user_directives_limit=100),

@@ -40,7 +40,6 @@ from rabbitsim.torture.story import (
     COPY_OUT,
     LIFE,
     NODE,
-    RUN,
     XFS,
     Job,
     Story,
@@ -62,7 +61,7 @@ OFF = When("clean", switch_off(), after=LONG)
 SOON = When("clean", switch_off(), after=100.0)
 BROKEN = DwsFault("PostRun", "error", message="it broke")
 
-HELD = f"{RUN} PostRun drain:compute-02 unmount-failed clean"
+HELD = "Proposal..PostRun drain:compute-02 unmount-failed clean"
 """A job that ends while its storage is kept for ``NODE``."""
 
 GOES = "DataOut Teardown gone"
@@ -88,12 +87,10 @@ FIRST, ODD, EVEN = (
     for hosts in ("01", "0[1,3]", "0[2,4]")
 )
 
-MADE = f"{RUN} PostRun DataOut Teardown clean gone"
-MOUNTS = "Proposal alloc Setup DataIn PreRun"
-AFTER = "alloc Setup DataIn PreRun start finish PostRun DataOut Teardown clean gone"
+AFTER = "alloc..gone"
 LIFE_2, LIFE_3 = of(2, LIFE), of(3, LIFE)
 AFTER_3 = of(3, AFTER)
-RUN_2 = of(2, RUN)
+RUN_2 = "2:Proposal..finish"
 HELD_2 = f"{RUN_2} 2:PostRun drain:compute-02 2:unmount-failed 2:clean"
 LEFT_2 = f"down:compute-02 disable:compute-02 {of(2, GOES)}"
 TOLD = "2:unmount-failed 2:teardown-late"
@@ -168,9 +165,7 @@ LET_GO = (
     ),
     kept(
         "other storage of the Rabbit stays in use",
-        f"{HELD} 2:Proposal 3:Proposal 2:alloc 2:Setup 2:DataIn 2:PreRun "
-        "2:start 2:finish 2:PostRun 2:DataOut 2:Teardown 2:clean 2:gone "
-        f"{LEFT} {AFTER_3}",
+        f"{HELD} 2:Proposal 3:Proposal 2:alloc..gone {LEFT} {AFTER_3}",
         When("clean", submit(Job((XFS,), nodes=1, attributes=FIRST))),
         When("clean", submit(Job((ALL,), nodes=1, attributes=FIRST))),
         OFF,
@@ -188,9 +183,8 @@ LET_GO = (
     ),
     Story(
         "two bad nodes are two bad nodes",
-        f"{RUN} PostRun drain:compute-02 drain:compute-04 unmount-failed clean "
-        "down:compute-02 disable:compute-02 down:compute-04 disable:compute-04 "
-        f"{GOES}",
+        "Proposal..PostRun drain:compute-02 drain:compute-04 unmount-failed clean "
+        f"down:compute-02 disable:compute-02 down:compute-04 disable:compute-04 {GOES}",
         "unmount-failed",
         job=Job(nodes=4),
         troubles=(
@@ -203,7 +197,8 @@ LET_GO = (
     ),
     kept(
         "of two bad nodes one unmounts late, and the other is off",
-        f"{RUN} PostRun drain:compute-02 drain:compute-04 unmount-failed clean {LEFT}",
+        "Proposal..PostRun drain:compute-02 drain:compute-04 unmount-failed clean "
+        f"{LEFT}",
         replace(LATE, node="compute-04", duration=300.0),
         OFF,
         data="unmount-failed",
@@ -224,7 +219,7 @@ LET_GO = (
     ),
     kept(
         "persistent storage may lack what the node wrote",
-        f"{MADE} {HELD_2} {LEFT_2}",
+        f"Proposal..gone {HELD_2} {LEFT_2}",
         When("gone", submit(Job((USE,)))),
         When("2:clean", switch_off(), LONG),
         job=Job((CREATE,), nodes=4, seconds=1.0),
@@ -232,7 +227,7 @@ LET_GO = (
     ),
     kept(
         "a job with a container keeps its nodes until its storage is gone",
-        f"{RUN} PostRun drain:compute-02 unmount-failed down:compute-02 "
+        "Proposal..PostRun drain:compute-02 unmount-failed down:compute-02 "
         "disable:compute-02 DataOut Teardown unmount-failed! clean gone",
         When("PostRun", switch_off(), LONG),
         job=Job((f"{XFS} requires=copy-offload", COPY_OUT)),
@@ -254,9 +249,9 @@ FENCED = (
     ),
     kept(
         "a fenced node that serves again is asked for again",
-        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! "
-        "Teardown disable:compute-02 clean gone undrain:compute-02 "
-        f"enable:compute-02 {HELD_2} {LEFT_2}",
+        "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
+        f"disable:compute-02 clean gone undrain:compute-02 enable:compute-02 {HELD_2} "
+        f"{LEFT_2}",
         When("PostRun", fence(NODE)),
         When("gone", fence(), 10.0),
         When("gone", undrain(), 10.0),
@@ -267,8 +262,8 @@ FENCED = (
     ),
     kept(
         "a module that is loaded in Teardown asks which nodes are fenced",
-        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! "
-        "Teardown disable:compute-02 clean gone",
+        "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
+        "disable:compute-02 clean gone",
         When("PostRun", fence(NODE)),
         When("Teardown", unload(1.0)),
         config=FENCING,
@@ -295,7 +290,7 @@ FENCED = (
     ),
     Story(
         "of two bad nodes the one that is fenced stays so",
-        f"{RUN} PostRun drain:compute-04 unmount-failed drain:compute-02 "
+        "Proposal..PostRun drain:compute-04 unmount-failed drain:compute-02 "
         f"unmount-failed clean disable:compute-04 {LEFT}",
         job=Job(nodes=4),
         troubles=(
@@ -311,25 +306,24 @@ FENCED = (
 CANCELLED = (
     kept(
         "a cancel in the epilog gives up the data, and not the storage",
-        f"{RUN} PostRun cancel! drain:compute-02 unmount-failed given-up! clean "
+        "Proposal..PostRun cancel! drain:compute-02 unmount-failed given-up! clean "
         "down:compute-02 disable:compute-02 Teardown gone",
         When("PostRun", cancel, 5.0),
         OFF,
     ),
     kept(
         "a job that is cancelled while it runs unmounts first",
-        "Proposal alloc Setup DataIn PreRun start exec! finish PostRun cancel! "
-        "drain:compute-02 unmount-failed given-up! clean down:compute-02 "
-        "disable:compute-02 Teardown gone",
+        "Proposal..start exec! finish PostRun cancel! drain:compute-02 "
+        "unmount-failed given-up! clean down:compute-02 disable:compute-02 Teardown "
+        "gone",
         When("start", cancel, 1.0),
         OFF,
         job=Job(seconds=inf),
     ),
     kept(
         "a job that has mounted and not run loses nothing by two cancels",
-        "Proposal alloc Setup DataIn PreRun cancel! PostRun cancel! "
-        "drain:compute-02 unmount-failed clean down:compute-02 "
-        "disable:compute-02 Teardown gone",
+        "Proposal..PreRun cancel! PostRun cancel! drain:compute-02 unmount-failed "
+        "clean down:compute-02 disable:compute-02 Teardown gone",
         When("PreRun", unload(10.0)),
         When("PreRun", cancel, 5.0),
         When("PreRun", cancel, 20.0),
@@ -337,7 +331,7 @@ CANCELLED = (
     ),
     kept(
         "data that is given up is told once",
-        f"{RUN} PostRun drain:compute-02 unmount-failed dws-failed! clean "
+        "Proposal..PostRun drain:compute-02 unmount-failed dws-failed! clean "
         "down:compute-02 disable:compute-02 Teardown gone",
         BROKEN,
         OFF,
@@ -348,7 +342,7 @@ CANCELLED = (
 FAILING = (
     kept(
         "a limit that is over while the module is away is kept when it is back",
-        f"{RUN} PostRun drain:compute-02 unmount-failed clean {LEFT}",
+        f"Proposal..PostRun drain:compute-02 unmount-failed clean {LEFT}",
         When("PostRun", unload(LONG)),
         OFF,
     ),
@@ -362,7 +356,7 @@ FAILING = (
     ),
     kept(
         "a node that was told to unmount before DWS failed keeps the storage",
-        f"{RUN} PostRun drain:compute-02 unmount-failed dws-failed! clean "
+        "Proposal..PostRun drain:compute-02 unmount-failed dws-failed! clean "
         "down:compute-02 disable:compute-02 Teardown gone",
         When("PostRun", report("Error"), 5.0),
         OFF,
@@ -379,14 +373,14 @@ FAILING = (
     ),
     kept(
         "a state that a person forced does not mount twice",
-        f"{RUN} PostRun force drain:compute-02 unmount-failed clean {LEFT}",
+        f"Proposal..PostRun force drain:compute-02 unmount-failed clean {LEFT}",
         When("PostRun", force, 5.0),
         OFF,
         config=Config(unmount_failure=KEEP),
     ),
     kept(
         "an abort keeps the storage",
-        f"{RUN} PostRun dws-epilog-timeout! drain:compute-02 disable:rabbit-01 "
+        "Proposal..PostRun dws-epilog-timeout! drain:compute-02 disable:rabbit-01 "
         "epilog-given-up! clean down:compute-02 disable:compute-02 Teardown "
         "enable:rabbit-01 gone",
         When("PostRun", switch_off(), LONG),
@@ -394,17 +388,17 @@ FAILING = (
     ),
     kept(
         "a node that loses its power while the job runs holds up nothing",
-        "Proposal alloc Setup DataIn PreRun start down:compute-02 node-failure! "
-        "finish PostRun drain:compute-02 disable:compute-02 unmount-failed "
-        "DataOut Teardown unmount-failed! clean gone",
+        "Proposal..start down:compute-02 node-failure! finish PostRun "
+        "drain:compute-02 disable:compute-02 unmount-failed DataOut Teardown "
+        "unmount-failed! clean gone",
         When("start", switch_off(), 10.0),
         When("clean", switch_off(), LONG),  # of one that is cancelled before
         job=Job(seconds=100.0),
     ),
     Story(
         "a node that the job goes on without may have mounted all the same",
-        "Proposal alloc Setup DataIn PreRun drain:compute-04 nodes-excluded "
-        f"start disable:compute-04 finish PostRun clean down:compute-04 {GOES}",
+        "Proposal..PreRun drain:compute-04 nodes-excluded start disable:compute-04 "
+        f"finish PostRun clean down:compute-04 {GOES}",
         job=Job((XFS, SECOND, COPY_OUT), nodes=4, tolerance=1, seconds=10.0),
         troubles=(
             DwsFault("PreRun", "mount", node="compute-04"),
@@ -415,9 +409,8 @@ FAILING = (
     ),
     Story(
         "a node that failed to mount holds up no data",
-        "Proposal alloc Setup DataIn PreRun drain:compute-04 nodes-excluded "
-        "force start finish PostRun DataOut disable:compute-04 Teardown clean "
-        "gone",
+        "Proposal..PreRun drain:compute-04 nodes-excluded force start..DataOut "
+        "disable:compute-04 Teardown..gone",
         "out",
         job=Job(nodes=4, tolerance=1),
         troubles=(DwsFault("PreRun", "mount", node="compute-04"),),
@@ -425,10 +418,9 @@ FAILING = (
     ),
     Story(
         "nor does it when it was put back while the module was away",
-        "Proposal alloc Setup DataIn PreRun drain:compute-04 nodes-excluded "
-        "force start finish PostRun disable:compute-04 drain:compute-02 "
-        "unmount-failed clean undrain:compute-02 undrain:compute-04 "
-        f"enable:compute-04 {GOES}",
+        "Proposal..PreRun drain:compute-04 nodes-excluded force start..PostRun "
+        "disable:compute-04 drain:compute-02 unmount-failed clean undrain:compute-02 "
+        f"undrain:compute-04 enable:compute-04 {GOES}",
         "out",
         job=Job(nodes=4, tolerance=1),
         troubles=(
@@ -460,7 +452,7 @@ FAILING = (
 SHARED = (
     kept(
         "persistent storage is not mounted for others while a node has it",
-        f"{MADE} {HELD_2} 3:Proposal {LEFT_2} {AFTER_3}",
+        f"Proposal..gone {HELD_2} 3:Proposal {LEFT_2} {AFTER_3}",
         When("gone", submit(Job((USE,), nodes=4))),
         When("2:clean", submit(Job((USE, SAVE), nodes=3))),
         When("2:clean", switch_off(), LONG),
@@ -469,10 +461,10 @@ SHARED = (
     ),
     kept(
         "a job that runs waits before its data goes out",
-        f"{MADE} 2:Proposal 3:Proposal 2:alloc 3:alloc 2:Setup 3:Setup "
-        "2:DataIn 3:DataIn 2:PreRun 3:PreRun 2:start 2:finish 3:start "
-        "2:PostRun drain:compute-02 2:unmount-failed 2:clean 3:finish "
-        f"3:PostRun {LEFT_2} 3:DataOut 3:Teardown 3:clean 3:gone",
+        "Proposal..gone 2:Proposal 3:Proposal 2:alloc 3:alloc 2:Setup 3:Setup "
+        "2:DataIn 3:DataIn 2:PreRun 3:PreRun 2:start 2:finish 3:start 2:PostRun "
+        f"drain:compute-02 2:unmount-failed 2:clean 3:finish 3:PostRun {LEFT_2} "
+        "3:DataOut..gone",
         When("gone", submit(Job((USE,), attributes=EVEN))),
         When("gone", submit(Job((USE, SAVE), seconds=300.0, attributes=ODD))),
         When("2:clean", switch_off(), LONG),
@@ -482,7 +474,7 @@ SHARED = (
     *(
         kept(
             f"a file system of a cluster is mounted for others meanwhile ({type})",
-            f"{MADE} {HELD_2} {LIFE_3} {LEFT_2}",
+            f"Proposal..gone {HELD_2} {LIFE_3} {LEFT_2}",
             When("gone", submit(Job((USE,), nodes=4))),
             When("2:clean", submit(Job((USE,), nodes=3))),
             When("2:clean", switch_off(), LONG),
@@ -504,7 +496,7 @@ TOLD_LATER = (
     ),
     kept(
         "they are waited for when the bad node is off before the time is over",
-        f"{RUN} PostRun down:compute-02 drain:compute-02 disable:compute-02 "
+        "Proposal..PostRun down:compute-02 drain:compute-02 disable:compute-02 "
         "unmount-failed DataOut Teardown unmount-failed! clean gone",
         When("PostRun", switch_off(), 59.0),
         data="unmount-failed",
@@ -526,8 +518,8 @@ TOLD_LATER = (
     ),
     kept(
         "without keep only the node that was told to unmount is drained",
-        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! "
-        "Teardown disable:compute-02 clean gone",
+        "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
+        "disable:compute-02 clean gone",
         job=Job(TWO),
         config=Config(postrun_timeout=60.0),
         harm=True,
@@ -536,7 +528,7 @@ TOLD_LATER = (
     ),
     Story(
         "a node that DWS passes over is drained when the storage is gone",
-        f"{RUN} PostRun disable:compute-03 drain:compute-02 unmount-failed "
+        "Proposal..PostRun disable:compute-03 drain:compute-02 unmount-failed "
         "postrun-timeout! Teardown disable:compute-02 drain:compute-03 "
         "unmount-failed clean gone",
         job=Job(TWO, nodes=4),
@@ -559,10 +551,8 @@ NO_ANSWER = KubeError(503, "ServiceUnavailable", "the lights are out")
 TORN_DOWN = (
     Story(
         "storage that goes late is not given to others before",
-        "Proposal alloc Setup DataIn PreRun cancel! Teardown drain:compute-02 "
-        "unmount-failed teardown-late clean 2:Proposal gone 2:alloc 2:Setup "
-        "2:DataIn 2:PreRun 2:start 2:finish 2:PostRun 2:DataOut 2:Teardown "
-        "2:clean 2:gone",
+        "Proposal..PreRun cancel! Teardown drain:compute-02 unmount-failed "
+        "teardown-late clean 2:Proposal gone 2:alloc..gone",
         job=Job((ALL,), nodes=4),
         troubles=(
             *MOUNTING,
@@ -575,7 +565,7 @@ TORN_DOWN = (
     ),
     Story(
         "without keep a job that is cancelled while it mounts waits for all nodes",
-        "Proposal alloc Setup DataIn PreRun cancel! Teardown teardown-late clean gone",
+        "Proposal..PreRun cancel! Teardown teardown-late clean gone",
         troubles=(*MOUNTING, LATE),
         config=Config(postrun_timeout=60.0),
         latency={"PreRun": 5.0},
@@ -584,8 +574,8 @@ TORN_DOWN = (
     *(
         Story(
             f"persistent storage of a job that was let go is not mounted twice{how}",
-            f"{MADE} {of(2, MOUNTS)} 2:cancel! 2:Teardown {how_it_ends} 2:clean "
-            f"3:Proposal {then} {AFTER_3}",
+            f"Proposal..gone 2:Proposal..PreRun 2:cancel! 2:Teardown {how_it_ends} "
+            f"2:clean 3:Proposal {then} {AFTER_3}",
             job=Job((CREATE,), nodes=4, seconds=1.0),
             troubles=(
                 When("gone", submit(Job((USE,), nodes=4))),
@@ -612,8 +602,8 @@ TORN_DOWN = (
     ),
     Story(
         "Teardown does without a node that the site has fenced",
-        "Proposal alloc Setup DataIn PreRun cancel! Teardown drain:compute-02 "
-        "unmount-failed teardown-late clean disable:compute-02 gone",
+        "Proposal..PreRun cancel! Teardown drain:compute-02 unmount-failed "
+        "teardown-late clean disable:compute-02 gone",
         job=Job((XFS,)),
         troubles=(*MOUNTING, LATE, When("clean", fence(NODE), 200.0)),
         config=FENCING,
@@ -623,8 +613,8 @@ TORN_DOWN = (
     ),
     kept(
         "what an older program has answered does not count",
-        "Proposal alloc Setup DataIn PreRun cancel! Teardown drain:compute-02 "
-        "unmount-failed teardown-late clean disable:compute-02 gone",
+        "Proposal..PreRun cancel! Teardown drain:compute-02 unmount-failed "
+        "teardown-late clean disable:compute-02 gone",
         *MOUNTING,
         When("clean", fence(NODE)),
         When("disable:compute-02", configure(KEPT)),
@@ -635,9 +625,9 @@ TORN_DOWN = (
     ),
     kept(
         "without keep a node that DWS passes over in Teardown is drained",
-        f"{RUN} PostRun drain:compute-02 unmount-failed Teardown down:compute-03 "
-        "disable:compute-02 disable:compute-03 drain:compute-03 unmount-failed "
-        "clean gone",
+        "Proposal..PostRun drain:compute-02 unmount-failed Teardown down:compute-03 "
+        "disable:compute-02 disable:compute-03 drain:compute-03 unmount-failed clean "
+        "gone",
         When("Teardown", begin(replace(STUCK, node="compute-03"))),
         When("Teardown", down("compute-03")),
         job=Job((XFS, SECOND), nodes=4),
@@ -648,7 +638,7 @@ TORN_DOWN = (
     ),
     Story(
         "a module that is loaded in Teardown knows that the nodes have unmounted",
-        f"{RUN} PostRun DataOut Teardown teardown-late clean gone",
+        "Proposal..Teardown teardown-late clean gone",
         "out",
         troubles=(
             DwsFault("Teardown", "slow", duration=LONG),
@@ -669,8 +659,8 @@ AWAY = (
     ),
     Story(
         "a job that is let go waits until Servers are listed",
-        "Proposal alloc Setup DataIn PreRun cancel! Teardown teardown-late "
-        "drain:compute-02 unmount-failed clean gone",
+        "Proposal..PreRun cancel! Teardown teardown-late drain:compute-02 "
+        "unmount-failed clean gone",
         troubles=(
             LATE,
             *MOUNTING,
@@ -682,7 +672,7 @@ AWAY = (
     ),
     Story(
         "a job that releases its nodes waits until Servers are listed",
-        f"{RUN} PostRun DataOut clean Teardown gone",
+        "Proposal..DataOut clean Teardown gone",
         "out",
         job=Job(release=""),
         troubles=(
@@ -695,7 +685,8 @@ AWAY = (
     ),
     kept(
         "a node that comes back before it is disabled keeps the storage",
-        f"{MADE} {HELD_2} down:compute-02 up:compute-02 3:Proposal {LEFT_2} {AFTER_3}",
+        f"Proposal..gone {HELD_2} down:compute-02 up:compute-02 3:Proposal {LEFT_2} "
+        f"{AFTER_3}",
         When("gone", submit(Job((USE,), nodes=4))),
         When("2:clean", fail_for(65.0, NO_ANSWER, *ALL_VERBS, kind=SYSTEMSTATUS)),
         When("2:clean", switch_off()),
@@ -733,10 +724,9 @@ AWAY = (
     ),
     kept(
         "a job that waits for shared storage fails before its prolog does",
-        f"{MADE} 2:Proposal 2:alloc 2:Setup 2:DataIn 2:PreRun 2:start "
-        "3:Proposal 3:alloc 3:Setup 3:DataIn 2:finish 2:PostRun "
+        "Proposal..gone 2:Proposal..start 3:Proposal..DataIn 2:finish 2:PostRun "
         "drain:compute-02 2:unmount-failed 2:clean 3:prolog-timeout! "
-        f"3:Teardown 3:clean 3:gone {LEFT_2}",
+        f"3:Teardown..gone {LEFT_2}",
         When("gone", submit(Job((USE,), seconds=100.0, attributes=EVEN))),
         When("2:start", begin(DwsFault("DataIn", "slow", duration=1000.0))),
         When("2:start", submit(Job((USE, XFS, COPY_IN), attributes=ODD))),

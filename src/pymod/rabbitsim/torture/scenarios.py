@@ -22,10 +22,8 @@ from rabbitsim.torture.outages import lose_watches
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
-    END,
     LIFE,
     NODE,
-    RUN,
     XFS,
     Job,
     Story,
@@ -42,18 +40,18 @@ SCENARIOS = (
     ),
     Story(
         "a job that ends before its data is out",
-        f"{RUN} PostRun DataOut clean Teardown gone",
+        "Proposal..DataOut clean Teardown gone",
         job=Job(release="unmounted"),
         troubles=(DwsFault("DataOut", "slow", duration=20.0),),
     ),
     Story(
         "a job whose data is copied in before it has nodes",
-        f"Proposal Setup DataIn alloc PreRun start finish {END}",
+        "Proposal Setup DataIn alloc PreRun..gone",
         job=Job(stage="ahead"),
     ),
     Story(
         "a job whose data is lost after its end",
-        f"{RUN} PostRun DataOut clean Teardown gone",
+        "Proposal..DataOut clean Teardown gone",
         job=Job(release="unmounted"),
         troubles=(DwsFault("DataOut", "never"),),
         config=Config(teardown_after=60.0),
@@ -71,17 +69,17 @@ SCENARIOS = (
     ),
     Story(
         "a job that is cancelled in its prolog",
-        "Proposal alloc Setup cancel! Teardown clean gone",
+        "Proposal..Setup cancel! Teardown..gone",
         troubles=(When("Setup", cancel),),
     ),
     Story(
         "a job that DWS fails in Setup",
-        "Proposal alloc Setup dws-failed! Teardown clean gone",
+        "Proposal..Setup dws-failed! Teardown..gone",
         troubles=(DwsFault("Setup", "error", message="it broke"),),
     ),
     Story(
         "a job whose Setup takes too long",
-        "Proposal alloc Setup setup-timeout! Teardown clean gone",
+        "Proposal..Setup setup-timeout! Teardown..gone",
         troubles=(DwsFault("Setup", "never"),),
         config=Config(setup_timeout=60.0),
     ),
@@ -92,17 +90,17 @@ SCENARIOS = (
     ),
     Story(
         "a job whose Teardown takes long",
-        f"{RUN} PostRun DataOut Teardown teardown-late clean gone",
+        "Proposal..Teardown teardown-late clean gone",
         troubles=(DwsFault("Teardown", "never", duration=90.0),),
     ),
     Story(
         "a job that DWS fails in DataOut",
-        f"{RUN} PostRun DataOut dws-failed! Teardown clean gone",
+        "Proposal..DataOut dws-failed! Teardown..gone",
         troubles=(DwsFault("DataOut", "error", message="it broke"),),
     ),
     Story(
         "a job whose data is rescued",
-        f"{RUN} PostRun DataOut kept dws-failed! clean Teardown gone",
+        "Proposal..DataOut kept dws-failed! clean Teardown gone",
         data="out",
         troubles=(
             DwsFault("DataOut", "copy", duration=60.0, message="no space"),
@@ -112,7 +110,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose copies fails while another goes on",
-        f"{RUN} PostRun DataOut dws-failed! Teardown clean gone",
+        "Proposal..DataOut dws-failed! Teardown..gone",
         job=Job((XFS, COPY_IN, COPY_OUT, MORE)),
         troubles=(
             DwsFault("DataOut", "copy", message="no space", directive=2),
@@ -121,7 +119,7 @@ SCENARIOS = (
     ),
     Story(
         "a job whose data is kept and lost after its end",
-        f"{RUN} PostRun DataOut clean kept Teardown gone",
+        "Proposal..DataOut clean kept Teardown gone",
         job=Job(release="unmounted"),
         troubles=(
             DwsFault("DataOut", "slow", duration=20.0),
@@ -131,7 +129,7 @@ SCENARIOS = (
     ),
     Story(
         "a job whose data does not move any more",
-        f"{RUN} PostRun DataOut stall-timeout! Teardown clean gone",
+        "Proposal..DataOut stall-timeout! Teardown..gone",
         troubles=(DwsFault("DataOut", "stall"),),
         config=Config(stall_timeout=60.0),
     ),
@@ -158,7 +156,7 @@ SCENARIOS = (
     ),
     Story(
         "a job that is cancelled in its epilog",
-        f"{RUN} PostRun DataOut cancel! given-up! Teardown clean gone",
+        "Proposal..DataOut cancel! given-up! Teardown..gone",
         troubles=(
             DwsFault("DataOut", "slow", duration=5.0),
             When("DataOut", cancel),
@@ -166,7 +164,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose nodes does not unmount in time",
-        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
+        "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
         "disable:compute-02 clean gone",
         troubles=(DwsFault("PostRun", "mount", node=NODE),),
         config=Config(postrun_timeout=30.0),
@@ -176,13 +174,13 @@ SCENARIOS = (
     ),
     Story(
         "a job whose storage is kept for a node that unmounts late",
-        f"{RUN} PostRun drain:compute-02 unmount-failed clean DataOut Teardown gone",
+        "Proposal..PostRun drain:compute-02 unmount-failed clean DataOut Teardown gone",
         troubles=(DwsFault("PostRun", "mount", node=NODE, duration=90.0),),
         config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
     ),
     Story(
         "a job that is cancelled, and whose storage is kept",
-        f"{RUN} PostRun cancel! drain:compute-02 unmount-failed given-up! clean "
+        "Proposal..PostRun cancel! drain:compute-02 unmount-failed given-up! clean "
         "Teardown gone",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE, duration=90.0),
@@ -193,8 +191,7 @@ SCENARIOS = (
     ),
     Story(
         "a job that is cancelled while it mounts, and unmounts late",
-        "Proposal alloc Setup DataIn PreRun cancel! Teardown drain:compute-02 "
-        "unmount-failed clean gone",
+        "Proposal..PreRun cancel! Teardown drain:compute-02 unmount-failed clean gone",
         troubles=(
             DwsFault("PreRun", "slow", duration=5.0),
             DwsFault("PostRun", "mount", node=NODE, duration=90.0),
@@ -204,7 +201,7 @@ SCENARIOS = (
     ),
     Story(
         "a job whose storage is kept for a node until that is fenced",
-        f"{RUN} PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
+        "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
         "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE),
@@ -216,8 +213,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose nodes loses its Rabbit for a while",
-        f"{RUN} PostRun DataOut drain:compute-02 undrain:compute-02 Teardown clean "
-        "gone",
+        "Proposal..DataOut drain:compute-02 undrain:compute-02 Teardown..gone",
         troubles=(
             DwsFault("DataOut", "slow", duration=60.0),
             When("DataOut", unlink(30.0)),
@@ -225,7 +221,7 @@ SCENARIOS = (
     ),
     Story(
         "a job that ends while the module is away",
-        f"{RUN} PostRun dws-epilog-timeout! dws clean disable:rabbit-01 Teardown "
+        "Proposal..PostRun dws-epilog-timeout! dws clean disable:rabbit-01 Teardown "
         "enable:rabbit-01 gone",
         job=Job((XFS,)),
         troubles=(When("PostRun", unload(300.0)),),
@@ -233,7 +229,7 @@ SCENARIOS = (
     ),
     Story(
         "a job one of whose nodes cannot unmount",
-        f"{RUN} PostRun drain:compute-02 unmount-failed dws-failed! Teardown "
+        "Proposal..PostRun drain:compute-02 unmount-failed dws-failed! Teardown "
         "disable:compute-02 clean gone",
         troubles=(
             DwsFault("PostRun", "error", message="it broke"),
@@ -244,22 +240,22 @@ SCENARIOS = (
     ),
     Story(
         "a job whose epilog is given up",
-        f"{RUN} PostRun dws-epilog-timeout! disable:rabbit-01 epilog-given-up! clean "
-        "Teardown enable:rabbit-01 gone",
+        "Proposal..PostRun dws-epilog-timeout! disable:rabbit-01 epilog-given-up! "
+        "clean Teardown enable:rabbit-01 gone",
         troubles=(DwsFault("PostRun", "never", duration=600.0),),
         epilog_timeout=60.0,
     ),
     Story(
         "a job one of whose four nodes cannot mount, which it tolerates",
-        "Proposal alloc Setup DataIn PreRun drain:compute-04 nodes-excluded force "
-        "start finish PostRun DataOut disable:compute-04 Teardown clean gone",
+        "Proposal..PreRun drain:compute-04 nodes-excluded force start..DataOut "
+        "disable:compute-04 Teardown..gone",
         job=Job(nodes=4, tolerance=1),
         troubles=(DwsFault("PreRun", "mount", node="compute-04"),),
     ),
     Story(
         "a job one of whose two Rabbits cannot make storage, which it tolerates",
-        "Proposal alloc Setup drain:compute-03 drain:compute-04 nodes-excluded "
-        f"force DataIn PreRun start finish {END}",
+        "Proposal..Setup drain:compute-03 drain:compute-04 nodes-excluded force "
+        "DataIn..gone",
         job=Job(nodes=4, tolerance=2),
         troubles=(DwsFault("Setup", "error", node="rabbit-02"),),
     ),

@@ -24,15 +24,16 @@ word                  what happens
                       (``enable:NAME``: Enabled again)
 ====================  ================================================================
 
-The second job of a story has ``2:`` before its words, and so on. The course is exact:
-no other of these words was there. Where it has no ``drain:HOST``, no node was drained.
+The second job of a story has ``2:`` before its words, and so on; ``Setup..finish`` are
+the words of a job without trouble, from one to another. The course is exact: no other
+of these words was there. Where it has no ``drain:HOST``, no node was drained.
 
 What goes wrong is a fault within DWS (:class:`rabbitsim.dws.options.Fault` has the
 kinds), or what somebody does at a moment (:class:`When` and :mod:`.deeds`), as in::
 
     Story(
         "data that DWS cannot copy out is lost while the module is away",
-        f"{RUN} PostRun DataOut dws-failed! Teardown clean gone",
+        "Proposal..DataOut dws-failed! Teardown..gone",
         "dws-failed",
         troubles=(DwsFault("DataOut", "copy"), When("DataOut", unload(30.0))),
     )
@@ -55,14 +56,13 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
 
-RUN = "Proposal alloc Setup DataIn PreRun start finish"
-"""A job to the end of its tasks."""
-
-END = "PostRun DataOut Teardown clean gone"
-"""What follows then without trouble."""
-
-LIFE = f"{RUN} {END}"
+LIFE = "Proposal..gone"
 """A job without trouble."""
+
+_LIFE = (
+    *("Proposal", "alloc", "Setup", "DataIn", "PreRun", "start", "finish"),
+    *("PostRun", "DataOut", "Teardown", "clean", "gone"),
+)
 
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 COPY_IN = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
@@ -108,6 +108,20 @@ def deed(function: Callable[Concatenate[StorySystem, P], None]) -> Callable[P, D
 def of(number: int, words: str) -> str:
     """The words of another job than the first."""
     return " ".join(f"{number}:{word}" for word in words.split())
+
+
+def spell_out(course: str) -> str:
+    """A course without ``..``, with one space between two words."""
+    words: list[str] = []
+    for word in course.split():
+        job, colon, part = word.rpartition(":")
+        first, dots, last = part.partition("..")
+        if dots and {first, last} <= {*_LIFE}:
+            among = _LIFE[_LIFE.index(first) : _LIFE.index(last) + 1]
+            words += [f"{job}{colon}{each}" for each in among]
+        else:
+            words.append(word)
+    return " ".join(words)
 
 
 @dataclass(frozen=True)
@@ -202,6 +216,7 @@ class Story:
     freed: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "course", spell_out(self.course))
         words = {*self.course.split(), *(when.word for when in self.deeds), *self.may}
         words.update((self.spared, *(word for span in self.spans for word in span[:2])))
         unknown = sorted(word for word in words if word and not _is_word(word))
