@@ -73,18 +73,8 @@ def end(system: System, *names: str) -> None:
 @pytest.mark.parametrize(
     "directive, problem",
     [
-        ("jobdw type=xfs", "missing '#DW' prefix in directive 'jobdw type=xfs'"),
         ("", "missing '#DW' prefix in directive ''"),
         ("#DW", "invalid directive '#DW'"),
-        ("#DW frob name=aa", "invalid directive '#DW frob name=aa'"),
-        (
-            "#DW jobdw type=zfs capacity=1GiB name=aa",
-            "argument 'type' invalid string 'zfs'",
-        ),
-        (
-            "#DW jobdw type=xfs capacity=1Gib name=aa",
-            "argument 'capacity' invalid string '1Gib'",
-        ),
         (JOB + "Aa", "argument 'name' invalid string 'Aa'"),
         ("#DW jobdw capacity=1GiB name=aa", "missing required argument '^type$'"),
         (JOB + "aa type=xfs", "repeated argument in directive: 'type'"),
@@ -149,11 +139,6 @@ def test_our_rules_mean_what_the_real_ones_mean() -> None:
 @pytest.mark.parametrize(
     "directive, message",
     [
-        (JOB + "aa profile=nosuch", "Unable to find NnfStorageProfile: nosuch"),
-        (
-            "#DW persistentdw name=nosuch",
-            "PersistentStorageInstance 'nosuch' not found",
-        ),
         (
             "#DW destroy_persistent name=nosuch",
             "PersistentStorageInstance 'nosuch' not found",

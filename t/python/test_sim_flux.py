@@ -17,7 +17,6 @@ from rabbitsim.commands import VirtualInstance
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import JobState
 from rabbitsim.flux.instance import Instance
-from rabbitsim.flux.jobtap import Jobtap
 from rabbitsim.flux.manager import SubmitError
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
@@ -55,93 +54,6 @@ class TestExceptions:
         jobid = system.submit(seconds=10)
         with pytest.raises(OSError, match="their own jobs"):
             system.instance.cancel(jobid, userid=GUEST)
-
-
-class TestPlugins:
-    def test_a_dependency_that_was_removed_cannot_come_back(
-        self, system: System
-    ) -> None:
-        plugin = load(system, job_state_depend=hold)
-        jobid = system.submit()
-        system.run()
-        plugin.host.dependency_add(jobid, "storage")
-        assert system.names(jobid).count("dependency-add") == 1
-        plugin.host.dependency_add(jobid, "more")
-        plugin.host.dependency_remove(jobid, "more")
-        plugin.host.dependency_add(jobid, "more")
-        plugin.host.dependency_remove(jobid, "storage")
-        system.run()
-        assert system.names(jobid)[-1] == "clean"
-
-    def test_an_epilog_holds_back_the_resources(self, system: System) -> None:
-        plugin = load(system, job_state_cleanup=epilog)
-        jobid = system.submit("-N4")
-        other = system.submit("-N4")
-        system.run()
-        assert system.names(jobid)[6:] == ["finish", "epilog-start", "release"]
-        assert system.state(other) is JobState.SCHED
-        plugin.host.epilog_finish(jobid, "teardown", 0)
-        system.run(timeout=0.5)
-        assert system.names(jobid)[9:] == ["epilog-finish", "free", "clean"]
-        assert system.state(other) is JobState.RUN
-
-    def test_a_job_cancelled_in_its_prolog_waits_for_it(self, system: System) -> None:
-        plugin = load(system, job_state_run=prolog, job_state_cleanup=epilog)
-        jobid = system.submit()
-        system.run()
-        system.instance.cancel(jobid)
-        system.run()
-        assert system.names(jobid)[6:] == ["exception", "epilog-start"]
-        plugin.host.prolog_finish(jobid, "setup", 1)
-        plugin.host.epilog_finish(jobid, "teardown", 0)
-        names = ["prolog-finish", "epilog-finish", "free", "clean"]
-        assert system.names(jobid)[8:] == names
-
-    def test_perilog_actions_are_refused_when_it_is_too_late(
-        self, system: System
-    ) -> None:
-        plugin = load(system)
-        jobid = system.submit(seconds=10)
-        system.run(timeout=1)
-        for action in (plugin.host.prolog_start, plugin.host.epilog_start):
-            with pytest.raises(OSError) as caught:
-                action(jobid, "late")
-            assert caught.value.errno == errno.EINVAL
-
-    def test_a_jobspec_update_from_the_jobs_own_callback_is_refused(
-        self, system: System
-    ) -> None:
-        refused: list[Optional[int]] = []
-
-        def update(host: Jobtap, args: Json) -> None:
-            try:
-                host.jobspec_update(args["id"], {"attributes.system.x": 1})
-            except OSError as error:
-                refused.append(error.errno)
-
-        load(system, job_state_depend=update)
-        system.submit()
-        system.run()
-        assert refused == [errno.EINVAL]
-
-    def test_a_subscribed_plugin_sees_all_events(self, system: System) -> None:
-        plugin = load(
-            system, job_state_depend=lambda host, args: host.subscribe(args["id"])
-        )
-        system.submit()
-        system.run()
-        seen = [c for c in plugin.calls if c.startswith("job.event.")]
-        assert seen == [f"job.event.{name}" for name in PLAIN[2:]]
-
-    def test_a_new_plugin_is_told_of_active_jobs(self, system: System) -> None:
-        first = load(system, job_state_depend=hold)
-        jobid = system.submit()
-        system.run()
-        system.instance.unload_plugin()
-        assert first.calls[-1] == "unload"
-        second = load(system)
-        assert second.calls == ["job.create", "job.new", "job.state.depend"]
-        assert system.names(jobid)[-1] == "dependency-add"
 
 
 class Module:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
 from flux_k8s.ports import DWS_GROUP, WORKFLOW
 from rabbitsim.kube.cli import serve as run
@@ -25,42 +24,11 @@ from support.kubernetes import (
     ALL,
     LOST,
     PATH,
-    VERSION,
-    WORKFLOWS,
     Http,
     lines,
     make_server,
-    python_client,
     workflow,
 )
-
-
-def test_the_official_client_walks_an_object_through_its_life(
-    server: KubeServer, tmp_path: Path
-) -> None:
-    api = python_client(server, tmp_path)
-    created = api.create_namespaced_custom_object(*WORKFLOWS, workflow())
-    assert created["spec"]["hurry"] is False
-    patch = {"metadata": {"finalizers": ["a.io/x"]}, "status": {"ready": True}}
-    api.patch_namespaced_custom_object(*WORKFLOWS, "w", patch)
-    got = api.get_namespaced_custom_object(*WORKFLOWS, "w")
-    assert got["status"] == {"ready": True}
-    got["spec"]["hurry"] = True
-    replaced = api.replace_namespaced_custom_object(*WORKFLOWS, "w", got)
-    assert replaced["metadata"]["generation"] == 3
-    with pytest.raises(ApiException) as caught:
-        api.replace_namespaced_custom_object(*WORKFLOWS, "w", got)
-    assert caught.value.status == 409
-    listed = api.list_cluster_custom_object(DWS_GROUP, VERSION, "workflows")
-    assert [obj["metadata"]["name"] for obj in listed["items"]] == ["w"]
-    assert listed["kind"] == "WorkflowList"
-    api.delete_namespaced_custom_object(*WORKFLOWS, "w")
-    release = {"metadata": {"finalizers": None}}
-    api.patch_namespaced_custom_object(*WORKFLOWS, "w", release)
-    with pytest.raises(ApiException) as caught:
-        api.get_namespaced_custom_object(*WORKFLOWS, "w")
-    assert caught.value.status == 404
-    assert json.loads(caught.value.body or "")["reason"] == "NotFound"
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,14 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-from kubernetes import client, config
 
 from flux_k8s.ports import DWS_GROUP, Json
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 
-# Typed in parts only, and not the same in all versions.
-CLIENT: Any = client
-CONFIG: Any = config
 LOST = (ConnectionError, http.client.HTTPException)
 VERSION = "v1alpha7"
-WORKFLOWS = (DWS_GROUP, VERSION, "default", "workflows")
 PATH = f"/apis/{DWS_GROUP}/{VERSION}/namespaces/default/workflows"
 ALL = f"/apis/{DWS_GROUP}/{VERSION}/workflows"
 
@@ -69,12 +62,6 @@ class Http:
     ) -> tuple[int, Any]:
         response = self.open(method, path, body, **headers)
         return response.status, json.loads(response.read())
-
-
-def python_client(server: KubeServer, tmp_path: Path) -> Any:
-    path = str(tmp_path / "kubeconfig")
-    server.write_kubeconfig(path)
-    return CLIENT.CustomObjectsApi(CONFIG.new_client_from_config(path))
 
 
 def lines(response: http.client.HTTPResponse) -> Iterator[Json]:
