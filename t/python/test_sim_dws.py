@@ -239,27 +239,6 @@ def test_a_fault_that_makes_no_sense_is_refused(
 # ---- What is waited for ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize(
-    "kind, status, ends",
-    [
-        ("error", "Error", False),
-        ("never", "DriverWait", False),
-        ("transient", "TransientCondition", True),
-        ("slow", "DriverWait", True),
-    ],
-)
-def test_a_fault_holds_a_workflow_up_in_any_state_until_it_is_over(
-    state: str, kind: str, status: str, ends: bool
-) -> None:
-    system = start(Fault(state, kind, duration=5.0 if ends else 0.0), until=state)
-    found = after(system, 4.0)
-    assert (found["state"], found["status"], found["ready"]) == (state, status, False)
-    assert after(system, 60.0)["ready"] is ends
-    if state != "Teardown" or ends:
-        end(system)
-
-
 def test_a_storage_that_is_full_makes_the_next_job_wait() -> None:
     size = 20 << 30
     system = System(topology=Topology.regular(2, 1, capacity=size))
@@ -329,24 +308,6 @@ def test_a_node_that_is_cut_off_keeps_all_nodes_from_mounting(mended: bool) -> N
     else:
         set_computes(system, "compute-01")
     assert system.wait()["ready"]
-
-
-@pytest.mark.parametrize("state", ["DataIn", "PreRun"])
-def test_storage_missing_on_a_rabbit_holds_up_later_states(state: str) -> None:
-    type = "xfs" if state == "DataIn" else "raw"
-    directives = [f"#DW jobdw type={type} capacity=1GiB name=project1"]
-    if state == "DataIn":
-        directives.append("#DW copy_in source=/lustre/x destination=$DW_JOB_project1/")
-    fault = Fault("Setup", "transient", node="rabbit-02")
-    system = start(fault, directives=directives, until="Setup")
-    after(system, 1)
-    set_computes(system, "compute-01")
-    system.patch({"forceReady": True})
-    system.wait()
-    if state == "PreRun":
-        system.go("DataIn")
-    system.patch({"desiredState": state})
-    assert not after(system, 60)["ready"]
 
 
 # ---- What is left ----------------------------------------------------------------

@@ -84,7 +84,6 @@ BAD = {
         ["#FLUX: -N1", "#FLUX: --nods=2"],
         "line 3: unknown option --nods, did you mean --nodes?",
     ),
-    "unknown short option": (["#FLUX: -N1 -Z"], "line 2: unknown option -Z"),
     "not here": (
         ["#FLUX: -N1 --begin-time=now"],
         "line 2: --begin-time is an option of Flux that its stand-in does not have",
@@ -93,22 +92,11 @@ BAD = {
         ["#FLUX: -N1 --dependency=:1"],
         "--dependency: ':1' is not SCHEME:VALUE",
     ),
-    "not a number": (
-        ["#FLUX: -Ntwo"],
-        "line 2: argument -N/--nodes: 'two' is not a positive integer",
-    ),
-    "no value": (
-        ["#FLUX: -N1 -S"],
-        "line 2: argument -S/--setattr: expected one argument",
-    ),
     "no option": (["#FLUX: hello"], "line 2: expected an option like -N2, not 'hello'"),
-    "not a duration": (["#FLUX: -N1 -t 5x"], "-t, --time-limit: "),
     "no slots": (
         [],
         "the number of slots is missing: give -n, --nslots or -N, --nodes",
     ),
-    "more nodes than slots": (["#FLUX: -N3 -n2"], "-N 3 is more than -n 2"),
-    "exclusive without nodes": (["#FLUX: -n2 -x"], "-x, --exclusive needs -N, --nodes"),
     "unclosed quote": (
         ["#FLUX: -N1 -S a='x"],
         "line 2: No closing quotation in `-N1 -S a='x'",
@@ -117,33 +105,15 @@ BAD = {
         ["#FLUX: -N1", '#FLUX: -S a="""', "#FLUX: x"],
         'the quote """ of line 3 is not closed',
     ),
-    "quote to the end": (
-        ["#FLUX: -N1", '#FLUX: -S a="""'],
-        'the quote """ of line 3 is not closed',
-    ),
-    "text after a triple quote": (
-        ['#FLUX: -S a="""x'],
-        "line 2: unclosed triple quote",
-    ),
     "too late": (
         ["#FLUX: -N1", "hostname", "#FLUX: -n2"],
         "line 4: FLUX: directive after the script's first command (line 3)",
-    ),
-    "another sentinel": (
-        ["#FLUX: -N1", "#flux: -n2"],
-        "line 3: directive starts with '#flux:', those above with '#FLUX:'",
     ),
     "bad constraint": (
         ["#FLUX: -N1 --requires='a or'"],
         "--requires: 'a or' ends too early",
     ),
-    "unknown operator": (
-        ["#FLUX: -N1 --requires=gpu:3"],
-        "unknown constraint operator 'gpu'",
-    ),
     "attribute without a key": (["#FLUX: -N1 -S =3"], "-S, --setattr: '=3' has no key"),
-    "attribute below a value": (["#FLUX: -N1 -S a=1 -S a.b=2"], "cannot set "),
-    "missing file": (["#FLUX: -N1 -S ^a=/nonexistent"], "/nonexistent: "),
     "urgency": (["#FLUX: -N1 --urgency=99"], "'99' is not an urgency"),
 }
 
@@ -200,7 +170,7 @@ def test_flux_batch_makes_the_same_jobspecs(tmp_path: pathlib.Path) -> None:
         assert ours == real
 
 
-TAKEN_BY_FLUX = ("not here", "unknown operator", "attribute without a key", "urgency")
+TAKEN_BY_FLUX = ("not here", "attribute without a key", "urgency")
 """Flux has the option, or finds out later, or does not mind."""
 
 
@@ -257,9 +227,3 @@ def test_flux_reads_constraints_in_the_same_way(tmp_path: pathlib.Path) -> None:
     scripts = [script(f"#FLUX: -N1 --requires={text}") for text in quoted]
     for text, real in zip(CONSTRAINTS, flux_batch(tmp_path, scripts)):
         assert requires.parse(text) == real["attributes"]["system"]["constraints"]
-
-
-@pytest.mark.parametrize("text", ["", "(a", "a)", "a or", "host:", "not", "and", "'a"])
-def test_a_constraint_that_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(requires.ConstraintError):
-        requires.parse(text)

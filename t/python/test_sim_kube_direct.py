@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional, Union
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, KubeError
+from flux_k8s.ports import COMPUTES, SERVERS, Json, KubeError
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import Store
@@ -252,16 +252,3 @@ def test_faults_refuse_delay_and_lose_answers() -> None:
     assert again.status == 409
     assert [request.verb for request in seen] == ["create", "create", "get", "create"]
     assert seen[2].name == "c"
-
-
-def test_a_watch_that_cannot_be_opened_tries_again() -> None:
-    cluster = Cluster()
-    refused = Fault(error=KubeError(403))
-    lost = Fault(error=KubeError(0))
-    plan = [refused, refused, lost, Fault(delay=1.0), lost, None, Fault(delay=1.0)]
-    cluster.kube.faults = lambda request: plan.pop(0)
-    watcher = Watcher()
-    cluster.kube.watch(WORKFLOW, None, watcher)
-    cluster.loop.run()
-    assert watcher.log == ["trouble 403", "trouble 0", "synced", "trouble 0", "synced"]
-    assert plan == []

@@ -95,35 +95,6 @@ def test_a_watch_from_a_version_that_is_forgotten_gets_410() -> None:
     store.watch(COMPUTES, None, events.append, resource_version=str(store.version))
 
 
-def test_a_watch_with_a_selector_sees_objects_come_and_go(store: Store) -> None:
-    events: list[Event] = []
-    watch = store.watch(COMPUTES, None, events.append, label_selector="on=1")
-
-    def label(value: Optional[str]) -> None:
-        patch = {"metadata": {"labels": {"on": value}}}
-        store.merge_patch(COMPUTES, "default", "c", patch)
-
-    store.create(COMPUTES, "default", {"metadata": {"name": "c"}})
-    label("1")
-    store.merge_patch(COMPUTES, "default", "c", {"data": [{"name": "n"}]})
-    label("2")
-    label("3")
-    label("1")
-    store.delete(COMPUTES, "default", "c")
-    assert [event.type for event in events] == [
-        "ADDED",
-        "MODIFIED",
-        "DELETED",
-        "ADDED",
-        "DELETED",
-    ]
-    watch.stop()
-    store.create(
-        COMPUTES, "default", {"metadata": {"name": "c", "labels": {"on": "1"}}}
-    )
-    assert len(events) == 5
-
-
 NAMES = st.sampled_from(["a", "b", "c"])
 SPACES = st.sampled_from(["default", "kube-system"])
 STEPS = st.lists(
