@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # a test waits for no import that it does not need
     from rabbitsim.kube.server import KubeServer
     from rabbitsim.kube.store import Store
     from support.client import Connect, Fake, KubeClient, Service
-    from support.flux import System
     from support.jobtap import JobManager
 
 # By default Python looks for garbage 70 times as often, among millions of objects that
@@ -66,14 +65,6 @@ def manager(request: pytest.FixtureRequest) -> Iterator[JobManager]:
     yield manager
     if manager.plugin is not None:
         manager.unload()
-
-
-@pytest.fixture
-def system() -> System:
-    """The stand-in Flux under virtual time."""
-    from support.flux import System
-
-    return System()
 
 
 @pytest.fixture

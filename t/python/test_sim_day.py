@@ -4,64 +4,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from importlib import metadata
-from pathlib import Path
 from typing import Mapping
-from xml.etree import ElementTree
 
 import pytest
 
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
-from flux_k8s.ports import Json
 from rabbitsim.day import idle
-from rabbitsim.day.plots import PLOTS
 from rabbitsim.day.run import Day
 from rabbitsim.day.site import HOUR, Site
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
-from support.effort import night, seeds
-from support.tree import TOP
-
-SMALL = ["--nodes", "32", "--rabbits", "4", "--jobs", "6", "--hours", "1"]
-DOC = TOP / "doc"
-
-
-def day_command(out: Path, *words: str, hash_seed: str = "0") -> str:
-    """Run ``rabbitsim day``; what it prints."""
-    command = [sys.executable, "-m", "rabbitsim", "day", "--out", str(out), *words]
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def numbers(out: Path) -> Json:
-    """The numbers that a seed decides."""
-    found: Json = json.loads((out / "day.json").read_text("utf-8"))
-    del found["measured"]
-    return found
-
-
-@night
-def test_a_seed_gives_the_same_day_in_each_process(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    printed = day_command(one, *SMALL, hash_seed="1")
-    day_command(other, *SMALL, hash_seed="2")
-    assert numbers(one) == numbers(other)
-    assert numbers(one)["flux-dws"] == metadata.version("flux-dws")
-    assert "stuck: nothing" in printed
-    for name in PLOTS:
-        assert (one / name).read_bytes() == (other / name).read_bytes()
-        ElementTree.parse(one / name)
+from support.effort import seeds
 
 
 class NodesOfJobs:
