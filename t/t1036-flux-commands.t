@@ -48,11 +48,6 @@ ours () {
     grep -v cpu-affinity || true
 }
 
-# usage: terminal COMMAND...: run it in a terminal; what that shows
-terminal () {
-    "$PYTHON" -c "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)" "$@"
-}
-
 test_expect_success 'flux run says that data is copied only now' '
     gate_shut DataOut &&
     { command flux run -N1 --dw=copy sh -c "$MAKE" >out 2>err & } &&

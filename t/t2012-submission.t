@@ -40,12 +40,6 @@ PROFLE="unknown argument 'profle=': did you mean profile=?
   $DW profle=x
                                             ^~~~~~"
 
-# usage: narrow COLUMNS COMMAND...: run it in a terminal of so many columns
-narrow () {
-    "$PYTHON" -c "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)" \
-        sh -c 'stty cols $0 && "$@"' "$@"
-}
-
 test_expect_success 'load the module' '
     module_start scheduler=none &&
     service=$(service_pid) &&
@@ -62,7 +56,8 @@ test_expect_success 'flux batch refuses it in a script as well' '
     refuses "$WRONG_REFUSED" flux batch wrong.sh
 '
 test_expect_success 'a terminal of 40 columns shows the marks below the word' '
-    test_must_fail narrow 40 flux submit -S dw="$WRONG" true >shown &&
+    test_must_fail terminal sh -c "stty cols 40 && \"\$@\"" sh \
+        flux submit -S dw="$WRONG" true >shown &&
     tr -d "\r" <shown | tee lines &&
     printf "%s\n" "  ...DW jobdw type=xfs capacity=10Gib..." \
         "                                ^~~~~" >expected &&
@@ -122,8 +117,6 @@ for spec in [*shapes, {\"resources\": 5}, {\"attributes\": dw}, *specs]:
 
 # ---- the man pages, where man and flux help look for them
 
-# Flux puts its own man pages before those of MANPATH. Its own folder has links to these
-# once flux-dws is installed.
 MANPATH=$PREFIX/share/man:
 MANPAGER=cat
 MANWIDTH=80
@@ -137,11 +130,6 @@ if command -v man >/dev/null; then
             flux help flux-$name | grep -i "^flux-$name([15])" || return 1
         done &&
         man 5 flux-config-rabbit | grep "prerun_timeout"
-    '
-    test_expect_success 'links in the folder of Flux are found as well' '
-        mkdir -p man/man1 &&
-        ln -s "$PREFIX/share/man/man1/flux-dws.1" man/man1 &&
-        MANPATH=$PWD/man flux help dws | grep "^FLUX-DWS(1)"
     '
 else
     test_count=$((test_count + 1))

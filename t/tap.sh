@@ -925,6 +925,11 @@ instance_kill () {
     kill -KILL "$BROKER_PID"
 }
 
+# usage: terminal COMMAND...: run it in a terminal; what that shows
+terminal () {
+    "$PYTHON" -c "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)" "$@"
+}
+
 # usage: python_stdin SCRIPT [ARG...]
 python_stdin () {
     python -c "$@"
