@@ -21,7 +21,6 @@ from support.jobtap import (
 )
 from support.jobtap_jobs import (
     OK,
-    change_urgency,
     error_of,
     notes,
     submitted,
@@ -205,73 +204,6 @@ def test_jobs_wait_for_the_module_with_one_log_line(
     assert all(job.memo["dws"] is None for job in manager.jobs.values())
 
 
-def test_a_job_that_changes_again_and_again_has_one_create_in_flight(
-    manager: JobManager,
-) -> None:
-    submitted(manager)
-    for urgency in (1, 2, 3):
-        change_urgency(manager, urgency)
-    payload, respond = manager.take("dws.create")
-    assert payload["urgency"] == 16 and "dws.create" not in manager.topics()
-    respond(0, "", OK)
-    payload, respond = manager.take("dws.create")
-    assert payload["urgency"] == 3
-    respond(0, "", OK)
-    assert "dws.create" not in manager.topics()
-    change_urgency(manager, 4)
-    assert manager.take("dws.create")[0]["urgency"] == 4
-
-
-def test_a_change_of_a_job_whose_create_was_lost_is_sent_once_after_hello(
-    manager: JobManager,
-) -> None:
-    submitted(manager)
-    change_urgency(manager, 1)
-    manager.take("dws.create")[1](errno.EAGAIN, "too much to do", None)
-    assert "dws.create" not in manager.topics()
-    manager.request("hello", {})
-    payload, respond = manager.take("dws.create")
-    respond(0, "", OK)
-    assert payload["urgency"] == 1 and "dws.create" not in manager.topics()
-
-
-def test_a_change_before_a_job_is_admitted_has_no_later_request_sent_again(
-    manager: JobManager,
-) -> None:
-    job = submitted(manager)
-    change_urgency(manager, 1)
-    manager.request("resource-update", {"id": 1, "resources": [], "exclude": None})
-    manager.rpcs.clear()
-    manager.post(job, "alloc")
-    manager.answer_lookups()
-    manager.take("dws.setup")[1](0, "", OK)
-    assert "dws.setup" not in manager.topics()
-
-
-@pytest.mark.parametrize("changes", [False, True])
-@pytest.mark.parametrize("failure", ["", "unanswered", "refused", "not sent"])
-def test_a_look_up_of_its_dependencies_is_no_request_of_a_job(
-    manager: JobManager, changes: bool, failure: str
-) -> None:
-    """The job had another dependency first, and no module is loaded."""
-    if failure == "not sent":
-        manager.unsendable["job-manager.getattr"] = 1
-    assert manager.submit(1, {"dw": "#DW jobdw name=a"}, after=True) is None
-    job = manager.jobs[1]
-    if changes:
-        manager.post(job, "dependency-remove", {"description": "after"})
-        manager.post(job, "dependency-add", {"description": "another"})
-    if failure == "refused":
-        while "job-manager.getattr" in manager.topics():
-            manager.take("job-manager.getattr")[1](errno.ENOMEM, "", None)
-    elif failure == "":
-        manager.answer_eventlogs()
-    while "dws.create" in manager.topics():
-        manager.take("dws.create")[1](errno.ENOSYS, "", None)
-    manager.raise_exception(1, "cancel", 0, "")
-    assert job.state == INACTIVE and not job.has("epilog-start")
-
-
 def test_dependencies_are_counted_from_none_where_they_cannot_be_looked_up(
     manager: JobManager,
 ) -> None:
@@ -292,30 +224,6 @@ def test_dependencies_are_counted_from_none_where_they_cannot_be_looked_up(
     answer(0, "", OK)
     manager.post(job, "dependency-remove", another)
     assert not manager.take("dws.create")[0]["depends"]
-
-
-def test_a_dependency_that_goes_while_the_eventlog_is_read_is_gone(
-    manager: JobManager,
-) -> None:
-    assert manager.submit(1, {"dw": "#DW jobdw name=a"}, after=True) is None
-    manager.unload()
-    manager.load()
-    manager.post(manager.jobs[1], "dependency-remove", {"description": "after"})
-    manager.answer_eventlogs()
-    assert manager.take("dws.create")[0]["depends"] is False
-
-
-@pytest.mark.parametrize("looked_up", [False, True])
-def test_a_request_that_follows_a_look_up_may_have_got_out(
-    manager: JobManager, looked_up: bool
-) -> None:
-    if not looked_up:
-        manager.unsendable["job-manager.getattr"] = 1
-    assert manager.submit(1, {"dw": "#DW jobdw name=a"}, after=True) is None
-    manager.answer_eventlogs()
-    assert "dws.create" in manager.topics()
-    manager.raise_exception(1, "cancel", 0, "")
-    assert manager.jobs[1].open["dws-epilog"] == 1
 
 
 @pytest.mark.parametrize(("userid", "aborts"), [(0, True), (4711, True), (500, False)])
@@ -443,18 +351,6 @@ def test_the_event_of_the_variables_says_what_is_copied_later(
     context = {"variables": {"A": "b"}, "copy_out": "$A/é to /lustre"}
     manager.request("prolog-remove", {"id": 1, **context})
     assert job.context("dws_environment") == context
-
-
-def test_requests_that_come_late_or_twice_succeed_without_effect(
-    manager: JobManager,
-) -> None:
-    job = up_to(manager, "epilog")
-    manager.request("epilog-remove", {"id": 1})
-    events = len(job.eventlog)
-    manager.request("epilog-remove", {"id": 1})
-    manager.request("prolog-remove", {"id": 1, "variables": {}})
-    manager.request("resource-update", {"id": 1, "errmsg": "late"})
-    assert len(job.eventlog) == events
 
 
 def test_an_unknown_job_gets_enoent(manager: JobManager) -> None:

@@ -30,6 +30,39 @@ COURSES = [
         "CLEANUP",
         "started without its storage",
     ),
+    # it changes
+    ("submit urgency-1 urgency-2 urgency-3", "DEPEND create+16", None),
+    ("submit urgency-1 urgency-2 urgency-3 create=ok", "DEPEND create+3", None),
+    ("submit urgency-1 urgency-3 create=ok create=ok", "DEPEND", None),
+    ("submit urgency-1 create=ok create=ok urgency-4", "DEPEND create+4", None),
+    ("submit urgency-1 create=EAGAIN", "DEPEND", None),
+    ("submit urgency-1 create=EAGAIN hello", "DEPEND create+1", None),
+    ("submit urgency-1 create=EAGAIN hello create=ok", "DEPEND", None),
+    ("submit urgency-1 admitted alloc setup=ok", "RUN create+16", None),
+    # it had another dependency first: a look-up of these is no request of a job
+    *(
+        (f"{first} submit-after {change} {answers} no-module {end}", "INACTIVE", "")
+        for change in ("", "after-gone another")
+        for first, answers, end in (
+            ("", "", "cancel no-eventlogs"),
+            ("", "eventlogs", "cancel"),
+            ("", "no-eventlogs", "cancel"),
+            ("eventlog-unsent", "", "cancel"),
+        )
+    ),
+    ("submit-after eventlogs", "DEPEND create+16+depends", None),
+    ("submit-after eventlogs cancel", "CLEANUP create+16+depends post_run", ""),
+    ("eventlog-unsent submit-after", "DEPEND create+16+depends", None),
+    ("eventlog-unsent submit-after cancel", "CLEANUP create+16+depends post_run", ""),
+    (
+        "submit-after unload load-only after-gone eventlogs",
+        "DEPEND create+16",
+        None,
+    ),
+    # answers that come late, or twice
+    ("epilog released released", "INACTIVE", None),
+    ("running mounted errmsg admitted", "RUN", None),
+    ("epilog mounted errmsg admitted", "CLEANUP", None),
     # its tasks have ended
     ("running finish", "CLEANUP post_run+started", None),
     ("running finish post_run=refused", "INACTIVE", None),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import Any, Callable
 
 import pytest
@@ -113,8 +114,30 @@ def prolog_fails(manager: JobManager) -> None:
     manager.prolog_finish(1, "job-manager.prolog", 1)
 
 
+def answer_all(manager: JobManager, topic: str, errnum: int) -> None:
+    while topic in manager.topics():
+        manager.take(topic)[1](errnum, "", None)
+
+
+def event(name: str, description: str) -> Act:
+    return lambda m: m.post(m.jobs[1], name, {"description": description})
+
+
 ACTS: dict[str, Act] = {
     "submit": submitted,
+    "submit-after": lambda m: m.submit(1, {"dw": "#DW a"}, after=True),
+    "after-gone": event("dependency-remove", "after"),
+    "another": event("dependency-add", "another"),
+    "another-gone": event("dependency-remove", "another"),
+    **{f"urgency-{n}": partial(change_urgency, urgency=n) for n in (1, 2, 3, 4)},
+    "admitted": lambda m: m.request(
+        "resource-update", {"id": 1, "resources": [], "exclude": None}
+    ),
+    "eventlogs": lambda m: m.answer_eventlogs(),
+    "no-eventlogs": lambda m: answer_all(m, "job-manager.getattr", errno.ENOMEM),
+    "eventlog-unsent": lambda m: m.unsendable.update({"job-manager.getattr": 1}),
+    "no-module": lambda m: answer_all(m, "dws.create", errno.ENOSYS),
+    "load-only": lambda m: m.load(),
     "alloc": allocate,
     "finish": lambda m: finish(m, m.jobs[1]),
     "finish-event": lambda m: m.post(m.jobs[1], "finish", {"status": 0}),
@@ -136,9 +159,7 @@ ACTS: dict[str, Act] = {
         m.jobs[1], "release", {"ranks": "all", "final": True}
     ),
     "a-node": lambda m: m.post(m.jobs[1], "release", {"ranks": "0", "final": False}),
-    "prolog-start": lambda m: m.post(
-        m.jobs[1], "prolog-start", {"description": "job-manager.prolog"}
-    ),
+    "prolog-start": event("prolog-start", "job-manager.prolog"),
     "epilog-start": lambda m: m.event_post(1, "epilog-start", EPILOG),
     "prolog-fails": prolog_fails,
     "epilog-finish": lambda m: m.epilog_finish(1, "job-manager.epilog", 1),
@@ -172,9 +193,14 @@ def play(manager: JobManager, course: str) -> Job:
 
 def outcome(manager: JobManager) -> str:
     """The state of job 1, and what is asked for and not answered."""
-    asked = sorted(
-        topic.replace("dws.", "") + ("+started" if payload.get("run_started") else "")
-        for topic, payload, _ in manager.rpcs
-        if topic != "dws.hello"
-    )
-    return " ".join([STATES.get(manager.jobs[1].state, "INACTIVE"), *asked])
+    asked = []
+    for topic, payload, _ in manager.rpcs:
+        if topic == "dws.hello":
+            continue
+        words = [topic.replace("dws.", "")]
+        words += [str(payload["urgency"])] if topic == "dws.create" else []
+        words += ["depends"] if payload.get("depends") else []
+        words += ["started"] if payload.get("run_started") else []
+        asked.append("+".join(words))
+    state = STATES.get(manager.jobs[1].state, "INACTIVE")
+    return " ".join([state, *sorted(asked)])
