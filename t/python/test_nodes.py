@@ -117,23 +117,26 @@ def test_a_drain_that_flux_refuses_is_requested_until_flux_carries_it_out() -> N
     assert done == [None]
 
 
-def test_states_that_flux_refuses_are_logged_once_and_requested_again() -> None:
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (BUSY, ["resource.status: busy"]),
+        # At a shutdown the resource module has gone.
+        (RpcError(errno.ENOSYS, "No service matching resource.status"), []),
+    ],
+)
+def test_states_that_flux_refuses_are_logged_once_and_requested_again(
+    error: RpcError, logged: list[str]
+) -> None:
     flux: Any = Resource({"n1"}, refusals=3)
+    flux.refused_by = error
     changes: list[None] = []
     nodes = Nodes(flux, lambda: changes.append(None))
     nodes.start()
     flux.loop.run(lambda: bool(changes), timeout=60.0)
     assert flux.asked == [0.0, 5.0, 10.0, 15.0]
-    assert flux.logged == ["resource.status: busy"]
+    assert flux.logged == logged
     assert nodes.states is not None and nodes.states.hosts == ("n1",)
-
-
-def test_at_a_shutdown_nothing_is_logged_when_the_resource_module_has_gone() -> None:
-    flux: Any = Resource({"n1"}, refusals=3)
-    flux.refused_by = RpcError(errno.ENOSYS, "No service matching resource.status")
-    Nodes(flux, lambda: None).start()
-    flux.loop.run(lambda: len(flux.asked) > 3, timeout=60.0)
-    assert flux.logged == []
 
 
 def test_changes_of_nodes_cause_no_more_requests_while_flux_refuses() -> None:
@@ -165,71 +168,55 @@ def drained_of(nodes: Nodes) -> dict[str, str]:
     return dict(nodes.states.drained)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_states_that_were_asked_for_before_a_drain_do_not_undo_it(known: bool) -> None:
-    """Else a fenced node would be taken for one that serves again."""
-    flux: Any = Resource({"n1"})
-    nodes = Nodes(flux, lambda: None)
-    nodes.start()
-    if known:
-        flux.loop.run()
-        flux.changed()
-        flux.loop.call_later(DEBOUNCE, lambda: nodes.drain(["n1"], "fenced"))
-    else:
-        nodes.drain(["n1"], "fenced")
-    flux.loop.run()
-    assert drained_of(nodes) == {"n1": "fenced"}
-
-
 def test_states_that_were_asked_for_after_a_drain_count() -> None:
     flux: Any = Resource({"n1"})
     nodes = Nodes(flux, lambda: None)
     nodes.start()
     nodes.drain(["n1"], "fenced")
     flux.loop.run()
+    assert drained_of(nodes) == {"n1": "fenced"}
     flux.changed()
     flux.loop.run()
     assert drained_of(nodes) == {}  # somebody has put it back
 
 
-def reading(flux: Any) -> Nodes:
-    """Nodes whose states are known, and are being read again."""
+LOST, MOUNTED = f"{LOST_CONNECTION}lost", drain_reason(1, IN_USE)
+
+
+@pytest.mark.parametrize(
+    ("before", "drained", "reason", "put_back", "after"),
+    [
+        # Else a fenced node would be taken for one that serves again.
+        (None, ["n1"], "fenced", False, {"n1": "fenced"}),
+        (None, ["n1"], "fenced", True, {}),
+        # Flux lacks n2.
+        (None, ["n1", "n2"], "fenced", False, {"n1": "fenced"}),
+        # Else the node, which is mounted, would be undrained with its connection.
+        (LOST, ["n1"], MOUNTED, False, {"n1": MOUNTED}),
+    ],
+)
+def test_states_that_were_asked_for_before_a_drain_do_not_undo_it(
+    before: Optional[str],
+    drained: list[str],
+    reason: str,
+    put_back: bool,
+    after: dict[str, str],
+) -> None:
+    flux: Any = Resource({"n1"})
+    if before is not None:
+        flux.status_drain = {"0": {"timestamp": 1.0, "reason": before}}
     nodes = Nodes(flux, lambda: None)
     nodes.start()
     flux.loop.run()
+    assert drained_of(nodes) == ({} if before is None else {"n1": before})
     flux.delay = 1.0
     flux.changed()
-    flux.loop.run(timeout=DEBOUNCE * 2)
-    return nodes
-
-
-def test_states_that_were_asked_for_before_a_drain_do_not_undo_its_end() -> None:
-    flux: Any = Resource({"n1"})
-    nodes = reading(flux)
-    nodes.drain(["n1"], "fenced")
-    nodes.undrain(["n1"])
+    flux.loop.run(timeout=DEBOUNCE * 2)  # the states are being read again
+    nodes.drain(drained, reason)
+    if put_back:
+        nodes.undrain(drained)
     flux.loop.run()
-    assert drained_of(nodes) == {}
-
-
-def test_a_node_that_flux_lacks_is_not_drained_in_the_next_states() -> None:
-    flux: Any = Resource({"n1"})
-    nodes = reading(flux)
-    nodes.drain(["n1", "n2"], "fenced")
-    flux.loop.run()
-    assert drained_of(nodes) == {"n1": "fenced"}
-
-
-def test_states_that_were_asked_for_before_a_text_is_replaced_do_not_undo_it() -> None:
-    """Else the node, which is mounted, would be undrained with its connection."""
-    flux: Any = Resource({"n1"})
-    lost, mounted = f"{LOST_CONNECTION}lost", drain_reason(1, IN_USE)
-    flux.status_drain = {"0": {"timestamp": 1.0, "reason": lost}}
-    nodes = reading(flux)
-    assert drained_of(nodes) == {"n1": lost}
-    nodes.drain(["n1"], mounted)
-    flux.loop.run()
-    assert drained_of(nodes) == {"n1": mounted}
+    assert drained_of(nodes) == after
 
 
 class Drains(Resource):

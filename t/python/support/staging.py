@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any, Callable, Optional, Sequence
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown import below_chassis
 from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import COMPUTES, SERVERS
@@ -124,15 +123,6 @@ def made_for(system: VirtualSystem, jobid: int) -> Counter[str]:
 def set_urgency(system: VirtualSystem, jobid: int, urgency: int) -> None:
     manager = system.instance.manager
     manager.set_urgency(jobid, urgency, manager.owner)
-
-
-def fits(system: VirtualSystem) -> bool:
-    """Whether no Rabbit has more storage of jobs than it can have."""
-    taken: Counter[str] = Counter()
-    for servers in system.store.list(SERVERS, None)["items"]:
-        taken.update(storageusage.parse(servers).unavailable)
-    sizes = {name: rabbit.capacity for name, rabbit in system.topology.rabbits.items()}
-    return all(size <= sizes[rabbit] for rabbit, size in taken.items())
 
 
 def always(system: VirtualSystem, holds: Callable[[], bool], seconds: float) -> bool:

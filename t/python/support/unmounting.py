@@ -44,9 +44,6 @@ REASON = "Rabbit storage could not be unmounted"
 ALL = "#DW jobdw type=xfs capacity=90GiB name=p1"
 """Nearly all of a Rabbit of 100 GiB, on one node."""
 
-TWO = (XFS, XFS.replace("p1", "p2"), COPY_OUT)
-"""Two file systems. DWS has the nodes unmount the second one after the first."""
-
 
 def system_of(
     *faults: Fault, config: Optional[Json] = None, **options: Any
