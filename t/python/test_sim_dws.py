@@ -310,6 +310,24 @@ def test_a_node_that_is_cut_off_keeps_all_nodes_from_mounting(mended: bool) -> N
     assert system.wait()["ready"]
 
 
+@pytest.mark.parametrize("state", ["DataIn", "PreRun"])
+def test_storage_missing_on_a_rabbit_holds_up_later_states(state: str) -> None:
+    type = "xfs" if state == "DataIn" else "raw"
+    directives = [f"#DW jobdw type={type} capacity=1GiB name=project1"]
+    if state == "DataIn":
+        directives.append("#DW copy_in source=/lustre/x destination=$DW_JOB_project1/")
+    fault = Fault("Setup", "transient", node="rabbit-02")
+    system = start(fault, directives=directives, until="Setup")
+    after(system, 1)
+    set_computes(system, "compute-01")
+    system.patch({"forceReady": True})
+    system.wait()
+    if state == "PreRun":
+        system.go("DataIn")
+    system.patch({"desiredState": state})
+    assert not after(system, 60)["ready"]
+
+
 # ---- What is left ----------------------------------------------------------------
 
 LIVES = (
