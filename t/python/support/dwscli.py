@@ -403,6 +403,20 @@ def dws(
     return Done(status, out.getvalue(), err.getvalue())
 
 
+def shows(done: Done, status: int, *parts: str) -> bool:
+    """Whether a run has this exit status, and these parts in what it wrote, whatever the
+    lines. A part that begins with ``-- `` must be absent. An error is one line."""
+    assert done.status == status, done
+    written = " ".join(f"{done.out} {done.err}".split())
+    for part in parts:
+        text, _, absent = part.strip().partition("-- ")
+        assert " ".join(text.split()) in written, (part, done)
+        assert not absent or absent not in written, (part, done)
+    if status == 1 and "flux-dws: ERROR" in done.err:
+        assert done.err.count("\n") == 1, done
+    return True
+
+
 GOLDEN = TOP / "t/data/dws"
 """What the subcommands print. With DWS_GOLDEN=write in the environment, a test writes
 it instead of comparing with it."""
