@@ -10,14 +10,13 @@ import os
 import time
 from contextlib import redirect_stdout
 from io import StringIO
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.bars import bar, gauge
-from dwscli.ended import TIMINGS
 from dwscli.page import page
 from dwscli.terminal import UNKNOWN_HEIGHT, UNKNOWN_WIDTH, Screen, screen
 from dwscli.width import columns
@@ -27,9 +26,9 @@ from support.dwscli import (
 )
 from support.dwscli import (
     GIB,
-    NOT_LOADED,
     NOW,
     OLD,
+    STATE,
     WORKFLOW,
     FixedInstance,
     detail,
@@ -38,7 +37,9 @@ from support.dwscli import (
     is_golden,
     jobspec,
     kvs_of,
+    like,
     refused,
+    shows,
 )
 
 F58 = "ƒ3gDmDv6tjHH"
@@ -110,16 +111,33 @@ def test_a_job_has_its_nodes_also_after_a_reload_of_the_module() -> None:
     assert "Nodes:" not in dws(instance(waits), "show", F58).out
 
 
-def test_a_job_is_shown_on_a_page() -> None:
-    done = dws(instance(), "show", F58)
+GONE = refused(errno.ENOENT)
+
+
+def gone(**texts: str) -> FixedInstance:
+    """An instance in which the job has ended, with records that have other texts."""
+    return instance(GONE, jobs=[ended_job(JOB)], kvs=kvs_of(JOB, **texts))
+
+
+@pytest.mark.parametrize(
+    ("golden", "found", "options"),
+    [
+        ("show.txt", instance(), {}),
+        ("show-40.txt", instance(), {"columns": 40}),
+        ("show-ascii.txt", instance(), {"unicode": False}),
+        ("show-ended.txt", gone(), {}),
+        # Without the module.
+        ("show-ended.txt", FixedInstance(jobs=[ended_job(JOB)], kvs=kvs_of(JOB)), {}),
+    ],
+)
+def test_a_job_is_shown_on_a_page(
+    golden: str, found: FixedInstance, options: Any
+) -> None:
+    done = dws(found, "show", F58, "--color=never", **options)
     assert (done.status, done.err) == (0, "")
-    assert is_golden("show.txt", done.out)
-
-
-def test_a_terminal_of_40_columns_gets_a_page_that_fits() -> None:
-    done = dws(instance(), "show", F58, "--color=never", columns=40)
-    assert is_golden("show-40.txt", done.out)
-    assert max(map(columns, done.out.splitlines())) <= 40
+    assert is_golden(golden, done.out)
+    assert max(map(columns, done.out.splitlines())) <= options.get("columns", 80)
+    assert done.out.isascii() == (golden == "show-ascii.txt")
 
 
 def test_a_state_whose_seconds_are_not_known_does_not_last_if_another_follows() -> None:
@@ -130,73 +148,60 @@ def test_a_state_whose_seconds_are_not_known_does_not_last_if_another_follows() 
     assert [line.split()[1] for line in lines if "  Setup " in line] == ["-"]
 
 
-def test_a_locale_without_unicode_gets_bars_of_ascii() -> None:
-    done = dws(instance(), "show", F58, unicode=False)
-    assert is_golden("show-ascii.txt", done.out)
-    assert done.out.isascii()
+CANCEL = exception("cancel", 0, "not needed")
+NODE_LOST = exception("dws-node-failure", 1, "tuo1 is drained")
+FATAL = exception("dws", 0, "DWS: no room")
+RAN = {REQUESTED: "PostRun=2025-11-24T15:55:00Z"}
+MOUNTED = {"watchState": "PreRun", "completed": True, "dwdIndex": 0}
+MOUNTED["completeTime"] = "2025-11-24T15:50:00Z"
+NOT_COPIED = "not copied: $DW_JOB_p1/out to /lustre/out"
 
 
-def test_a_job_that_ended_is_shown_from_the_kvs() -> None:
-    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs_of(JOB))
-    done = dws(gone, "show", F58)
-    assert (done.status, done.err) == (0, "")
-    assert is_golden("show-ended.txt", done.out)
-
-
-def test_a_job_that_ended_is_shown_without_the_module() -> None:
-    without = FixedInstance(jobs=[ended_job(JOB)], kvs=kvs_of(JOB))
-    assert is_golden("show-ended.txt", dws(without, "show", F58).out)
-
-
-def failed_job(
-    *events: dict[str, Any], waitstatus: Optional[int] = 0, **workflow: Any
-) -> str:
-    """What the page of a job that ended says of its failure."""
-    document = json.loads(json.dumps(WORKFLOW))
-    for path, value in workflow.items():
-        section, key = path.split("_")
-        document[section][key] = value
-    kvs = kvs_of(
-        JOB,
-        rabbit_workflow=json.dumps(document),
-        eventlog="\n".join(map(json.dumps, events)),
-    )
-    job = ended_job(JOB, **({} if waitstatus is None else {"waitstatus": waitstatus}))
-    gone = instance(refused(errno.ENOENT), jobs=[job], kvs=kvs)
-    lines = dws(gone, "show", F58, COLUMNS="500").out.splitlines()
-    return "".join(line[12:] for line in lines if line.startswith("Failed:"))
+@pytest.mark.parametrize(
+    ("events", "job", "workflow", "why"),
+    [
+        ([], {}, {}, ""),
+        ([CANCEL, NODE_LOST], {}, {}, ""),
+        ([CANCEL, NODE_LOST, FATAL], {}, {}, "DWS: no room"),
+        (
+            [CANCEL],
+            {},
+            {"status": {"drivers": []}, "metadata": {"annotations": RAN}},
+            NOT_COPIED,
+        ),
+        ([CANCEL], {}, {"status": {"drivers": [MOUNTED]}}, NOT_COPIED),
+        # It was cancelled before it ran, or in its prolog: no task was started.
+        ([CANCEL], {}, {"status": {"drivers": []}}, ""),
+        ([CANCEL], {"waitstatus": None}, {"status": {"drivers": [MOUNTED]}}, ""),
+        (
+            [],
+            {},
+            {"status": {"state": "PreRun", "message": "busy"}},
+            "its storage was last seen in PreRun: busy",
+        ),
+        ([], {}, {"spec": {"desiredState": 7}}, "Workflow : spec.desiredState is 7"),
+    ],
+)
+def test_why_the_storage_of_a_job_failed_is_told(
+    events: list[Any], job: Any, workflow: Any, why: str
+) -> None:
+    document = {key: {**WORKFLOW[key], **workflow.get(key, {})} for key in WORKFLOW}
+    texts = {"rabbit_workflow": json.dumps(document)}
+    found = gone(eventlog="\n".join(map(json.dumps, events)), **texts)
+    job = {"waitstatus": 0, **job}
+    found.jobs[0].update({key: job[key] for key in job if job[key] is not None})
+    lines = dws(found, "show", F58, COLUMNS="500").out.splitlines()
+    told = "".join(line[12:] for line in lines if line.startswith("Failed:"))
+    assert told.startswith(why) and bool(told) == bool(why)
 
 
 def test_of_many_exceptions_the_last_ones_are_shown() -> None:
     events = [exception("dws", 5, f"no. {n}") for n in range(1000)]
-    kvs = kvs_of(JOB, eventlog="\n".join(map(json.dumps, events)))
-    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
-    lines = dws(gone, "show", F58).out.splitlines()
+    eventlog = "\n".join(map(json.dumps, events))
+    lines = dws(gone(eventlog=eventlog), "show", F58).out.splitlines()
     found = lines[lines.index("Exceptions:") + 1 :]
     assert found[0] == f"  984 earlier ones: flux job eventlog {F58}"
     assert found[1:] == [f"  dws: no. {n}" for n in range(984, 1000)]
-
-
-def test_why_the_storage_of_a_job_failed_is_told() -> None:
-    assert failed_job() == ""
-    cancel = exception("cancel", 0, "not needed")
-    warning = exception("dws-node-failure", 1, "tuo1 is drained")
-    fatal = exception("dws", 0, "DWS: no room")
-    assert failed_job(cancel, warning) == ""
-    assert failed_job(cancel, warning, fatal) == "DWS: no room"
-    ran = {REQUESTED: "PostRun=2025-11-24T15:55:00Z"}
-    lost = "not copied: $DW_JOB_p1/out to /lustre/out"
-    assert failed_job(cancel, status_drivers=[], metadata_annotations=ran) == lost
-    mounted = {"watchState": "PreRun", "completed": True, "dwdIndex": 0}
-    mounted["completeTime"] = "2025-11-24T15:50:00Z"
-    assert failed_job(cancel, status_drivers=[mounted]) == lost
-    in_prolog = failed_job(cancel, status_drivers=[mounted], waitstatus=None)
-    assert in_prolog == ""  # it was cancelled there, and no task was started
-    seen = "its storage was last seen in PreRun: busy"
-    assert failed_job(status_state="PreRun", status_message="busy") == seen
-    assert failed_job(spec_desiredState=7).startswith(
-        "Workflow : spec.desiredState is 7"
-    )
 
 
 def released(**texts: str) -> FixedInstance:
@@ -270,18 +275,15 @@ def test_nothing_is_waited_for_that_does_not_come() -> None:
 
 
 def test_a_job_that_was_cancelled_before_it_ran_has_lost_no_data() -> None:
-    cancel = exception("cancel", 0, "not needed")
-    assert failed_job(cancel, status_drivers=[]) == ""
-    kvs = kvs_of(JOB)
-    workflow = json.loads(kvs[JOB, "rabbit_workflow"])
-    workflow["status"]["drivers"] = []
-    kvs[JOB, "rabbit_workflow"] = json.dumps(workflow)
-    for state in ("postrun", "dataout"):
-        del kvs[JOB, f"rabbit_{state}_timing"]
+    status = {**WORKFLOW["status"], "drivers": []}
     report = {"success": False, "errstr": "the job did not run"}
-    kvs[JOB, "rabbit_data_out"] = json.dumps(report)
-    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
-    done = dws(gone, "wait", F58)
+    found = gone(
+        rabbit_workflow=json.dumps({**WORKFLOW, "status": status}),
+        rabbit_data_out=json.dumps(report),
+    )
+    for state in ("postrun", "dataout"):
+        del found.texts[JOB, f"rabbit_{state}_timing"]
+    done = dws(found, "wait", F58)
     assert (done.status, done.err) == (0, "")
     assert done.out.endswith(" storage is gone\n")
 
@@ -310,22 +312,18 @@ def test_show_says_once_why_a_job_failed_and_does_not_lead_to_itself(
 
 
 def test_an_exception_without_a_note_is_its_type_alone() -> None:
-    kvs = kvs_of(JOB, eventlog=json.dumps(exception("cancel", 0, "")))
-    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
-    found = json.loads(dws(gone, "show", "--json", F58).out)
-    assert found["exceptions"] == ["cancel"]
+    found = gone(eventlog=json.dumps(exception("cancel", 0, "")))
+    assert json.loads(dws(found, "show", "--json", F58).out)["exceptions"] == ["cancel"]
 
 
 def test_a_job_without_records_is_shown_with_what_flux_has() -> None:
     kvs = {(JOB, "jobspec"): jobspec("#DW jobdw")}
-    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
-    done = dws(gone, "show", F58)
-    assert done.out.splitlines() == [
-        f"Job:        {F58} of root",
-        "State:      ended at 2025-11-24T15:59:00, COMPLETED",
-        "Failed:     nothing is recorded of its storage",
-        "Nodes:      2: tuo[1001-1002]",
-    ]
+    assert dws(instance(GONE, jobs=[ended_job(JOB)], kvs=kvs), "show", F58).out == (
+        f"Job:        {F58} of root\n"
+        "State:      ended at 2025-11-24T15:59:00, COMPLETED\n"
+        "Failed:     nothing is recorded of its storage\n"
+        "Nodes:      2: tuo[1001-1002]\n"
+    )
 
 
 def test_json_is_the_answer_of_the_module() -> None:
@@ -338,13 +336,6 @@ def test_a_job_shown_while_kubernetes_is_away_has_the_age_of_its_state() -> None
     done = dws(instance({**BUSY, **OLD}), "show", F58, COLUMNS="100")
     line = "Kubernetes: last heard of 3.5m ago, what follows may be old: connection"
     assert line in done.out and done.status == 0
-
-
-# Bad input
-
-
-def active(id: int = JOB, **changes: Any) -> dict[str, Any]:
-    return {**ended_job(id), "state": 16, "annotations": {}, **changes}
 
 
 @pytest.mark.parametrize(
@@ -365,124 +356,72 @@ def test_a_job_whose_storage_is_ready_waits_for_nodes_or_for_its_end(
     assert found == ([line] if line else [])
 
 
-def test_show_names_an_argument_that_is_no_job_id() -> None:
-    error = "flux-dws: ERROR: not the ID of a job: tuo1\\x1b\n"
-    assert dws(instance(), "show", "tuo1\x1b") == (1, "", error)
+# Bad input
 
 
-def test_a_job_that_is_not_there_is_named() -> None:
-    done = dws(instance(refused(errno.ENOENT)), "show", F58)
-    assert done == (1, "", f"flux-dws: ERROR: job {F58} not found\n")
+def active(id: int = JOB, **changes: Any) -> dict[str, Any]:
+    return {**ended_job(id), "state": 16, "annotations": {}, **changes}
 
 
-@pytest.mark.parametrize("job", [active(), ended_job(JOB)])
-def test_a_job_without_directives_is_named(job: dict[str, Any]) -> None:
-    found = instance(
-        refused(errno.ENOENT), jobs=[job], kvs={(JOB, "jobspec"): jobspec()}
-    )
-    done = dws(found, "show", F58)
-    assert done == (1, "", f"flux-dws: ERROR: job {F58} has no #DW directives\n")
-    assert found.slept == 0
+UNASKED: Any = {"kvs": {(JOB, "jobspec"): jobspec()}}
+ASKED: Any = {"kvs": {(JOB, "jobspec"): jobspec("#DW jobdw")}}
+OF_OTHERS: Any = {"kvs": kvs_of(JOB), "userid": 8, "is_owner": False}
+UNKNOWN = "the dws module does not know it yet"
 
 
-@pytest.mark.parametrize("job", [active(userid=7), ended_job(JOB, userid=7)])
-def test_the_job_of_another_user_is_not_shown(job: dict[str, Any]) -> None:
-    found = instance(
-        refused(errno.ENOENT), jobs=[job], kvs=kvs_of(JOB), userid=8, is_owner=False
-    )
-    done = dws(found, "show", F58)
-    assert done == (1, "", f"flux-dws: ERROR: job {F58} is not yours\n")
-    # The module writes job IDs in ASCII.
-    told = refused(errno.EPERM, f"job f{F58[1:]} is not yours")
-    assert dws(instance(told), "show", F58) == done
-    assert f"job f{F58[1:]} is" in dws(instance(told), "show", F58, unicode=False).err
-
-
-def test_an_active_job_needs_the_module() -> None:
-    found = FixedInstance(jobs=[active()])
-    assert dws(found, "show", F58) == (1, "", NOT_LOADED)
+@pytest.mark.parametrize(
+    ("found", "id", "error"),
+    [
+        (instance(), "tuo1\x1b", "not the ID of a job: tuo1\\x1b"),
+        (instance(GONE), F58, f"job {F58} not found"),
+        (instance(GONE, jobs=[active()], **UNASKED), F58, "has no #DW directives"),
+        (
+            instance(GONE, jobs=[ended_job(JOB)], **UNASKED),
+            F58,
+            "has no #DW directives",
+        ),
+        (instance(GONE, jobs=[active(userid=7)], **OF_OTHERS), F58, "is not yours"),
+        (
+            instance(GONE, jobs=[ended_job(JOB, userid=7)], **OF_OTHERS),
+            F58,
+            "is not yours",
+        ),
+        # The module writes job IDs in ASCII.
+        (
+            instance(refused(errno.EPERM, f"job f{F58[1:]} is not yours")),
+            F58,
+            f"job {F58} is not yours",
+        ),
+        (FixedInstance(jobs=[active()]), F58, "the dws module is not loaded"),
+        (instance(GONE, jobs=[active()], **ASKED), F58, UNKNOWN),
+    ],
+)
+def test_a_job_that_cannot_be_shown_is_named(
+    found: FixedInstance, id: str, error: str
+) -> None:
+    done = dws(found, "show", id)
+    assert shows(done, 1, "flux-dws: ERROR: ", error) and done.out == ""
+    # One that was just submitted is waited for.
+    assert bool(found.slept) == (error == UNKNOWN)
 
 
 def test_a_job_that_was_just_submitted_is_waited_for() -> None:
-    kvs = {(JOB, "jobspec"): jobspec("#DW jobdw")}
-    unknown = refused(errno.ENOENT)
-    found = instance([unknown, unknown, BUSY], jobs=[active()], kvs=kvs)
+    found = instance([GONE, GONE, BUSY], jobs=[active()], **ASKED)
     assert dws(found, "show", F58).status == 0 and found.slept > 0
-    found = instance(unknown, jobs=[active()], kvs=kvs)
-    error = f"flux-dws: ERROR: job {F58}: the dws module does not know it yet\n"
-    assert dws(found, "show", F58) == (1, "", error)
 
 
 # Anything that the contract allows
 
-texts = st.text(max_size=40)
-numbers = st.floats(0, 1e18)
-maybe = st.one_of(st.none(), numbers)
-details = st.fixed_dictionaries(
-    {
-        "now": st.floats(0, 1e12),
-        "kubernetes": st.one_of(st.just("ok"), texts),
-        "age": numbers,
-        "userid": st.integers(0, 2**32),
-        "state": st.sampled_from([*TIMINGS, "none"]),
-        "status": texts,
-        "since": maybe,
-        "ready": st.booleans(),
-        "nodes": texts,
-        "nnodes": st.integers(0, 2**31),
-        "rabbits": texts,
-        "types": st.lists(texts, max_size=2),
-        "moved": maybe,
-        "total": maybe,
-        "percent": st.one_of(st.none(), st.floats(0, 100)),
-        "waits": texts,
-        "directives": st.lists(texts, max_size=3),
-        "message": texts,
-        "failed": texts,
-        "exceptions": st.lists(texts, max_size=2),
-        "limits": st.lists(
-            st.fixed_dictionaries({"name": texts, "at": numbers}), max_size=2
-        ),
-        "states": st.lists(
-            st.fixed_dictionaries({"state": texts, "begun": maybe, "seconds": maybe}),
-            max_size=3,
-        ),
-        "allocations": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "label": texts,
-                    "type": texts,
-                    "size": numbers,
-                    "rabbits": st.dictionaries(
-                        texts, st.integers(0, 2**31), max_size=3
-                    ),
-                }
-            ),
-            max_size=2,
-        ),
-        "mounts": st.one_of(
-            st.none(),
-            st.fixed_dictionaries(
-                {"wanted": numbers, "mounted": numbers, "waiting": texts}
-            ),
-        ),
-        "movements": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "name": texts,
-                    "source": texts,
-                    "destination": texts,
-                    "state": texts,
-                    "percent": st.one_of(st.none(), st.floats(0, 100)),
-                    "bytes": maybe,
-                    "rate": maybe,
-                    "left": maybe,
-                    "message": texts,
-                }
-            ),
-            max_size=2,
-        ),
-    }
+maybe = st.none() | st.floats(0, 1e18)
+percents = st.none() | st.floats(0, 100)
+counts = st.dictionaries(st.text(max_size=40), st.integers(0, 2**31), max_size=3)
+details = like(
+    {**BUSY, "exceptions": [""]},
+    **{"age": st.floats(0, 1e18), "since": maybe, "moved": maybe, "total": maybe},
+    **{"begun": maybe, "seconds": maybe, "bytes": maybe, "rate": maybe, "left": maybe},
+    **{"percent": percents, "rabbits": st.text(max_size=40), "state": STATE},
+    allocations=st.lists(like(BUSY["allocations"][0], rabbits=counts), max_size=2),
+    kubernetes=st.just("ok") | st.text(max_size=40),
 )
 
 

@@ -96,30 +96,48 @@ def detail(id: int = 1, **changes: Any) -> Json:
     }
 
 
-_texts = st.text(max_size=20)
-_sizes = st.integers(0, 2**63 - 1)
-_disabled = st.fixed_dictionaries(
-    {"by": _texts, "at": st.floats(0, 1e12), "reason": _texts}
-)
+STATE = st.sampled_from([*TIMINGS, "none"])
+
+
+def like(example: Any, **others: Any) -> st.SearchStrategy[Any]:
+    """Whatever has the fields of an example, and their types.
+
+    Args:
+        others: what fields of these names have, wherever they are.
+    """
+    if isinstance(example, dict):
+        return st.fixed_dictionaries(
+            {
+                key: others[key] if key in others else like(example[key], **others)
+                for key in example
+            }
+        )
+    if isinstance(example, list):
+        return (
+            st.lists(like(example[0], **others), max_size=3) if example else st.just([])
+        )
+    of_type: dict[type, st.SearchStrategy[Any]] = {
+        bool: st.booleans(),
+        int: st.integers(0, 2**63 - 1),
+        float: st.floats(0, 1e12),
+        str: st.text(max_size=40),
+        type(None): st.none() | st.floats(0, 1e18),
+    }
+    return of_type[type(example)]
+
+
 ANY_RABBITS = st.lists(
-    st.fixed_dictionaries(
+    like(
         {
-            "name": _texts,
-            "state": _texts,
-            "reason": st.just("") | _texts,
-            "capacity": _sizes,
-            "free": st.none() | _sizes,
-            "withheld": st.none() | _sizes,
-            "ssd_size": _sizes,
-            "ssds": _sizes,
-            "ssds_free": _sizes,
-            "nodes": _texts | st.just("n[1-4]"),
-            "broken": _texts,
-            "njobs": _sizes,
-            "jobs": st.lists(_sizes, max_size=3),
-            "job_ssds": st.dictionaries(_sizes.map(str), _sizes, max_size=3),
-            "disabled": st.none() | _disabled,
-        }
+            **{"name": "", "state": "", "reason": "", "capacity": 1, "ssd_size": 1},
+            **{"ssds": 1, "ssds_free": 1, "broken": "", "njobs": 1, "jobs": [1]},
+            **{"free": 1, "withheld": 1, "nodes": "", "job_ssds": {}, "disabled": None},
+        },
+        free=st.none() | st.integers(0, 2**63 - 1),
+        withheld=st.none() | st.integers(0, 2**63 - 1),
+        nodes=st.text(max_size=20) | st.just("n[1-4]"),
+        job_ssds=st.dictionaries(st.integers(0).map(str), st.integers(0), max_size=3),
+        disabled=st.none() | like({"by": "", "at": 1.0, "reason": ""}),
     ),
     min_size=1,
     max_size=4,
@@ -404,7 +422,7 @@ def dws(
 
 
 def shows(done: Done, status: int, *parts: str) -> bool:
-    """Whether a run has this exit status, and these parts in what it wrote, whatever the
+    """Whether a run has this exit status, and these parts in what it wrote, in whatever
     lines. A part that begins with ``-- `` must be absent. An error is one line."""
     assert done.status == status, done
     written = " ".join(f"{done.out} {done.err}".split())
