@@ -54,11 +54,13 @@ FORMATS = [
     "sort:none,name {name}",
 ]
 
+SECONDS = [0, 1e-4, 0.5, 9.9996, 10, 59.99, 60, 3599, 3600, 86399, 86400, 1e7, 1e9]
 OURS_AND_FLUX = """
 import json, sys
 from types import SimpleNamespace
-from flux.util import OutputFormat
-items, formats, headings = json.load(sys.stdin)
+from flux.util import OutputFormat, fsd
+items, formats, headings, seconds = json.load(sys.stdin)
+print([fsd(each) for each in seconds])
 for text in formats:
     rows = [SimpleNamespace(**item) for item in items]
     OutputFormat(text, headings=headings).print_items(rows)
@@ -71,35 +73,22 @@ def table(text: str, items: list[dict[str, Any]], **options: Any) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
-def test_a_format_gives_what_flux_itself_prints() -> None:
+def test_formats_and_durations_are_written_as_flux_does() -> None:
     headings = {name: field.heading for name, field in FIELDS.items()}
     flux = subprocess.run(
         ["flux", "python", "-c", OURS_AND_FLUX],
-        input=json.dumps([ITEMS, FORMATS, headings]),
+        input=json.dumps([ITEMS, FORMATS, headings, SECONDS]),
         capture_output=True,
         text=True,
         check=True,
     )
-    theirs = [part.strip("\n") for part in flux.stdout.split("--\n")[:-1]]
+    durations, _, tables = flux.stdout.partition("\n")
+    assert str([units.duration(one) for one in SECONDS]) == durations
+    theirs = [part.strip("\n") for part in tables.split("--\n")[:-1]]
     assert len(theirs) == len(FORMATS)
     for text, expected in zip(FORMATS, theirs):
         lines = [line.rstrip(" ") for line in expected.split("\n")]
         assert table(text, ITEMS) == lines, text
-
-
-@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
-def test_durations_are_written_as_flux_does() -> None:
-    seconds = [0, 1e-4, 0.5, 9.9996, 10, 59.99, 60, 3599, 3600, 86399, 86400, 1e7, 1e9]
-    program = "import json, sys; from flux.util import fsd; "
-    program += "print([fsd(s) for s in json.load(sys.stdin)])"
-    flux = subprocess.run(
-        ["flux", "python", "-c", program],
-        input=json.dumps(seconds),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert str([units.duration(one) for one in seconds]) == flux.stdout.strip()
 
 
 @pytest.mark.parametrize(
@@ -120,28 +109,18 @@ def test_a_size_has_three_digits_and_a_unit(amount: float, expected: str) -> Non
     assert units.size(amount) == expected
 
 
-@pytest.mark.parametrize("format", [text for _, text in JOB_FORMATS.values()])
-def test_the_formats_of_jobs_name_fields_that_exist(format: str) -> None:
-    assert Format(format, JOB_FIELDS).names <= set(JOB_FIELDS)
-
-
-@pytest.mark.parametrize("format", [text for _, text in RABBIT_FORMATS.values()])
-def test_the_formats_of_rabbits_name_fields_that_exist(format: str) -> None:
-    assert Format(format, RABBIT_FIELDS).names <= set(RABBIT_FIELDS)
+def test_built_in_formats_name_fields_that_exist() -> None:
+    for formats, fields in ((JOB_FORMATS, JOB_FIELDS), (RABBIT_FORMATS, RABBIT_FIELDS)):
+        for _, text in formats.values():
+            assert Format(text, fields).names <= set(fields)
 
 
 def test_wide_characters_take_two_columns() -> None:
     items = [{"name": "名前"}, {"name": "plain"}, {"name": "e\u0301te\u0301"}]
-    assert table("{name:<6}|", items, header=False) == [
-        "名前  |",
-        "plain |",
-        "e\u0301te\u0301   |",
-    ]
-    assert table("{name:<3.3+}|", items, header=False) == [
-        "名+|",
-        "pl+|",
-        "e\u0301te\u0301|",
-    ]
+    padded = ["名前  |", "plain |", "e\u0301te\u0301   |"]
+    assert table("{name:<6}|", items, header=False) == padded
+    short = ["名+|", "pl+|", "e\u0301te\u0301|"]
+    assert table("{name:<3.3+}|", items, header=False) == short
     assert table("+:{name:<1}|", items, header=False)[0] == "名前 |"
 
 
@@ -234,25 +213,17 @@ TOML = '[list.formats.mine]\ndescription = "my jobs"\nformat = "{state}"\n'
         ("flux-dws.yaml", "list: {formats: {mine: {format: '{state}'}}}"),
     ],
 )
-def test_a_file_of_the_user_or_the_site_names_formats(
+def test_a_file_of_the_user_or_else_of_the_site_names_formats(
     instance: FixedInstance, tmp_path: Path, name: str, text: str
 ) -> None:
-    configure(tmp_path, name, text)
-    for variable in ("XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"):
-        done = dws(instance, "list", "-o", "mine", **{variable: str(tmp_path)})
-        assert done == (0, "STATE\nPreRun\n", "")
-
-
-def test_the_user_s_file_wins_over_the_site_s(
-    instance: FixedInstance, tmp_path: Path
-) -> None:
-    configure(tmp_path / "site", "flux-dws.toml", TOML)
+    configure(tmp_path / "site", name, text)
+    site, own = f"/nowhere:{tmp_path / 'site'}", str(tmp_path / "own")
+    words = ("list", "-n", "-o", "mine")
+    assert dws(instance, *words, XDG_CONFIG_HOME=site[9:]).out == "PreRun\n"
+    both = {"XDG_CONFIG_DIRS": site, "XDG_CONFIG_HOME": own}
+    assert dws(instance, *words, **both) == (0, "PreRun\n", "")
     configure(tmp_path / "own", "flux-dws.toml", TOML.replace("state", "status"))
-    folders = {
-        "XDG_CONFIG_DIRS": f"/nowhere:{tmp_path / 'site'}",
-        "XDG_CONFIG_HOME": str(tmp_path / "own"),
-    }
-    assert dws(instance, "list", "-n", "-o", "mine", **folders).out == "DriverWait\n"
+    assert dws(instance, *words, **both).out == "DriverWait\n"
 
 
 def test_a_format_of_the_environment_is_the_default(instance: FixedInstance) -> None:

@@ -23,7 +23,9 @@ from support.dwscli import (
     dws,
     is_golden,
     refused,
+    shows,
 )
+from support.tables import rows
 
 TIB = 2**40
 WAITS = "flux-dws: WARNING: waiting for the dws module, which asks Kubernetes\n"
@@ -32,18 +34,9 @@ WAITS = "flux-dws: WARNING: waiting for the dws module, which asks Kubernetes\n"
 def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
     """A Rabbit of ``dws.rabbit-list``."""
     return {
-        "name": name,
-        "state": "Ready",
-        "reason": "",
-        "capacity": 30 * TIB,
-        "free": 20 * TIB,
-        "withheld": 0,
-        "nodes": "tuo[1001-1016]",
-        "broken": "",
-        "njobs": 2,
-        "jobs": [1 << 60],
-        "disabled": None,
-        **changes,
+        **{"name": name, "state": "Ready", "reason": "", "capacity": 30 * TIB},
+        **{"free": 20 * TIB, "withheld": 0, "nodes": "tuo[1001-1016]", "broken": ""},
+        **{"njobs": 2, "jobs": [1 << 60], "disabled": None, **changes},
     }
 
 
@@ -65,10 +58,15 @@ def instance(*rabbits: Any, **options: Any) -> FixedInstance:
     return FixedInstance({"dws.rabbit-list": answer}, **options)
 
 
-def test_rabbits_are_a_table_in_the_order_of_their_numbers() -> None:
-    done = dws(instance(), "rabbits")
+@pytest.mark.parametrize(
+    ("golden", "words"), [("rabbits.txt", []), ("rabbits-long.txt", ["-o", "long"])]
+)
+def test_rabbits_are_a_table_in_the_order_of_their_numbers(
+    golden: str, words: list[str]
+) -> None:
+    done = dws(instance(), "rabbits", *words)
     assert (done.status, done.err) == (0, "")
-    assert is_golden("rabbits.txt", done.out)
+    assert is_golden(golden, done.out)
 
 
 def test_rabbits_in_several_answers_of_the_module_are_one_table() -> None:
@@ -86,40 +84,34 @@ def test_rabbits_in_several_answers_of_the_module_are_one_table() -> None:
         assert done == dws(instance(), "rabbits", *words)
 
 
-def test_who_disabled_a_rabbit_and_when_is_in_the_long_format() -> None:
-    assert is_golden("rabbits-long.txt", dws(instance(), "rabbits", "-o", "long").out)
+UNSEEN = rabbit(state="unknown", reason="unknown", free=None, withheld=None)
+INSTANCES = {
+    "four": instance(),
+    "old": FixedInstance({"dws.rabbit-list": {**OLD, "rabbits": [rabbit()]}}),
+    "never": FixedInstance({"dws.rabbit-list": {**NEVER, "rabbits": [UNSEEN]}}),
+}
+SAID = """
+four: tuo210 tuo[203,210] -n -o {name} -> 0 -> tuo210 tuo203
+four: tuo[300-301,203] -> 1 -> ERROR: no such Rabbit: tuo[300-301]
+four: a[ -> 1 -> hostlist 'a[': misplaced bracket
+old: -> 0 -> Kubernetes was last heard of 3.5m ago | tuo201
+never: -> 0 -> tuo201 unknown 30TiB - | WARNING: Kubernetes was never reached since the
+  dws service was started, what follows is without it: connection refused
+"""
 
 
-def test_some_rabbits_are_shown_in_the_order_of_the_command_line() -> None:
-    done = dws(instance(), "rabbits", "tuo210", "tuo[203,210]", "-n", "-o", "{name}")
-    assert done.out == "tuo210\ntuo203\n"
-    done = dws(instance(), "rabbits", "--json", "tuo9")
-    (found,) = json.loads(done.out)["rabbits"]
+@pytest.mark.parametrize(("words", "status", "said"), rows(SAID, 3))
+def test_rabbits_are_shown_as_far_as_they_are_known(
+    words: str, status: str, said: str
+) -> None:
+    name, *args = words.split()
+    done = dws(INSTANCES[name[:-1]], "rabbits", *args)
+    assert shows(done, int(status), *said.split(" | "))
+
+
+def test_json_has_all_that_the_module_says_of_a_rabbit() -> None:
+    (found,) = json.loads(dws(instance(), "rabbits", "--json", "tuo9").out)["rabbits"]
     assert found == RABBITS[1]
-
-
-def test_a_rabbit_that_is_not_there_is_named() -> None:
-    error = "flux-dws: ERROR: no such Rabbit: tuo[300-301]\n"
-    assert dws(instance(), "rabbits", "tuo[300-301,203]") == (1, "", error)
-    done = dws(instance(), "rabbits", "a[")
-    assert done.status == 1 and "hostlist 'a[': misplaced bracket" in done.err
-
-
-def test_rabbits_are_listed_with_the_age_of_their_state() -> None:
-    found = FixedInstance({"dws.rabbit-list": {**OLD, "rabbits": [rabbit()]}})
-    done = dws(found, "rabbits")
-    assert "Kubernetes was last heard of 3.5m ago" in done.err and done.out
-
-
-def test_rabbits_that_kubernetes_never_showed_have_no_free_storage() -> None:
-    unseen = rabbit(state="unknown", reason="unknown", free=None, withheld=None)
-    done = dws(
-        FixedInstance({"dws.rabbit-list": {**NEVER, "rabbits": [unseen]}}), "rabbits"
-    )
-    warning = "Kubernetes was never reached since the dws service was started, what"
-    assert f"WARNING: {warning} follows is without it: connection refused" in done.err
-    line = done.out.splitlines()[1].split()
-    assert line[:4] == ["tuo201", "unknown", "30TiB", "-"], done.out
 
 
 def test_colors_tell_who_serves() -> None:
@@ -143,59 +135,76 @@ def test_any_rabbit_is_shown_within_the_width(
 # disable, enable
 
 
-def test_the_instance_owner_takes_rabbits_out_of_service() -> None:
-    found = FixedInstance({"dws.rabbit-disable": {"rabbits": ["tuo201", "tuo202"]}})
-    done = dws(found, "disable", "tuo[201-202]", "--reason", "slow ssd")
-    assert done == (0, "", "")
-    request = {"rabbits": ["tuo201", "tuo202"], "reason": "slow ssd", "by": "root"}
-    assert found.requests == [("dws.rabbit-disable", request)]
+SLOW = ["disable", "tuo[201-202]", "--reason", "slow ssd"]
+BOTH = {"rabbits": ["tuo201", "tuo202"]}
+LATE = refused(errno.ETIMEDOUT, "the dws module has not answered for 60 s")
+DENIED = refused(errno.EPERM)
+READY = [rabbit(), rabbit("tuo202")]
+IN_DWS = [rabbit(state="Disabled"), rabbit("tuo202")]
 
 
-def test_a_reason_that_another_one_replaces_is_shown() -> None:
-    answer = {"rabbits": ["tuo201", "tuo202"], "replaced": {"tuo202": "new disks"}}
-    done = dws(
-        FixedInstance({"dws.rabbit-disable": answer}),
-        *("disable", "tuo[201-202]", "--reason", "slow ssd"),
-    )
-    warning = "tuo202 was disabled already: this replaces the reason 'new disks'"
-    assert done == (0, "", f"flux-dws: WARNING: {warning}\n")
-
-
-def test_the_instance_owner_puts_rabbits_back_into_service() -> None:
-    rabbits = {**FRESH, "rabbits": [rabbit(), rabbit("tuo202")]}
-    enabled = {"rabbits": ["tuo202"]}
-    found = FixedInstance({"dws.rabbit-enable": enabled, "dws.rabbit-list": rabbits})
-    done = dws(found, "enable", "tuo201", "tuo202")
-    assert done == (0, "", "flux-dws: WARNING: enabled already: tuo201\n")
-    assert found.requests[:1] == [
-        ("dws.rabbit-enable", {"rabbits": ["tuo201", "tuo202"]})
-    ]
-
-
-def test_enable_names_a_rabbit_that_is_disabled_in_dws() -> None:
-    rabbits = {**FRESH, "rabbits": [rabbit(state="Disabled"), rabbit("tuo202")]}
-    enabled = {"rabbits": ["tuo202"]}
-    found = FixedInstance({"dws.rabbit-enable": enabled, "dws.rabbit-list": rabbits})
-    done = dws(found, "enable", "tuo[201-202]")
-    assert done.status == 1
-    error = "flux-dws: ERROR: Disabled in DWS, which is not undone here: tuo201; "
-    assert done.err.startswith(error) and len(done.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("verb", ["disable", "enable"])
-def test_a_guest_may_neither_disable_nor_enable_rabbits(verb: str) -> None:
-    found = FixedInstance({f"dws.rabbit-{verb}": refused(errno.EPERM)})
-    words = ["--reason=x"] if verb == "disable" else []
-    done = dws(found, verb, "tuo201", *words)
-    error = f"flux-dws: ERROR: only the instance owner may {verb} Rabbits\n"
-    assert done == (1, "", error)
-
-
-def test_a_change_that_takes_too_long_may_still_come() -> None:
-    late = refused(errno.ETIMEDOUT, "the dws module has not answered for 60 s")
-    done = dws(FixedInstance({"dws.rabbit-enable": late}), "enable", "tuo201")
-    error = f"{late.strerror}: flux dws rabbits shows which Rabbits it has enabled"
-    assert done == (1, "", f"flux-dws: ERROR: {error}\n")
+@pytest.mark.parametrize(
+    ("words", "answer", "rabbits", "status", "said"),
+    [
+        (SLOW, BOTH, READY, 0, ""),
+        (
+            SLOW,
+            {**BOTH, "replaced": {"tuo202": "new disks"}},
+            READY,
+            0,
+            "tuo202 was disabled already: this replaces the reason 'new disks'",
+        ),
+        (SLOW, DENIED, [], 1, "ERROR: only the instance owner may disable Rabbits"),
+        (["disable", "tuo9"], BOTH, [], 2, "--reason"),
+        (
+            ["disable", "tuo9", "--reason= "],
+            *(BOTH, [], 1),
+            "ERROR: --reason: expected a text, as in --reason='slow ssd'",
+        ),
+        (
+            ["enable", "tuo201", "tuo202"],
+            *({"rabbits": ["tuo202"]}, READY, 0),
+            "WARNING: enabled already: tuo201",
+        ),
+        (
+            ["enable", "tuo[201-202]"],
+            *({"rabbits": ["tuo202"]}, IN_DWS, 1),
+            "ERROR: Disabled in DWS, which is not undone here: tuo201; ",
+        ),
+        (
+            ["enable", "tuo1"],
+            *(DENIED, [], 1),
+            "ERROR: only the instance owner may enable Rabbits",
+        ),
+        (
+            ["enable", "tuo1"],
+            *(LATE, [], 1),
+            f"{LATE.strerror}: flux dws rabbits shows which Rabbits it has enabled",
+        ),
+        (
+            ["enable", "tuo9"],
+            refused(errno.ENOENT, "no tuo9\x1b"),
+            [],
+            1,
+            "no tuo9\\x1b",
+        ),
+        (["enable", ","], BOTH, [], 1, "ERROR: no Rabbit is named"),
+    ],
+)
+def test_the_instance_owner_takes_rabbits_out_of_service_and_puts_them_back(
+    words: list[str], answer: Any, rabbits: Any, status: int, said: str
+) -> None:
+    topic = f"dws.rabbit-{words[0]}"
+    listed = {**FRESH, "rabbits": rabbits}
+    found = FixedInstance({topic: answer, "dws.rabbit-list": listed})
+    done = dws(found, *words)
+    assert done.out == "" and shows(done, status, said)
+    assert bool(done.err) == bool(said)
+    if words is SLOW:
+        request = {**BOTH, "reason": "slow ssd", "by": "root"}
+        assert found.requests == [(topic, request)]
+    elif words == ["enable", "tuo201", "tuo202"]:
+        assert found.requests[0] == (topic, BOTH)
 
 
 @pytest.mark.parametrize("words", [("disable", "--reason=x"), ("enable",)])
@@ -208,19 +217,3 @@ def test_a_change_that_takes_a_moment_says_what_it_waits_for(
     for ticks, said in ((1, ""), (2, WAITS), (30, WAITS)):
         found.ticks = ticks
         assert dws(found, *words, "tuo201") == (0, "", said)
-
-
-def test_a_refusal_of_the_module_is_shown_in_its_words() -> None:
-    found = FixedInstance({"dws.rabbit-enable": refused(errno.ENOENT, "no tuo9\x1b")})
-    assert dws(found, "enable", "tuo9").err == "flux-dws: ERROR: no tuo9\\x1b\n"
-
-
-def test_a_reason_is_required() -> None:
-    assert dws(FixedInstance(), "disable", "tuo9").status == 2
-    done = dws(FixedInstance(), "disable", "tuo9", "--reason= ")
-    assert done.err == (
-        "flux-dws: ERROR: --reason: expected a text, as in --reason='slow ssd'\n"
-    )
-    assert dws(FixedInstance(), "enable", ",").err == (
-        "flux-dws: ERROR: no Rabbit is named\n"
-    )
