@@ -60,147 +60,106 @@ def test_every_node_gets_its_allocation_on_its_own_rabbit() -> None:
     }
 
 
-TWENTY = allocation({"r1": 10, "r2": 10}, 10)
-LABELS = ("Rabbit", "firmware_test", "fast")
+def numbers(text: str) -> dict[str, int]:
+    """``a:2 b``: two on a, and one on b."""
+    pairs = (word.partition(":") for word in text.split())
+    return {name: int(number or 1) for name, _, number in pairs}
+
+
+def at(text: str, ssd: Any = None, **more: Any) -> Allocation:
+    return allocation(numbers(text), ssd, **more)
+
+
 USED = {"lustre-mgt": frozenset({"a"})}
 """The keys of other jobs, with the Rabbits on which they have storage."""
 
-ELSEWHERE = allocation(
-    {},
-    {"a": 5, "b": 9, "c": 8},
-    unconnected=("n1", "n2"),
-    storages=dict.fromkeys("abc", RABBIT),
+RABBITS = dict.fromkeys("abc", RABBIT)
+TWENTY = at("r1:10 r2:10", 10)
+UNEVEN = at("a:4 b:4", {"a": 5, "b": 7})
+BROKEN = at("a:4 b", storages={"b": RABBIT})
+LABELLED = at("a b", storages={"a": {"x": ""}, "b": {}})
+LABELS = ("Rabbit", "firmware_test", "fast")
+EXAMPLE = at(
+    "r:3 rabbit-node-1 s:3",
+    storages={
+        "r": dict.fromkeys(LABELS[:2], ""),
+        "rabbit-node-1": dict.fromkeys(LABELS, ""),
+        "s": dict.fromkeys(LABELS[1:], ""),
+    },
 )
-LAST_RESORT = allocation(
-    {"a": 5}, colocated=USED, storages={"a": RABBIT, "z9": RABBIT, "z10": RABBIT}
-)
-BROKEN = allocation({"a": 4, "b": 1}, storages={"b": RABBIT})
-UNEVEN = allocation({"a": 4, "b": 4}, {"a": 5, "b": 7})
+LAST = at("a:5", colocated=USED, storages={"a": RABBIT, "z9": RABBIT, "z10": RABBIT})
+NOWHERE = at("", {"a": 5, "b": 9, "c": 8}, unconnected=("n1", "n2"), storages=RABBITS)
 
 
 @pytest.mark.parametrize(
     ("entry", "on", "expected"),
     [
-        # scale goes from the fewest that fit to one for each node
-        (across(200 * GIB, scale=1), TWENTY, {"r1": 1, "r2": 1}),
-        (across(200 * GIB, scale=4), TWENTY, {"r1": 4, "r2": 4}),
-        (across(200 * GIB, scale=8), TWENTY, {"r1": 8, "r2": 8}),
-        (across(200 * GIB, scale=10), TWENTY, {"r1": 10, "r2": 10}),
-        # Nothing is smaller than a GiB
-        (
-            across(3 * GIB, scale=10),
-            allocation({"r1": 10, "r2": 10}, 1),
-            {"r1": 2, "r2": 1},
-        ),
+        # scale goes from the fewest that fit to one for each node, of at least a GiB
+        (across(200 * GIB, scale=1), TWENTY, "r1 r2"),
+        (across(200 * GIB, scale=4), TWENTY, "r1:4 r2:4"),
+        (across(200 * GIB, scale=8), TWENTY, "r1:8 r2:8"),
+        (across(200 * GIB, scale=10), TWENTY, "r1:10 r2:10"),
+        (across(3 * GIB, scale=10), at("r1:10 r2:10", 1), "r1:2 r2"),
         # Without count and scale allocations divide as the nodes do
-        (across(30 * GIB), allocation({"a": 16, "b": 8}), {"a": 2, "b": 1}),
-        (across(30 * GIB), allocation({"a": 5, "b": 5}), {"a": 1, "b": 1}),
-        (across(30 * GIB), allocation({"a": 3, "b": 2}), {"a": 3, "b": 2}),
-        (across(9 * GIB, count=4), allocation({"a": 2, "b": 2}), {"a": 2, "b": 2}),
-        (across(GIB, count=3), allocation({"a": 1}), {"a": 3}),
+        (across(30 * GIB), at("a:16 b:8"), "a:2 b"),
+        (across(30 * GIB), at("a:5 b:5"), "a b"),
+        (across(30 * GIB), at("a:3 b:2"), "a:3 b:2"),
+        (across(9 * GIB, count=4), at("a:2 b:2"), "a:2 b:2"),
+        (across(GIB, count=3), at("a"), "a:3"),
+        (AllocationSet("ost", "AllocatePerServer", GIB), at("a:3 b"), "a b"),
         # One allocation where there is room, or most of it
-        (single(6 * GIB), UNEVEN, {"b": 1}),
-        (single(50 * GIB), UNEVEN, {"b": 1}),
-        (
-            AllocationSet("ost", "AllocatePerServer", GIB),
-            allocation({"a": 3, "b": 1}),
-            {"a": 1, "b": 1},
-        ),
-        # Labels (the second is the example of storage constraints)
-        (
-            across(GIB, labels=("storage=Rabbit", "fast")),
-            allocation(
-                {"a": 3, "b": 1, "c": 3},
-                storages={
-                    "a": {"storage": "Rabbit"},
-                    "b": {"storage": "Rabbit", "fast": ""},
-                    "c": {"storage": "Other", "fast": ""},
-                },
-            ),
-            {"b": 1},
-        ),
-        (
-            across(GIB, labels=LABELS),
-            allocation(
-                {"rabbit-node-1": 1, "other": 3},
-                storages={
-                    "rabbit-node-1": dict.fromkeys(LABELS, ""),
-                    "other": {"Rabbit": ""},
-                },
-            ),
-            {"rabbit-node-1": 1},
-        ),
+        (single(6 * GIB), UNEVEN, "b"),
+        (single(50 * GIB), UNEVEN, "b"),
+        (across(GIB, labels=LABELS), EXAMPLE, "rabbit-node-1"),
         # A Rabbit that is not fit for use, and one with the key of another job
-        (across(GIB), BROKEN, {"b": 1}),
-        (
-            single(GIB, colocation=MGT),
-            allocation({"a": 5, "b": 1}, colocated=USED),
-            {"b": 1},
-        ),
+        (across(GIB), BROKEN, "b"),
+        (single(GIB, colocation=MGT), at("a:5 b", colocated=USED), "b"),
         # Another Rabbit is the last resort for network storage
-        (single(GIB, colocation=MGT), LAST_RESORT, {"z9": 1}),
-        (single(GIB), LAST_RESORT, {"a": 1}),
+        (single(GIB, colocation=MGT), LAST, "z9"),
+        (single(GIB), LAST, "a"),
         # Nodes without a Rabbit get the emptiest ones
-        (across(4 * GIB, count=2), ELSEWHERE, {"b": 1, "c": 1}),
-        (across(4 * GIB, scale=10), ELSEWHERE, {"b": 1, "c": 1}),
+        (across(4 * GIB, count=2), NOWHERE, "b c"),
+        (across(4 * GIB, scale=10), NOWHERE, "b c"),
     ],
 )
 def test_storage_goes_to_the_right_rabbits(
-    entry: AllocationSet, on: Allocation, expected: dict[str, int]
+    entry: AllocationSet, on: Allocation, expected: str
 ) -> None:
-    assert place(entry, on) == expected
+    assert place(entry, on) == numbers(expected)
 
 
-TIGHT = {"r2": 2, "r3": 2}
+ROOM = dict.fromkeys(("r2", "r3"), GIB + 1)
+"""A byte more than one of two nodes needs."""
+
+TAKEN = (
+    "mgt needs 1 Rabbit, the job has 0 that may be used: a has another allocation with"
+    ' the colocation key "lustre-mgt"'
+)
 
 
 @pytest.mark.parametrize(
     ("entry", "on", "pcie", "words"),
     [
-        (
-            per_compute(GIB),
-            allocation({"r1": 1}, unconnected=("login1",)),
-            False,
-            "xfs: node login1 has no Rabbit",
-        ),
-        (across(GIB), allocation({}), False, "no compute nodes"),
+        (per_compute(GIB), at("a", unconnected=("n",)), 0, "xfs: node n has no Rabbit"),
+        (across(GIB), at(""), 0, "no compute nodes"),
         (
             per_compute(GIB, labels=("x",)),
-            allocation({"a": 1, "b": 1}, storages={"a": {"x": ""}, "b": {}}),
-            False,
+            LABELLED,
+            0,
             "Rabbit b, which 1 of the job's nodes need, lacks the label x",
         ),
-        (per_compute(GIB), BROKEN, False, "Rabbit a, .* is not fit for use"),
-        (
-            single(GIB, colocation=MGT),
-            allocation({"a": 5}, colocated=USED),
-            False,
-            "mgt needs 1 Rabbit, the job has 0 that may be used: a has another"
-            ' allocation with the colocation key "lustre-mgt"',
-        ),
+        (per_compute(GIB), BROKEN, 0, "Rabbit a, .* is not fit for use"),
+        (single(GIB, colocation=MGT), at("a:5", colocated=USED), 0, TAKEN),
         (
             across(GIB, count=2, colocation=("x",)),
-            allocation({"a": 5}),
-            False,
+            at("a:5"),
+            0,
             "needs 2 Rabbits, the job has 1",
         ),
-        (
-            single(GIB, colocation=MGT),
-            LAST_RESORT,
-            True,
-            "Rabbit a, which 5 of the job's nodes",
-        ),
-        # Each node needs a GiB, and two of them have a byte more than one. The first
-        # by name is named.
-        *(
-            (
-                per_compute(GIB),
-                allocation(dict(nodes), room=dict.fromkeys(TIGHT, GIB + 1)),
-                False,
-                "^Rabbit r2 has",
-            )
-            for nodes in (TIGHT.items(), reversed(TIGHT.items()))
-        ),
+        (single(GIB, colocation=MGT), LAST, 1, "Rabbit a, which 5 of the job's nodes"),
+        # The first by name is named
+        (per_compute(GIB), at("r2:2 r3:2", room=ROOM), 0, "^Rabbit r2 has"),
+        (per_compute(GIB), at("r3:2 r2:2", room=ROOM), 0, "^Rabbit r2 has"),
     ],
 )
 def test_storage_that_cannot_be_placed_is_refused(
