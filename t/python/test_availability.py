@@ -13,21 +13,20 @@ from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.dws import mapping
-from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
 from flux_k8s.rabbits.health import Health, decide, drain_reason
 from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.topology import Topology
-from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.mapping import EXAMPLE
 from support.rabbits import (
     DESTROY,
     PERSISTENT,
+    Unseen,
     drained,
     finish,
     marked,
     requests,
-    run_job,
     set_link,
     set_status,
     shown,
@@ -38,7 +37,7 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import settle
+from support.service import lines, settle
 
 # When, and how often
 
@@ -161,40 +160,6 @@ def test_the_state_of_many_nodes_is_sent_in_one_request() -> None:
 # Servers that cannot be seen
 
 
-class Unseen:
-    """A fault: the watch of Servers fails, for as long as it is ``on``."""
-
-    def __init__(self, status: int, on: bool = True) -> None:
-        self.status = status
-        self.on = on
-
-    def __call__(self, request: Request) -> Optional[Fault]:
-        if not (self.on and request.verb == "watch" and request.kind == SERVERS):
-            return None
-        return Fault(error=KubeError(self.status, "Unseen", "no list"))
-
-
-@pytest.mark.parametrize("status", [0, 404])
-def test_the_health_of_rabbits_is_sent_although_servers_cannot_be_seen(
-    status: int,
-) -> None:
-    system = system_of(faults=Unseen(status))
-    set_status(system, "rabbit-01", "Offline")
-    set_link(system, "compute-03", up=False)
-    wait(system)
-    assert marked(system) == "compute-[01-02]"
-    assert list(drained(system)) == ["compute-03"]
-    assert run_job(system) == "compute-04"
-    set_status(system, "rabbit-01", "Ready")
-    wait(system)
-    assert marked(system) == ""
-    lines = [line for _, _, line in system.log if "Servers" in line]
-    assert lines == [
-        "dws: Servers: no list; what persistent storage holds is not known"
-        " [objects-unseen]"
-    ]
-
-
 def test_reserved_storage_is_sent_as_soon_as_servers_can_be_seen() -> None:
     unseen = Unseen(500, on=False)
     system = small(faults=unseen)
@@ -207,6 +172,8 @@ def test_reserved_storage_is_sent_as_soon_as_servers_can_be_seen() -> None:
     wait(system)
     assert ssds_free(system) == [64, 0]
     assert stats(system)["reserved"] == {}
+    told = "Servers: no list; what persistent storage holds is not known"
+    assert lines(system, told) == [f"dws: {told} [objects-unseen]"]
     unseen.on = False
     wait(system, 60.0)
     assert ssds_free(system) == [53, 0]

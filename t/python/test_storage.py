@@ -22,6 +22,7 @@ from flux_k8s.rfc.resourcestatus import parse
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
 from support.rabbits import (
+    Unseen,
     disable,
     drained,
     marked,
@@ -55,6 +56,8 @@ events = st.one_of(
     st.tuples(st.just("unload"), st.none(), st.booleans()),
     st.tuples(st.just("load"), st.none(), st.none()),
     st.tuples(st.just("watches"), st.none(), st.none()),
+    st.tuples(st.just("unseen"), st.none(), st.sampled_from([0, 403, 404, 500])),
+    st.tuples(st.just("seen"), st.none(), st.none()),
     st.tuples(st.just("wait"), st.none(), st.floats(0.0, 20.0)),
 )
 
@@ -78,7 +81,7 @@ def happen(system: VirtualSystem, what: str, name: Any, value: Any) -> None:
         system.kill_module() if value else system.unload_module()
     elif what == "load" and system.service is None:
         system.load_module()
-    elif what == "watches" and system.service_kube is not None:
+    elif what in ("watches", "unseen") and system.service_kube is not None:
         system.service_kube.drop_watches()
     wait(system, value if what == "wait" else 0.01)
 
@@ -90,7 +93,8 @@ def test_the_state_in_flux_follows_the_state_in_kubernetes(
     sequence: list[tuple[str, Any, Any]], mode: str
 ) -> None:
     config = Config(drain_compute_nodes=mode == "drain", soft_drain=mode != "none")
-    system = system_of(config)
+    unseen = Unseen(0, on=False)
+    system = system_of(config, faults=unseen)
     status = dict.fromkeys(RABBITS, "Ready")
     lost: set[str] = set()
     by_hand: set[str] = set()
@@ -100,6 +104,8 @@ def test_the_state_in_flux_follows_the_state_in_kubernetes(
             by_others.add(name)
         elif what == "write" and value != DISABLED:
             by_others.discard(name)
+        if what in ("unseen", "seen"):
+            unseen.status, unseen.on = value or 0, what == "unseen"
         happen(system, what, name, value)
         by_hand = {host for host, why in drained(system).items() if why == FAN}
         if what == "status":

@@ -9,14 +9,13 @@ from typing import Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.dws.directives import GIB
-from flux_k8s.ports import (
-    SYSTEMSTATUS,
-    Json,
-)
+from flux_k8s.ports import SERVERS, SYSTEMSTATUS, Json, KubeError
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws.options import Fault
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import JobState
+from rabbitsim.kube.direct import Fault as ApiFault
+from rabbitsim.kube.direct import Request
 from rabbitsim.system import VirtualSystem
 from support.service import XFS, jobspec, settle, started
 
@@ -95,6 +94,19 @@ def disable(system: VirtualSystem, host: str, status: str = "Disabled") -> None:
     """What an administrator does with kubectl."""
     body = {"data": {"nodes": {host: status}}}
     system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+
+
+class Unseen:
+    """A fault: the watch of Servers fails, for as long as it is ``on``."""
+
+    def __init__(self, status: int, on: bool = True) -> None:
+        self.status = status
+        self.on = on
+
+    def __call__(self, request: Request) -> Optional[ApiFault]:
+        if not (self.on and request.verb == "watch" and request.kind == SERVERS):
+            return None
+        return ApiFault(error=KubeError(self.status, "Unseen", "no list"))
 
 
 def stats(system: VirtualSystem) -> Json:
