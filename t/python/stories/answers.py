@@ -288,19 +288,6 @@ def at_random(seed: int) -> Callable[[list[Sight]], list[Sight]]:
     return lambda past: rng.sample(past, rng.randint(0, len(past)))
 
 
-def once(state: str, shown: str) -> Callable[[list[Sight]], list[Sight]]:
-    """When a state is complete, the first sight of one before is shown again."""
-    done: list[str] = []
-
-    def choose(past: list[Sight]) -> list[Sight]:
-        if done or past[-1][:2] != (state, True):
-            return []
-        done.append(state)
-        return next([sight] for sight in past if sight[0] == shown)
-
-    return choose
-
-
 def lag_at_start(shown: str) -> Deed:
     """While SystemStatus is read, just before the prolog is released, the service is
     shown a state before."""
@@ -524,16 +511,6 @@ STORIES = (
             "with the very first": lambda past: past[:1],
             "with some at random": at_random(1),
         }.items()
-    ),
-    *(
-        Story(
-            f"{shown} is shown again when {state} is complete",
-            LIFE,
-            "out",
-            troubles=(When("Proposal", echo(once(state, shown))),),
-        )
-        for state in ("PreRun", "PostRun", "DataOut", "Teardown")
-        for shown in ("Proposal", "Setup")
     ),
     *(
         Story(

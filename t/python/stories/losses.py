@@ -202,30 +202,26 @@ STORIES = (
         spans=(("Proposal", "Setup", 100.0),),
         log="workflow-remade workflow-remade workflow-remade",
     ),
-    Story(
-        "a job whose plan does not fit any more fails",
-        "down:compute-04 Proposal disable:compute-04 gone Proposal workflow-deleted! "
-        "Teardown..gone up:compute-04 enable:compute-04",
-        job=Job(nodes=4, attributes={"dw": "scratch"}),
-        troubles=(
-            *WAITS,
-            When("Proposal", unload(30.0), 20.0),
-            When("Proposal", configure(scratch("20GiB")), 25.0),
-            When("Proposal", delete, 30.0),
-        ),
-        config=scratch("10GiB"),
-    ),
-    Story(
-        "a plan for less storage fits",
-        f"down:compute-04 Proposal disable:compute-04 gone Proposal {UP}",
-        job=Job(nodes=4, attributes={"dw": "scratch"}),
-        troubles=(
-            *WAITS,
-            When("Proposal", unload(30.0), 20.0),
-            When("Proposal", configure(scratch("9GiB")), 25.0),
-            When("Proposal", delete, 30.0),
-        ),
-        config=scratch("10GiB"),
+    *(
+        Story(
+            f"the storage of a preset is {now} GiB when a Workflow is made again",
+            f"down:compute-04 Proposal disable:compute-04 gone Proposal {then}",
+            job=Job(nodes=4, attributes={"dw": "scratch"}),
+            troubles=(
+                *WAITS,
+                When("Proposal", unload(30.0), 20.0),
+                When("Proposal", configure(scratch(f"{now}GiB")), 25.0),
+                When("Proposal", delete, 30.0),
+            ),
+            config=scratch("10GiB"),
+        )
+        for now, then in (
+            (
+                20,
+                "workflow-deleted! Teardown..gone up:compute-04 enable:compute-04",
+            ),
+            (9, UP),
+        )
     ),
     Story(
         "a job near persistent storage gets the same nodes",

@@ -76,12 +76,6 @@ def _unseen(kind: Kind, tolerance: int) -> str:
 
 
 STORIES = (
-    Story(
-        "DWS gives up a node that cannot mount, which the job tolerates",
-        LEFT_OUT,
-        job=four(),
-        troubles=(NO_MOUNT,),
-    ),
     *(
         Story(
             f"{hosts} nodes cannot mount, and the job tolerates {tolerance}",
@@ -208,13 +202,6 @@ STORIES = (
         "Proposal..PreRun transient-condition! Teardown..gone",
         job=four(3),
         troubles=(DwsFault("PreRun", "transient", message="it broke"),),
-    ),
-    Story(
-        "a node loses its Rabbit, and the others mount when it is left out",
-        f"Proposal..Setup drain:{LAST} DataIn PreRun nodes-excluded start..gone",
-        job=four(),
-        troubles=(When("alloc", unlink(host=LAST)),),
-        config=Config(prerun_timeout=60.0),
     ),
     *(
         Story(

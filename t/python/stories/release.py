@@ -145,11 +145,6 @@ STORIES = (
         f"{ONE_OF_TWO} clean 2:alloc Teardown gone 2:Setup..gone",
         When("clean", reload_fluxion),
     ),
-    crowded(
-        "the module is away when the data of a job that has ended goes out",
-        f"{ONE_OF_TWO} clean Teardown gone 2:alloc..gone",
-        When("clean", unload(COPY / 2)),
-    ),
     *(
         crowded(
             f"a module that is shown the {kind.plural} late gives no job the storage "
@@ -442,12 +437,6 @@ STORIES = (
         )
     ),
     # Data that is out
-    early(
-        "it is asked what became of data that is out",
-        "Teardown gone",
-        "out",
-        When("gone", ask_report),
-    ),
     Story(
         "it is asked what became of the data of a job that has none, and runs",
         "alloc start finish clean",

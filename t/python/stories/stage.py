@@ -417,13 +417,6 @@ STORIES = (
     ),
     # Trouble
     ahead(
-        "a Rabbit breaks where data waits",
-        f"2:alloc 2:start {WAITS} rabbit-broken! Teardown..gone 2:finish 2:clean",
-        sized(10, 4),
-        When("DataIn", break_rabbit("rabbit-02", 30.0), after=COPY + 10.0),
-        others=(busy(4),),
-    ),
-    ahead(
         "a Rabbit breaks where data waits while the module is away",
         f"2:alloc 2:start {WAITS} rabbit-broken! Teardown..gone 2:finish 2:clean",
         sized(10, 4),

@@ -173,12 +173,6 @@ SCENARIOS = (
         freed=True,
     ),
     Story(
-        "a job whose storage is kept for a node that unmounts late",
-        "Proposal..PostRun drain:compute-02 unmount-failed clean DataOut Teardown gone",
-        troubles=(DwsFault("PostRun", "mount", node=NODE, duration=90.0),),
-        config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
-    ),
-    Story(
         "a job that is cancelled, and whose storage is kept",
         "Proposal..PostRun cancel! drain:compute-02 unmount-failed given-up! clean "
         "Teardown gone",
