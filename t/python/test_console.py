@@ -23,28 +23,16 @@ def run(text: str) -> int:
     return int(CONSOLE["run"](text, "text"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        block("$ echo a; echo b", "a", "b"),
-        block("$ true"),
-        block("$ echo a \\", "    b", "a b", "$ echo c", "c"),
-        block("$ cat <<END", "> a", "> END", "a"),
-        block("$ echo 'a    b'", "a b"),
-        block("$ seq 9", "1", "...", "9"),
-        block("$ echo a b c", "a ... c"),
-        block("$ echo took 12.3s of 1h", "took 2s of 4.5m"),
-        block("$ date -Is", "2026-11-22T19:51:58"),
-        block("$ echo 'a ███▏'", "a █"),
-        block("$ echo a >&2", "a"),
+def test_an_example_that_prints_what_is_shown_is_right() -> None:
+    shown = [
+        block("$ echo a \\", "    b", "a b", "$ seq 9", "1", "...", "9"),
+        block("$ cat <<END", "> a", "> END", "a", "$ echo a >&2", "a", "$ true"),
+        block("$ echo took 12.3s of 1h 'a ███▏'", "took 2s of 4.5m a █"),
         block("$ echo ƒabc", "ƒxyz", "$ echo ƒxyz", "ƒabc"),
-        "<!-- run: true -->\n" + block("$ echo a", "a"),
-        "<!-- until: true -->\n",
+        "<!-- run: true -->\n<!-- until: true -->\n",
         ".. code-block:: console\n\n   $ echo a\n   a\n\ntext\n",
-    ],
-)
-def test_an_example_that_prints_what_is_shown_is_right(text: str) -> None:
-    assert run(text) == 0
+    ]
+    assert [run(text) for text in shown] == [0] * len(shown)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +53,6 @@ def test_an_example_that_prints_what_is_shown_is_right(text: str) -> None:
 )
 def test_an_example_that_prints_something_else_is_wrong(text: str) -> None:
     assert run(text) == 1
-
-
-def test_a_command_after_until_is_tried_again(tmp_path: Any) -> None:
-    count = tmp_path / "count"
-    assert run(f"<!-- until: echo >>{count}; test $(wc -l <{count}) -ge 2 -->\n") == 0
-    assert len(count.read_text()) == 2
 
 
 def test_every_document_with_console_examples_is_run() -> None:

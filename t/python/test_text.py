@@ -30,30 +30,16 @@ TEXT = st.text(st.characters(), max_size=300)
 EVIL = "\x1b]0;owned\x07\r\n\x1b[2J\x9b31m\u202e\u2028\x00\x7f%n%s"
 
 
-@given(TEXT)
-def test_printable_text_has_no_control_character_and_is_one_line(text: str) -> None:
-    shown = printable(text)
-    assert shown.isprintable()
-    shown.encode("utf-8")
-
-
-@given(TEXT)
-def test_printable_text_stays_unchanged(text: str) -> None:
-    shown = printable(text)
-    assert printable(shown) == shown
-    if text.isprintable():
-        assert shown == text
-
-
 @given(TEXT, st.integers(4, 100))
-def test_a_limit_holds_for_what_is_shown(text: str, limit: int) -> None:
-    shown = printable(text, limit)
-    assert len(shown) <= limit
-    assert shown == printable(text) or shown.endswith("...")
-
-
-@given(TEXT)
-def test_printable_lines_stay_lines(text: str) -> None:
+def test_printable_text_is_one_line_without_control_characters(
+    text: str, limit: int
+) -> None:
+    shown = printable(text)
+    assert shown.isprintable() and printable(shown) == shown
+    shown.encode("utf-8")
+    assert shown == text or not text.isprintable()
+    short = printable(text, limit)
+    assert len(short) <= limit and (short == shown or short.endswith("..."))
     lines = printable_lines(text).split("\n")
     assert len(lines) == text.count("\n") + 1
     assert all(line.isprintable() for line in lines)

@@ -16,14 +16,12 @@ import pytest
 
 from dwscli.users import user_name
 from flux_k8s.config.table import Config
-from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.save import kvs_of
 from rabbitsim.commands import VirtualInstance
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import Files
 from rabbitsim.dws.topology import Rabbit
 from rabbitsim.flux.options import submit_jobspec
-from rabbitsim.system import VirtualSystem
 from support.dwscli import GIB, GOLDEN, dws, is_golden
 from support.service import (
     HOUR,
@@ -205,30 +203,6 @@ def test_each_state_of_a_job_that_is_followed_is_shown(tmp_path: Path) -> None:
     settle_jobs(scenario.system)
 
 
-def test_a_web_page_shows_all_jobs_of_the_transcript(scenario: Scenario) -> None:
-    instance = VirtualInstance(scenario.system)
-    with mock.patch("time.time", scenario.system.loop.now):
-        done = dws(instance, "report")
-    assert (done.status, done.err) == (0, "")
-    for name in ("complete", "failed", "mounting", "copying", "waiting"):
-        digits = f58(scenario.jobs[name])[1:]
-        assert f"{digits} Proposal: " in done.out, name
-    assert "no data movement" not in done.out.lower()
-    assert "&#x27;/lustre/none&#x27; does not exist" in done.out
-
-
-def test_a_guest_sees_the_jobs_of_others_neither_active_nor_ended(
-    scenario: Scenario,
-) -> None:
-    guest = VirtualInstance(scenario.system, OTHER)
-    assert dws(guest, "list", "-a", "-A", "-n").out == ""
-    for name in ("mounting", "complete"):
-        done = dws(guest, "show", str(scenario.jobs[name]))
-        assert done.status == 1 and done.err.endswith(" is not yours\n")
-        assert done.out == ""
-    assert dws(guest, "free", "--yes", str(scenario.jobs["mounting"])).status == 1
-
-
 @pytest.mark.parametrize("kind", ["xfs", "gfs2", "lustre"])
 def test_the_capacity_of_a_job_is_the_same_when_it_has_ended(kind: str) -> None:
     """What the directives ask for is less than what is allocated."""
@@ -243,17 +217,3 @@ def test_the_capacity_of_a_job_is_the_same_when_it_has_ended(kind: str) -> None:
     after = dws(VirtualInstance(system), *words).out
     assert before.startswith("PreRun ") and int(before.split()[-1]) > 10 * GIB
     assert after.split() == ["ended", *before.split()[1:]]
-
-
-def test_wait_ends_with_the_storage(tmp_path: Path) -> None:
-    scenario = Scenario(tmp_path)
-    system: VirtualSystem = scenario.system
-    jobid = scenario.submit("copying", "compute-02", COPY_IN, COPY_OUT)
-    os.truncate(scenario.input, 64 * MIB)
-    done = dws(VirtualInstance(system), "wait", str(jobid))
-    assert (done.status, done.err) == (0, "")
-    lines = [line.partition(" ")[2] for line in done.out.splitlines()]
-    assert lines[-1] == "storage is gone, data was copied out"
-    data = [line for line in lines if line.startswith("DataIn")]
-    assert len(data) > 3 and "50%" in "".join(data)
-    settle_jobs(system)
