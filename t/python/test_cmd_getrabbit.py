@@ -23,11 +23,7 @@ def mapping(mapping: Path) -> str:
     [
         ((), "hetchy[201-202]"),
         (("hetchy202",), "hetchy[1003-1018]"),
-        (("hetchy[201-202]",), "hetchy[1001-1018]"),
-        (("hetchy202", "hetchy201"), "hetchy[1003-1018,1001-1002]"),
         (("hetchy201,hetchy201", "hetchy201"), "hetchy[1001-1002]"),
-        (("-c", "hetchy1002"), "hetchy201"),
-        (("-c", "hetchy[1001-1018]"), "hetchy[201-202]"),
         (("--computes", "hetchy1018", "hetchy1001"), "hetchy[202,201]"),
         (("-c", "hetchy1018", "--computes=hetchy1001"), "hetchy[202,201]"),
     ],

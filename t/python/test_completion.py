@@ -146,28 +146,22 @@ def test_flux_without_its_own_completion_completes_dws(folder: Path) -> None:
     assert complete(folder, "flux jobs -") == []
 
 
-def test_all_else_is_for_the_completion_of_flux(folder: Path) -> None:
-    own = folder / "share/bash-completion/completions/flux"
+@pytest.mark.parametrize("prefix", ["", "opt"])
+def test_all_else_is_for_the_completion_of_flux(folder: Path, prefix: str) -> None:
+    """Which is beside the flux that a link on PATH leads to."""
+    own = folder / prefix / "share/bash-completion/completions/flux"
     own.parent.mkdir(parents=True)
     own.write_text(
         '_flux_core () { COMPREPLY=(own "${COMP_WORDS[1]}"); }\n'
         "complete -F _flux_core flux\n"
     )
+    if prefix:
+        (folder / "opt/bin").mkdir()
+        flux = (folder / "bin/flux").rename(folder / "opt/bin/flux")
+        (folder / "bin/flux").symlink_to(flux)
     assert complete(folder, "flux jobs --") == ["own", "jobs"]
     assert complete(folder, "flux d") == ["own", "d"]
     assert complete(folder, "flux dws sh") == ["show"]
-
-
-def test_that_of_flux_is_beside_the_flux_that_a_link_on_path_leads_to(
-    folder: Path,
-) -> None:
-    own = folder / "opt/share/bash-completion/completions/flux"
-    own.parent.mkdir(parents=True)
-    own.write_text("_flux_core () { COMPREPLY=(own); }\ncomplete -F _flux_core flux\n")
-    (folder / "opt/bin").mkdir()
-    flux = (folder / "bin/flux").rename(folder / "opt/bin/flux")
-    (folder / "bin/flux").symlink_to(flux)
-    assert complete(folder, "flux jobs --") == ["own"]
 
 
 def test_the_tab_key_completes_in_an_interactive_bash(folder: Path) -> None:

@@ -137,32 +137,25 @@ def test_only_the_instance_owner_gives_up_a_teardown() -> None:
     assert found.raised == [(FIRST, "cancel")]
 
 
-def test_a_job_that_ended_has_nothing_to_be_freed() -> None:
-    gone = FixedInstance(
-        {"dws.job-show": refused(errno.ENOENT)},
-        jobs=[ended_job(FIRST)],
-        kvs=kvs_of(FIRST),
-    )
-    error = f"flux-dws: ERROR: job {F58} has ended: there is nothing to be freed\n"
-    assert dws(gone, "free", "--yes", F58) == (1, "", error)
-
-
 def test_no_exception_lets_the_storage_of_a_job_go_that_has_ended() -> None:
-    found = instance("PostRun", INACTIVE, changes=[("waits", "compute-02 to unmount")])
-    done = dws(found, "free", "--yes", F58)
-    assert done.status == 1 and done.out == "" and found.raised == []
-    error = f"flux-dws: ERROR: job {F58} has ended: no exception lets its storage go"
-    assert done.err.startswith(f"{error}; PostRun for 2.5h")
-    assert done.err.endswith("; waits for: compute-02 to unmount\n")
-
-
-def test_nor_does_one_of_a_job_that_was_purged() -> None:
-    answer = detail(FIRST, state="DataOut", since=NOW - 9000)
-    found = FixedInstance({"dws.job-show": answer}, jobs=[])
-    done = dws(found, "free", "--yes", F58)
-    assert done.status == 1 and done.out == "" and found.raised == []
-    error = f"flux-dws: ERROR: job {F58} has ended: no exception lets its storage go"
-    assert done.err.startswith(f"{error}; DataOut for 2.5h")
+    gone = {"dws.job-show": refused(errno.ENOENT)}
+    ended = FixedInstance(gone, jobs=[ended_job(FIRST)], kvs=kvs_of(FIRST))
+    error = f"flux-dws: ERROR: job {F58} has ended: there is nothing to be freed\n"
+    assert dws(ended, "free", "--yes", F58) == (1, "", error)
+    inactive = instance("PostRun", INACTIVE, changes={"waits": "compute-02 to unmount"})
+    purged = instance("DataOut", INACTIVE)
+    purged.jobs = []
+    why = {
+        inactive: ("; PostRun for 2.5h", "; waits for: compute-02 to unmount\n"),
+        purged: ("; DataOut for 2.5h", "\n"),
+    }
+    for found, (start, end) in why.items():
+        done = dws(found, "free", "--yes", F58)
+        assert done.status == 1 and done.out == "" and found.raised == []
+        error = (
+            f"flux-dws: ERROR: job {F58} has ended: no exception lets its storage go"
+        )
+        assert done.err.startswith(error + start) and done.err.endswith(end)
 
 
 def test_the_page_fits_on_a_narrow_terminal() -> None:

@@ -165,50 +165,59 @@ def test_the_metrics_are_in_the_text_format() -> None:
         assert metric.endswith("_total") == (type == COUNTER)
 
 
-def test_the_versions_are_labels_of_a_metric() -> None:
-    _, samples = read(dws(instance(), "metrics").out)
-    versions = {"version": "1.2.3", "plugin": "1.2.2", "protocol": "1"}
-    assert value_of(samples, "flux_dws_build_info", **versions) == 1
+# Changes of the answer and of the first Rabbit, and the metrics that follow, without
+# "flux_dws_".
+
+SETUP = {"state": "Setup"}
+MISSING = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
+WRONG = {"disagreement": "graph.json lacks it"}
+UNKNOWN = {"state": "unknown", "reason": "unknown"}
+VERSIONS = {"version": "1.2.3", "plugin": "1.2.2", "protocol": "1"}
 
 
-def test_a_histogram_counts_up_to_each_bound() -> None:
-    _, samples = read(dws(instance(), "metrics").out)
-    name = "flux_dws_state_duration_seconds"
-    counts = [
-        value_of(samples, f"{name}_bucket", state="Setup", le=bound)
-        for bound in ("0.1", "1.0", "10.0", "+Inf")
-    ]
-    assert counts == [1, 1, 4, 6]
-    assert value_of(samples, f"{name}_count", state="Setup") == 6
-    assert value_of(samples, f"{name}_sum", state="Setup") == 120.25
-
-
-def test_an_old_answer_says_that_kubernetes_is_away() -> None:
-    _, samples = read(dws(instance({**ANSWER, **OLD}), "metrics").out)
-    assert value_of(samples, "flux_dws_kubernetes_up") == 0
-    assert value_of(samples, "flux_dws_kubernetes_age_seconds") == 210
-
-
-def test_a_plugin_that_is_missing_is_no_outage_of_kubernetes() -> None:
-    missing = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
-    _, samples = read(dws(instance({**ANSWER, **missing}), "metrics").out)
-    assert value_of(samples, "flux_dws_kubernetes_up") == 1
-    assert value_of(samples, "flux_dws_jobs_known") == 0
-    assert value_of(samples, "flux_dws_kubernetes_age_seconds") == 0
-
-
-def test_a_rabbit_that_is_not_known_is_neither_up_nor_down() -> None:
-    unknown = {**RABBITS[0], "state": "unknown", "reason": "unknown"}
-    _, samples = read(dws(instance(rabbits=[unknown]), "metrics").out)
-    assert "flux_dws_rabbit_up" not in {name for name, _, _ in samples}
-
-
-def test_a_rabbit_about_which_mapping_and_graph_disagree_is_counted() -> None:
-    wrong = {**RABBITS[0], "disagreement": "graph.json lacks it"}
-    _, samples = read(dws(instance(rabbits=[wrong, RABBITS[1]]), "metrics").out)
-    name = "flux_dws_rabbit_disagreement"
-    assert value_of(samples, name, rabbit=wrong["name"]) == 1
-    assert value_of(samples, name, rabbit=RABBITS[1]["name"]) == 0
+@pytest.mark.parametrize(
+    ("answer", "rabbit", "found"),
+    [
+        ({}, {}, [("build_info", VERSIONS, 1)]),
+        (
+            {},
+            {},
+            [
+                *(
+                    ("state_duration_seconds_bucket", {**SETUP, "le": bound}, count)
+                    for bound, count in zip(
+                        ("0.1", "1.0", "10.0", "+Inf"), (1, 1, 4, 6)
+                    )
+                ),
+                ("state_duration_seconds_count", SETUP, 6),
+                ("state_duration_seconds_sum", SETUP, 120.25),
+            ],
+        ),
+        (OLD, {}, [("kubernetes_up", {}, 0), ("kubernetes_age_seconds", {}, 210)]),
+        # A plugin that is missing is no outage of Kubernetes.
+        (
+            MISSING,
+            {},
+            [
+                *(("kubernetes_up", {}, 1), ("jobs_known", {}, 0)),
+                ("kubernetes_age_seconds", {}, 0),
+            ],
+        ),
+        ({}, {}, [("rabbit_up", {"rabbit": "tuo201"}, 1)]),
+        # One that is not known is neither up nor down.
+        ({}, UNKNOWN, [("rabbit_up", {"rabbit": "tuo201"}, None)]),
+        ({}, {}, [("rabbit_disagreement", {"rabbit": "tuo201"}, 0)]),
+        ({}, WRONG, [("rabbit_disagreement", {"rabbit": "tuo201"}, 1)]),
+    ],
+)
+def test_metrics_say_what_the_module_answers(
+    answer: Any, rabbit: Any, found: list[Any]
+) -> None:
+    rabbits = [{**RABBITS[0], **rabbit}, RABBITS[1]]
+    _, samples = read(dws(instance({**ANSWER, **answer}, rabbits), "metrics").out)
+    values = {(name, *sorted(labels.items())): v for name, labels, v in samples}
+    for name, labels, value in found:
+        assert values.get((f"flux_dws_{name}", *sorted(labels.items()))) == value
 
 
 @given(
@@ -259,8 +268,7 @@ def test_without_the_module_there_is_one_metric() -> None:
 
 
 def test_a_guest_gets_no_metrics() -> None:
-    found = instance()
-    found.answers["dws.metrics"] = refused(errno.EPERM)
+    found = FixedInstance({"dws.metrics": refused(errno.EPERM)})
     error = "flux-dws: ERROR: only the instance owner may see metrics\n"
     assert dws(found, "metrics") == (1, "", error)
 
@@ -278,6 +286,8 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert path.read_text() == dws(instance(), "metrics").out
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert list(tmp_path.iterdir()) == [path]
+    assert dws(FixedInstance(), "metrics", "-o", str(path)).status == 1
+    assert path.read_text().endswith("flux_dws_up 0\n")
 
 
 def test_a_file_that_cannot_be_written_is_left_as_it_is(tmp_path: Path) -> None:
@@ -306,12 +316,6 @@ def test_a_file_that_node_exporter_would_not_read_is_refused(
     error = f"flux-dws: ERROR: --output: '{path}' does not end in .prom: node exporter"
     assert done.err.startswith(error) and len(done.err.splitlines()) == 1
     assert link.is_symlink() and list(tmp_path.iterdir()) == [link]
-
-
-def test_the_file_says_that_the_module_is_down(tmp_path: Path) -> None:
-    path = tmp_path / "flux-dws.prom"
-    assert dws(FixedInstance(), "metrics", "-o", str(path)).status == 1
-    assert path.read_text().endswith("flux_dws_up 0\n")
 
 
 # A service, and what is made of its metrics
@@ -351,25 +355,17 @@ def expressions(node: Any) -> Iterator[str]:
             yield from expressions(value)
 
 
-def test_alerts_and_dashboard_name_metrics_that_there_are() -> None:
-    types, _ = read(dws(instance(), "metrics").out)
-    dashboard = json.loads((EXAMPLES / "grafana-dashboard.json").read_text())
-    shown = metrics_named(" ".join(expressions(dashboard)))
-    named = metrics_named(ALERTS.read_text())
+def test_alerts_and_dashboard_name_metrics_and_labels_that_there_are() -> None:
+    types, samples = read(dws(instance(), "metrics").out)
+    text, alerts = (EXAMPLES / "grafana-dashboard.json").read_text(), ALERTS.read_text()
+    shown = metrics_named(" ".join(expressions(json.loads(text))))
+    named = metrics_named(alerts)
     assert len(named) > 8
-    for name in named | shown:
-        assert family(name, types) in types, name
+    assert {family(name, types) for name in named} <= set(types)
     # The dashboard leaves out no metric.
     assert {family(name, types) for name in shown} == set(types)
-
-
-def test_labels_that_alerts_and_dashboard_name_are_those_of_the_metric() -> None:
-    types, samples = read(dws(instance(), "metrics").out)
     known = {(name, label) for name, labels, _ in samples for label in labels}
-    dashboard = (EXAMPLES / "grafana-dashboard.json").read_text()
-    for name, matchers in re.findall(r"(flux_dws_\w+)\{([^}]*)\}", dashboard) + (
-        re.findall(r"(flux_dws_\w+)\{([^}]*)\}", ALERTS.read_text())
-    ):
+    for name, matchers in re.findall(r"(flux_dws_\w+)\{([^}]*)\}", text + alerts):
         for label in re.findall(r"(\w+)(?:=|!)", matchers):
             assert (name, label) in known
 

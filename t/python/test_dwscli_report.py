@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from dwscli.chart import COLORS
 from dwscli.markup import element
-from dwscli.spans import averages
 from dwscli.webpage import DRAWN, LISTED
 from support.dwscli import (
     FIRST,
@@ -280,19 +279,6 @@ def test_that_more_reasons_for_failures_are_known_is_told() -> None:
     assert f"The {LISTED} most frequent of {LISTED + 1} reasons." in page.texts["p"]
 
 
-def test_averages_keep_what_was_moved() -> None:
-    steps = [(0.0, 10.0), (5.0, 30.0), (10.0, 0.0), (20.0, 5.0), (30.0, 0.0)]
-    for count in (1, 3, 7, 30):
-        found = averages(steps, 0, 30, count)
-        assert len(found) == count + 1
-        moved = sum(
-            rate * (later - moment)
-            for (moment, rate), (later, _) in zip(found, found[1:])
-        )
-        assert moved == pytest.approx(250)
-    assert averages(steps, 4, 6, 1) == [(4.0, 20.0), (6, 0.0)]
-
-
 # In a browser
 
 
@@ -336,18 +322,6 @@ def test_a_browser_shows_the_page_without_an_error(name: str, tmp_path: Path) ->
     dom = browse(path, tmp_path, "--dump-dom")
     assert console(tmp_path) == []
     assert "<script" not in dom and dom.count("<h2>") == 5
-
-
-@needs_browser
-def test_the_policy_stops_what_would_get_into_the_page(tmp_path: Path) -> None:
-    """The console would show it: an empty one says something."""
-    path = tmp_path / "report.html"
-    dws(machine(), "report", SINCE, "-o", str(path))
-    evil = "<script>console.error('ran')</script><p style='color:red'>"
-    path.write_text(path.read_text().replace("</main>", f"{evil}</main>"))
-    browse(path, tmp_path, "--dump-dom")
-    lines = console(tmp_path)
-    assert len(lines) == 2 and not any('"ran"' in line for line in lines)
 
 
 @needs_browser

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from support.dwscli import (
     ended_job,
     is_golden,
     kvs_of,
+    shows,
 )
+from support.tables import rows
 
 STRANGER = 54321
 
@@ -125,23 +128,28 @@ def test_data_that_was_lost_after_the_time_limit_is_a_failure() -> None:
     assert listed == "not copied: $DW_JOB_p1/out to /lustre/out\n"
 
 
-def test_a_guest_sees_their_own_jobs() -> None:
-    guest = instance(userid=STRANGER, is_owner=False)
-    done = dws(guest, "usage", "-n", "-o", "{name} {njobs}")
-    assert done.out == f"{STRANGER} 2\n"
+SAID = """
+guest: -n -o '{name} {njobs}' -> 0 -> 54321 2
+guest: -u root -> 1 -> ERROR: the jobs of user 'root' are not yours
+guest: -n -o {njobs} -u all -> 0 -> 2
+guest: -n -u 54321 -> 0 -> 54321
+owner: --count=-1 -> 1 -> ERROR: --count: -1 is negative, expected 0 or more
+owner: --count=1 -> 0 -> WARNING: output truncated at 1 jobs that have ended
+owner: --count=0 -> 0 -> -- WARNING
+owner: -n -o '{name} {njobs}' -u root -> 0 -> root 1
+owner: -n -o '{name} {njobs}' --since=1763999400 -> 0 -> 54321 1 | root 1
+owner: -n -o '{name} {njobs}' -c 1 -> 0 -> root 1
+"""
 
 
-def test_a_guest_who_asks_for_another_user_is_told_so() -> None:
-    guest = instance(userid=STRANGER, is_owner=False)
-    error = "flux-dws: ERROR: the jobs of user 'root' are not yours\n"
-    assert dws(guest, "usage", "-u", "root") == (1, "", error)
-    assert dws(guest, "usage", "-n", "-o", "{njobs}", "-u", "all").out == "2\n"
-    assert dws(guest, "usage", "-n", "-u", str(STRANGER)).status == 0
-
-
-def test_a_negative_number_of_jobs_is_refused() -> None:
-    error = "flux-dws: ERROR: --count: -1 is negative, expected 0 or more\n"
-    assert dws(instance(), "usage", "--count=-1") == (1, "", error)
+@pytest.mark.parametrize(("words", "status", "said"), rows(SAID, 3))
+def test_jobs_are_chosen_by_user_time_and_number(
+    words: str, status: str, said: str
+) -> None:
+    whose, *args = shlex.split(words)
+    guest: Any = {"userid": STRANGER, "is_owner": False} if whose == "guest:" else {}
+    done = dws(instance(**guest), "usage", *args)
+    assert shows(done, int(status), *said.split(" | "))
 
 
 def test_data_of_which_there_is_no_record_is_not_said_to_be_none() -> None:
@@ -150,21 +158,6 @@ def test_data_of_which_there_is_no_record_is_not_said_to_be_none() -> None:
     found = FixedInstance(jobs=[ended_job()], kvs=kvs)
     assert dws(found, "usage", "-n").out.split()[-2:] == ["-", "0"]
     assert json.loads(dws(found, "usage", "--json").out)["usage"][0]["moved"] is None
-
-
-def test_usage_warns_of_jobs_that_it_leaves_out() -> None:
-    done = dws(instance(), "usage", "--count=1")
-    warning = "flux-dws: WARNING: output truncated at 1 jobs that have ended"
-    assert done.err.startswith(warning)
-    assert dws(instance(), "usage", "--count=0").err == ""
-
-
-def test_jobs_are_chosen_by_user_and_time() -> None:
-    words = ("usage", "-n", "-o", "{name} {njobs}")
-    assert dws(instance(), *words, "-u", "root").out == "root 1\n"
-    lines = dws(instance(), *words, f"--since={NOW - 600}").out.splitlines()
-    assert sorted(lines) == [f"{STRANGER} 1", "root 1"]
-    assert dws(instance(), *words, "-c", "1").out == "root 1\n"
 
 
 ODD = ("NaN", "Infinity", "1e999", "-1", "true", '"x"', "[]", "{}", "null", "9" * 400)
@@ -202,7 +195,7 @@ def test_records_of_another_version_cannot_cancel_each_other_out() -> None:
     assert (done.status, done.out) == (0, "a 1\nb 1\n")
 
 
-rows = st.fixed_dictionaries(
+any_rows = st.fixed_dictionaries(
     {
         "userid": st.sampled_from([0, 1, STRANGER]),
         "bank": st.sampled_from(["", "a", "b"]),
@@ -215,7 +208,7 @@ rows = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(rows), st.sampled_from([*BY]))
+@given(st.lists(any_rows), st.sampled_from([*BY]))
 def test_usage_has_the_same_sum_by_each_kind_of_line(
     found: list[dict[str, Any]], by: str
 ) -> None:
