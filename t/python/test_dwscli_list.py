@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from typing import Any, Iterable
 
 import pytest
@@ -41,7 +38,6 @@ from support.dwscli import (
     shows,
 )
 from support.tables import rows
-from support.tree import TOP
 
 STRANGER = 54321
 TOTALS = {"jobs": 4, "states": {"PreRun": 1, "DataIn": 3}, "capacity": 640 * GIB}
@@ -419,32 +415,6 @@ def test_colors_are_for_terminals_that_want_them() -> None:
 def test_job_ids_are_in_ascii_where_the_locale_is() -> None:
     done = dws(instance(), "list", "-n", "-o", "{id} {id.f58plain}", unicode=False)
     assert done.out.splitlines()[0] == "f3gDmDv6tjHH f3gDmDv6tjHH"
-
-
-CLOSED = """
-import sys
-sys.path.insert(0, "t/python")
-from support.dwscli import *
-answer = {**FRESH, "jobs": [row(i + 1) for i in range(5000)], "next": None}
-fluxinstance.FluxInstance = lambda: FixedInstance({"dws.job-list": answer})
-args = COMMAND["arguments"](["list"])
-sys.exit(run("dws", lambda: args.function(args)))
-"""
-
-
-def test_a_reader_that_ends_early_is_no_traceback() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSED],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=TOP,
-        env={**os.environ, "PYTHONPATH": str(TOP / "src/pymod")},
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "")
 
 
 # Anything that the contract allows

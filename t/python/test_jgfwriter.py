@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -155,7 +156,7 @@ def systems(draw: st.DrawFn) -> tuple[rset.ResourceSet, RabbitMapping, int]:
 
 
 @given(systems())
-def test_a_written_graph_can_be_read_again(
+def test_a_written_graph_can_be_read_again_and_is_a_tree_of_all_of_r(
     case: tuple[rset.ResourceSet, RabbitMapping, int],
 ) -> None:
     R, system, chunks = case
@@ -172,34 +173,20 @@ def test_a_written_graph_can_be_read_again(
     assert ssd_per_rabbit(read, system) == graph.ssd
     counts = db.job_allocation(read, system).nodes_per_rabbit
     assert counts == {rabbit: len(system.hosts_of(rabbit)) for rabbit in system.rabbits}
-
-
-@given(systems())
-def test_the_graph_is_a_tree_whose_paths_follow_its_edges(
-    case: tuple[rset.ResourceSet, RabbitMapping, int],
-) -> None:
-    R, system, chunks = case
-    graph = write(R, system, chunks=chunks)["graph"]
-    paths = {n["id"]: n["metadata"]["paths"]["containment"] for n in graph["nodes"]}
-    assert len(paths) == len(set(paths.values())) == len(graph["nodes"])
+    # Its paths follow its edges.
+    written = document["scheduling"]["graph"]
+    paths = {n["id"]: n["metadata"]["paths"]["containment"] for n in written["nodes"]}
+    assert len(paths) == len(set(paths.values())) == len(written["nodes"])
     assert len({int(id) for id in paths}) == len(paths)
-    parents = {edge["target"]: edge["source"] for edge in graph["edges"]}
-    assert len(parents) == len(graph["edges"]) == len(paths) - 1
+    parents = {edge["target"]: edge["source"] for edge in written["edges"]}
+    assert len(parents) == len(written["edges"]) == len(paths) - 1
     for child, parent in parents.items():
         assert paths[child].rpartition("/")[0] == paths[parent]
-    for node in graph["nodes"]:
+    found: dict[tuple[int, str], set[int]] = {}
+    for node in written["nodes"]:
         metadata = node["metadata"]
         name = metadata.get("name") or f"{metadata['type']}{metadata['id']}"
         assert paths[node["id"]].rpartition("/")[2] == name
-
-
-@given(systems())
-def test_all_resources_of_r_are_in_the_graph(
-    case: tuple[rset.ResourceSet, RabbitMapping, int],
-) -> None:
-    R, system, chunks = case
-    found: dict[tuple[int, str], set[int]] = {}
-    for metadata in by_path(write(R, system, chunks=chunks)).values():
         if metadata["type"] in ("core", "gpu"):
             key = (metadata["rank"], metadata["type"])
             found.setdefault(key, set()).add(metadata["id"])
@@ -216,33 +203,27 @@ def test_a_graph_is_written_in_pieces_no_larger_than_a_node_needs() -> None:
     assert max(map(len, pieces)) < 5000 < len("".join(pieces)) // 50
 
 
-@pytest.mark.parametrize("chunks", [0, -1, 28555])
-def test_chunks_of_less_than_a_gib_are_refused_with_what_is_possible(
-    chunks: int,
+TINY = mapping.assemble({"r1": ()}, {"r1": GIB - 1})
+CHUNKS = (
+    "hetchy201 has 28554 GiB, which cannot be cut into {} chunks of a GiB or more:"
+    " expected 1 to 28554 chunks"
+)
+
+
+@pytest.mark.parametrize(
+    ("system", "options", "problem"),
+    [
+        *((HETCHY, {"chunks": n}, CHUNKS.format(n)) for n in (0, -1, 28555)),
+        (TINY, {"chunks": 1}, "r1 has 1073741823 bytes, "),
+        *((HETCHY, {"cluster": n}, "expected one without /") for n in ("", "a/b", "/")),
+        (HETCHY, {"excluded": SYSTEM.hosts}, "all nodes of R are excluded"),
+    ],
+)
+def test_a_graph_that_cannot_be_written_is_refused(
+    system: RabbitMapping, options: Any, problem: str
 ) -> None:
-    with pytest.raises(jgfwriter.GraphError) as caught:
-        jgfwriter.scheduling(SYSTEM, HETCHY, chunks=chunks)
-    assert str(caught.value) == (
-        f"hetchy201 has 28554 GiB, which cannot be cut into {chunks} chunks of a GiB"
-        " or more: expected 1 to 28554 chunks"
-    )
-
-
-def test_a_rabbit_without_a_gib_is_refused_with_what_it_has() -> None:
-    system = mapping.assemble({"r1": ()}, {"r1": GIB - 1})
-    with pytest.raises(jgfwriter.GraphError, match="^r1 has 1073741823 bytes, "):
-        jgfwriter.scheduling(SYSTEM, system, chunks=1)
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "/"])
-def test_a_cluster_name_that_would_break_paths_is_refused(name: str) -> None:
-    with pytest.raises(jgfwriter.GraphError, match="expected one without /"):
-        jgfwriter.scheduling(SYSTEM, HETCHY, cluster=name)
-
-
-def test_a_graph_without_nodes_is_refused() -> None:
-    with pytest.raises(jgfwriter.GraphError, match="all nodes of R are excluded"):
-        jgfwriter.scheduling(SYSTEM, HETCHY, excluded=SYSTEM.hosts)
+    with pytest.raises(jgfwriter.GraphError, match=re.escape(problem)):
+        jgfwriter.scheduling(SYSTEM, system, **options)
 
 
 def test_hosts_that_r_or_the_mapping_lacks_are_found() -> None:
