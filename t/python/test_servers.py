@@ -169,13 +169,35 @@ def test_storage_that_cannot_be_placed_is_refused(
         place(entry, on, pcie)
 
 
-def test_sets_without_a_choice_are_placed_first() -> None:
-    # b has room for the shared set only because a's is taken by its nodes
-    on = allocation({"a": 2, "b": 1}, {"a": 4, "b": 8})
-    sets = (across(6 * GIB, scale=1), per_compute(2 * GIB))
-    shared, own = build_allocation_sets(breakdown(*sets), on)
-    assert counts(own) == {"a": 2, "b": 1}
-    assert counts(shared) == {"b": 1}
+EIGHT = dict.fromkeys("ab", 8 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("later", "first", "on", "places"),
+    [
+        # b has room for the shared set only because a's is taken by its nodes
+        (
+            across(6 * GIB, scale=1),
+            per_compute(2 * GIB),
+            at("a:2 b", {"a": 4, "b": 8}),
+            ("b", "a:2 b"),
+        ),
+        # a has another allocation with the key
+        (
+            across(6 * GIB, count=1),
+            single(6 * GIB, colocation=MGT),
+            at("a b:2", room=EIGHT, colocated=USED),
+            ("a", "b"),
+        ),
+        # The number of the later one is our choice
+        (across(8 * GIB), single(8 * GIB), at("a b", room=EIGHT), ("b", "a")),
+    ],
+)
+def test_sets_with_less_choice_are_placed_first(
+    later: AllocationSet, first: AllocationSet, on: Allocation, places: tuple[str, str]
+) -> None:
+    made = build_allocation_sets(breakdown(later, first), on)
+    assert [counts(entry) for entry in made] == [numbers(text) for text in places]
 
 
 @pytest.mark.parametrize("first", [True, False])
