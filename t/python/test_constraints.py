@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
-import subprocess
 import time
 from typing import Any
 
@@ -21,6 +18,7 @@ from flux_k8s.rfc import constraints
 from flux_k8s.rfc.constraints import Constraint
 from flux_k8s.rfc.resourcestatus import NodeStates
 from support.effort import measures_time
+from support.fluxpython import needs_flux, of_flux
 
 NODES: list[tuple[str, int, frozenset[str]]] = [
     ("host0", 0, frozenset({"ssd"})),
@@ -271,15 +269,8 @@ def random_tree(rng: random.Random, depth: int) -> Json:
     return {kind: [rng.choice(values) for _ in range(count)]}
 
 
-@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+@needs_flux
 def test_flux_matches_the_same_nodes_with_a_constraint() -> None:
-    script = """
-import json, sys
-from flux.resource import ResourceSet
-R, trees = json.load(sys.stdin)
-full = ResourceSet(R)
-json.dump([sorted(full.copy_constraint(tree).ranks) for tree in trees], sys.stdout)
-"""
     names = {name for _, _, found in NODES for name in found}
     R = {
         "version": 1,
@@ -295,13 +286,10 @@ json.dump([sorted(full.copy_constraint(tree).ranks) for tree in trees], sys.stdo
     rng = random.Random(31)
     trees = [tree for tree, _ in EXAMPLES]
     trees += [random_tree(rng, 3) for _ in range(500)]
-    run = subprocess.run(
-        ["flux", "python", "-c", script],
-        input=json.dumps([R, trees]),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+    theirs = of_flux(
+        "from flux.resource import ResourceSet",
+        "[sorted(ResourceSet(given[0]).copy_constraint(t).ranks) for t in given[1]]",
+        [R, trees],
     )
-    for tree, ranks in zip(trees, json.loads(run.stdout)):
+    for tree, ranks in zip(trees, theirs):
         assert matching(tree) == set(ranks), tree

@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.rfc import hostlist
+from support.fluxpython import needs_flux, of_flux
 
 VECTORS = {
     "": [],
@@ -55,6 +52,21 @@ WRONG = [
     "h[\u0661]",
 ]
 
+FOLDED = {
+    "h[005,4]": "h005 h4",
+    "h[005,004,011]": "h005 h004 h011",
+    "h[9-11,3]": "h9 h10 h11 h3",
+    "h1": "h1",
+    "h[09-10,099-100]": "h09 h10 h099 h100",
+    "h[1,01]": "h1 h01",
+    "h[1,3,2,2]": "h1 h3 h2 h2",
+    "": "",
+    "a1b[1-2],a2b1": "a1b1 a1b2 a2b1",
+    "h,h1,[1-2]": "h h1 1 2",
+    "h1,g1,h2": "h1 g1 h2",
+}
+"""A hostlist, and the hosts that it is made of."""
+
 names = st.builds(
     lambda prefix, digits, suffix: prefix + digits + suffix,
     st.sampled_from(["h", "rabbit-", "", "n1x", "a.b"]),
@@ -91,34 +103,19 @@ def test_natural_order_puts_h2_before_h10() -> None:
     assert sorted(hosts, key=hostlist.natural_key) == expected
 
 
-@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+@pytest.mark.parametrize("text", FOLDED)
+def test_hosts_in_sequence_are_folded_into_ranges(text: str) -> None:
+    assert hostlist.encode(FOLDED[text].split()) == text
+
+
+@needs_flux
 def test_flux_decodes_and_encodes_hostlists_in_the_same_way() -> None:
-    script = """
-import json, sys
-from flux.hostlist import Hostlist, decode
-texts, lists = json.load(sys.stdin)
-json.dump([[list(decode(t)) for t in texts],
-           [Hostlist(hosts).encode() for hosts in lists]], sys.stdout)
-"""
-    texts = list(VECTORS)
-    lists = [
-        ["h005", "h4"],
-        ["h005", "h004", "h011"],
-        ["h9", "h10", "h11"],
-        ["h09", "h10", "h099", "h100"],
-        ["h1", "h01"],
-        ["h1", "h3", "h2", "h2"],
-        ["a1b1", "a1b2", "a2b1"],
-        ["h", "h1", "1", "2"],
-    ]
-    run = subprocess.run(
-        ["flux", "python", "-c", script],
-        input=json.dumps([texts, lists]),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+    imports = "from flux.hostlist import Hostlist, decode"
+    decoded = of_flux(imports, "[list(decode(text)) for text in given]", list(VECTORS))
+    assert decoded == [list(hostlist.decode(text)) for text in VECTORS]
+    encoded = of_flux(
+        imports,
+        "[Hostlist(hosts.split()).encode() for hosts in given]",
+        [*FOLDED.values()],
     )
-    decoded, encoded = json.loads(run.stdout)
-    assert decoded == [list(hostlist.decode(text)) for text in texts]
-    assert encoded == [hostlist.encode(hosts) for hosts in lists]
+    assert encoded == list(FOLDED)

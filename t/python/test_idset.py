@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.rfc import idset
+from support.fluxpython import needs_flux, of_flux
 
 VECTORS = {
     "": (),
@@ -71,21 +68,11 @@ def test_an_id_out_of_range_is_not_encoded(id: int) -> None:
         idset.encode([id])
 
 
-@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+@needs_flux
 def test_flux_decodes_and_encodes_idsets_in_the_same_way() -> None:
-    script = """
-import json, sys
-from flux.idset import decode
-json.dump([[list(s), s.encode()] for s in map(decode, json.load(sys.stdin))],
-          sys.stdout)
-"""
-    run = subprocess.run(
-        ["flux", "python", "-c", script],
-        input=json.dumps(list(VECTORS)),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+    theirs = of_flux(
+        "from flux.idset import decode",
+        "[[list(s), s.encode()] for s in map(decode, given)]",
+        list(VECTORS),
     )
-    expected = [[list(ids), idset.encode(ids)] for ids in VECTORS.values()]
-    assert json.loads(run.stdout) == expected
+    assert theirs == [[list(ids), idset.encode(ids)] for ids in VECTORS.values()]

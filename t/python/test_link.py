@@ -127,26 +127,8 @@ def system(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("module", ["flux_k8s.ingest", "sssjob.xml.reading"])
-@night
-def test_a_python_that_knows_only_flux_finds_the_package(
-    flux: Flux, system: Path, module: str
-) -> None:
-    flux.link()
-    package = module.partition(".")[0]
-    code = f"import {module}; print(sys.modules['{package}'].__file__)"
-    found = python_of_flux(flux, system, code).stdout
-    assert Path(found.strip()).resolve().parents[1].name == "site-packages"
-
-
-@night
-def test_a_program_of_others_that_imports_the_package_keeps_its_own_packages(
-    flux: Flux, system: Path
-) -> None:
-    """flux submit does, with our CLI plugin."""
-    flux.link()
-    code = """
-import flux_k8s.ingest, flux_k8s.errors
+WITHIN = """
+import flux_k8s.ingest, flux_k8s.errors, sssjob.xml.reading
 assert sys.path == before, sys.path
 import urllib3
 print(urllib3.__version__)
@@ -155,65 +137,46 @@ try:
 except ModuleNotFoundError as error:
     print(error.name)
 """
-    assert python_of_flux(flux, system, code).stdout == "1.26.5\nkubernetes\n"
+SERVICE = """
+sys.path.insert(0, 'the folder of the program')
+import runpy
+runpy.run_path(sys.argv[1], run_name="imported")
+import kubernetes, urllib3
+print(int(urllib3.__version__.partition(".")[0]) >= 2)
+"""
+COMMAND = "import runpy; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+
+
+@night
+def test_a_program_of_others_keeps_its_own_packages_and_the_service_has_ours(
+    flux: Flux, system: Path
+) -> None:
+    """flux submit imports ours, with our CLI plugin."""
+    flux.link()
+    assert python_of_flux(flux, system, WITHIN).stdout == "1.26.5\nkubernetes\n"
+    program = str(flux.places / "python_path/flux_k8s/broker/__main__.py")
+    assert python_of_flux(flux, system, SERVICE, program).stdout == "True\n"
 
 
 @pytest.mark.parametrize("path", sorted((TOP / "src/cmd").glob("flux-*")), ids=str)
 @night
 def test_a_command_runs_in_a_python_that_knows_only_flux(
-    flux: Flux, system: Path, path: Path
+    flux: Flux, system: Path, path: Path, tmp_path: Path
 ) -> None:
     flux.link()
-    command = flux.places / "exec_path" / path.name
-    code = "import runpy; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    done = python_of_flux(flux, system, code, str(command), "--help")
+    command = str(flux.places / "exec_path" / path.name)
+    done = python_of_flux(flux, system, COMMAND, command, "--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: flux"), done.stdout
-
-
-@night
-def test_a_command_finds_the_kubernetes_package_that_is_installed_with_it(
-    flux: Flux, system: Path, tmp_path: Path
-) -> None:
-    flux.link()
-    command = flux.places / "exec_path/flux-rabbitmapping.py"
-    code = "import runpy; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    done = python_of_flux(flux, system, code, str(command), "-k", str(tmp_path / "no"))
-    assert "flux-rabbitmapping: ERROR: --kubeconfig: " in done.stdout, done.stdout
-    assert done.stdout.count("\n") == 1, done.stdout
-
-
-@night
-def test_the_service_finds_the_packages_that_are_installed_with_it(
-    flux: Flux, system: Path
-) -> None:
-    flux.link()
-    program = flux.places / "python_path/flux_k8s/broker/__main__.py"
-    code = """
-import runpy
-runpy.run_path(sys.argv[1], run_name="imported")
-import kubernetes, urllib3
-print(urllib3.__version__)
-"""
-    code = f"sys.path.insert(0, 'the folder of the program')\n{code}"
-    version = python_of_flux(flux, system, code, str(program)).stdout
-    assert int(version.partition(".")[0]) >= 2, version
-
-
-@night
-def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -> None:
-    link = flux.places / "python_path/sssjob"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(tmp_path / "elsewhere/sssjob")
-    done = flux.link()
-    text = f"link.sh: {link}: is another sssjob; remove it first\n"
-    assert (done.returncode, done.stdout) == (1, text)
-    assert flux.link("--remove").returncode == 0
-    assert flux.files() == {"python_path/sssjob"}
+    if path.stem == "flux-rabbitmapping":  # finds the package kubernetes
+        words = "-k", str(tmp_path / "no")
+        done = python_of_flux(flux, system, COMMAND, command, *words)
+        assert done.stdout.startswith("flux-rabbitmapping: ERROR: --kubeconfig: ")
+        assert done.stdout.count("\n") == 1, done.stdout
 
 
 @pytest.mark.parametrize("ours", [True, False])
 @night
-def test_an_installation_elsewhere_is_named(
+def test_an_installation_elsewhere_is_named_and_not_replaced(
     flux: Flux, tmp_path: Path, ours: bool
 ) -> None:
     """But not a package of the system, which may have our links in its lib/flux."""
@@ -226,13 +189,16 @@ def test_an_installation_elsewhere_is_named(
     link = flux.places / "python_path/dwscli"
     link.parent.mkdir(parents=True)
     link.symlink_to(other / "lib/python3/site-packages/dwscli")
-    done = flux.link("--check")
     text = (
         f"is of the installation in {other}; make uninstall DEST='{other}' first"
         if ours
         else "is another dwscli; remove it first"
     )
-    assert (done.returncode, done.stdout) == (1, f"link.sh: {link}: {text}\n")
+    for args in (["--check"], []):
+        done = flux.link(*args)
+        assert (done.returncode, done.stdout) == (1, f"link.sh: {link}: {text}\n")
+    assert flux.link("--remove").returncode == 0
+    assert flux.files() == {"python_path/dwscli"}
 
 
 @night
@@ -269,42 +235,30 @@ def test_all_links_can_be_removed_and_only_these(flux: Flux) -> None:
     assert not list(flux.places.rglob("__pycache__"))
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "what"),
+    [
+        ("confdir/cli/plugins/rabbit.py", "", "file"),
+        # A site may have had other software for Rabbits, which is called like this.
+        ("python_path/flux_k8s.py", "python_path/flux_k8s.py", "flux_k8s"),
+        ("python_path/flux_k8s/__init__.py", "python_path/flux_k8s", "flux_k8s"),
+    ],
+)
 @night
-def test_a_file_of_the_site_is_not_replaced(flux: Flux) -> None:
-    own = flux.places / "confdir/cli/plugins/rabbit.py"
-    own.parent.mkdir(parents=True)
-    own.write_text("of the site\n")
-    done = flux.link()
-    text = f"link.sh: {own}: is another file; remove it first\n"
-    assert (done.returncode, done.stdout) == (1, text)
-    assert own.read_text() == "of the site\n"
-    assert flux.files() == {"confdir/cli/plugins/rabbit.py"}
-
-
-@night
-def test_with_check_it_is_only_told_what_is_in_the_way(flux: Flux) -> None:
+def test_what_is_the_sites_is_named_and_not_replaced(
+    flux: Flux, name: str, place: str, what: str
+) -> None:
     done = flux.link("--check")
     assert (done.returncode, done.stdout, flux.files()) == (0, "", set())
-    own = flux.places / "confdir/cli/plugins/rabbit.py"
+    own = flux.places / name
     own.parent.mkdir(parents=True)
     own.write_text("of the site\n")
-    assert str(own) in flux.link("--check").stdout
-
-
-@pytest.mark.parametrize("name", ["flux_k8s.py", "flux_k8s/__init__.py"])
-@night
-def test_another_package_of_the_name_is_not_replaced(flux: Flux, name: str) -> None:
-    """A site may have had other software for Rabbits, which is called like this."""
-    own = flux.places / "python_path" / name
-    own.parent.mkdir(parents=True)
-    own.write_text("of the site\n")
-    done = flux.link()
-    other = flux.places / "python_path" / name.partition("/")[0]
-    assert (done.returncode, done.stdout) == (
-        1,
-        f"link.sh: {other}: is another flux_k8s; remove it first\n",
-    )
-    assert flux.files() == {f"python_path/{name}"}
+    named = flux.places / (place or name)
+    text = f"link.sh: {named}: is another {what}; remove it first\n"
+    for args in (["--check"], []):
+        done = flux.link(*args)
+        assert (done.returncode, done.stdout) == (1, text)
+        assert flux.files() == {name}
     assert flux.link("--remove").returncode == 0
     assert own.read_text() == "of the site\n"
 

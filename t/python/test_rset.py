@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Json
 from flux_k8s.rfc import idset, jgf, rset
+from support.fluxpython import needs_flux, of_flux
 from support.objects import changed
 from support.rset import fluxion_r, in_shorthand, vertex
 
@@ -316,30 +315,19 @@ def test_a_vertex_has_the_name_that_fluxion_leaves_out() -> None:
     assert [v.name for v in found] == ["ssd3", "n5", "h7"]
 
 
-@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+@needs_flux
 def test_flux_reads_the_r_that_we_print_and_we_read_the_r_of_flux() -> None:
-    script = """
-import json, sys
-from flux.resource import ResourceSet
-R = json.load(sys.stdin)
-json.dump([ResourceSet(r).to_dict() for r in R], sys.stdout)
-"""
+    properties = {"a@gpu": "19", "b": "19-21"}
     ours = [
         rset.parse(EXAMPLE),
-        rset.parse(
-            changed(EXAMPLE, "execution.properties", {"a@gpu": "19", "b": "19-21"})
-        ),
+        rset.parse(changed(EXAMPLE, "execution.properties", properties)),
     ]
-    run = subprocess.run(
-        ["flux", "python", "-c", script],
-        input=json.dumps([resources.to_json() for resources in ours]),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+    theirs = of_flux(
+        "from flux.resource import ResourceSet",
+        "[ResourceSet(R).to_dict() for R in given]",
+        [resources.to_json() for resources in ours],
     )
-    theirs = [rset.parse(R) for R in json.loads(run.stdout)]
-    for mine, other in zip(ours, theirs):
+    for mine, other in zip(ours, map(rset.parse, theirs)):
         assert other.targets == mine.targets
         assert other.properties == mine.properties
         assert other.expiration == mine.expiration
