@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -54,18 +55,17 @@ EVIL = "</title></style><script>console.error('evil')</script><img src=x onerror
 
 def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
     """A Rabbit of ``dws.rabbit-list``."""
-    found = {"name": name, "state": "Ready", "reason": "", "capacity": 30 * TIB}
-    found |= {"free": 18 * TIB, "withheld": 3 * TIB, "nodes": "tuo[1001-1016]"}
-    return {**found, "broken": "", "njobs": 2, "jobs": [], "disabled": None, **changes}
+    return {
+        **{"name": name, "state": "Ready", "reason": "", "capacity": 30 * TIB},
+        **{"free": 18 * TIB, "withheld": 3 * TIB, "nodes": "tuo[1001-1016]"},
+        **{"broken": "", "njobs": 2, "jobs": [], "disabled": None, **changes},
+    }
 
 
 def fatal(note: str) -> str:
     """An eventlog with an exception."""
-    text = note.replace("\\", "\\\\").replace('"', '\\"')
-    return (
-        '{"timestamp": 1, "name": "exception", "context": '
-        f'{{"type": "dws", "severity": 0, "note": "{text}"}}}}'
-    )
+    context = {"type": "dws", "severity": 0, "note": note}
+    return json.dumps({"timestamp": 1, "name": "exception", "context": context})
 
 
 def machine(name: str = "tuo", note: str = "no room", **options: Any) -> FixedInstance:

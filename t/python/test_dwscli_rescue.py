@@ -20,6 +20,7 @@ from support.dwscli import (
     ended_job,
     kvs_of,
     refused,
+    shows,
 )
 
 F58 = "ƒ3gDmDv6tjHH"
@@ -60,13 +61,30 @@ def test_rescue_sends_its_request_and_says_what_comes_of_it(
     assert f"flux dws wait {F58}" in done.out
 
 
-def test_a_job_whose_storage_is_gone_cannot_be_rescued_and_may_be_shown() -> None:
-    gone = {"dws.rescue": refused(errno.ENOENT)}
-    done = dws(FixedInstance(gone, jobs=[ended_job(FIRST)]), "rescue", F58)
-    assert done.status == 1
-    assert done.err.endswith(f"; flux dws show {F58} says what became of its data\n")
-    error = f"flux-dws: ERROR: job {F58} not found\n"
-    assert dws(FixedInstance(gone), "rescue", F58) == (1, "", error)
+UNFIT = f"job f{F58[1:]}: no data of it has failed and is kept"
+
+
+@pytest.mark.parametrize(
+    ("answer", "jobs", "error"),
+    [
+        (
+            *(refused(errno.ENOENT), [ended_job(FIRST)]),
+            f"; flux dws show {F58} says what became of its data",
+        ),
+        (refused(errno.ENOENT), [], f"ERROR: job {F58} not found"),
+        (
+            *(refused(errno.EINVAL, UNFIT), []),
+            f"ERROR: job {F58}: no data of it has failed and is kept",
+        ),
+    ],
+)
+def test_a_rescue_that_is_refused_is_one_error(
+    answer: Any, jobs: Any, error: str
+) -> None:
+    found = FixedInstance({"dws.rescue": answer}, jobs=jobs)
+    done = dws(found, "rescue", F58)
+    assert shows(done, 1, error) and done.out == ""
+    assert dws(found, "rescue", "nonsense!").status == 1
 
 
 def test_a_rescue_that_takes_a_moment_says_what_it_waits_for() -> None:
@@ -74,15 +92,6 @@ def test_a_rescue_that_takes_a_moment_says_what_it_waits_for() -> None:
     found.ticks = 3
     waits = "waiting for the dws module, which asks Kubernetes"
     assert dws(found, "rescue", F58).err == f"flux-dws: WARNING: {waits}\n"
-
-
-def test_a_rescue_that_is_refused_is_one_error() -> None:
-    text = "job f3gDmDv6tjHH: no data of it has failed and is kept"
-    found = FixedInstance({"dws.rescue": refused(errno.EINVAL, text)})
-    done = dws(found, "rescue", F58)
-    said = f"flux-dws: ERROR: job {F58}: no data of it has failed and is kept\n"
-    assert (done.status, done.out, done.err) == (1, "", said)
-    assert dws(found, "rescue", "nonsense!").status == 1
 
 
 def test_show_says_what_has_failed_until_when_it_is_kept_and_what_to_do() -> None:

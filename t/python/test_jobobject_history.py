@@ -295,14 +295,12 @@ def test_a_separator_that_json_allows_in_a_string_ends_no_line() -> None:
 
 def test_times_out_of_range_are_left_out_with_a_warning() -> None:
     warnings: list[str] = []
-    record = {
-        "eventlog": json.dumps(
-            {"timestamp": 2.0**33, "name": "submit", "context": SUBMIT}
-        ),
-        "jobspec": json.dumps(spec()),
-    }
-    job = job_object(JobRecord(JOBID, record), ExportOptions(warn=warnings.append))
-    assert job.find("SubmitTime") is None
+    late = json.dumps({"timestamp": 2.0**33, "name": "submit", "context": SUBMIT})
+    record = JobRecord(JOBID, {"eventlog": late, "jobspec": json.dumps(spec())})
+    assert (
+        job_object(record, ExportOptions(warn=warnings.append)).find("SubmitTime")
+        is None
+    )
     assert len(warnings) == 1 and "SubmitTime is left out" in warnings[0]
 
 

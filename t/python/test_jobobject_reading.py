@@ -14,7 +14,7 @@ from flux_k8s.text import printable
 from sssjob import Element, ObjectError, check, element, read, write
 from sssjob.schema.model import ObjectErrors
 from sssjob.xml.markup import ENCODINGS
-from support.jobobjects import EXAMPLES, complete, objects
+from support.jobobjects import EXAMPLES, objects
 from support.tables import rows
 
 SIMPLE = "<Job><Id>1</Id><Name>n</Name></Job>"
@@ -47,12 +47,6 @@ def test_written_objects_are_read_unchanged(root: Element) -> None:
     text = write(root)
     assert read(text) == root == read(text.encode())
     assert write(read(text)) == text
-
-
-@pytest.mark.parametrize("name", ["Job", "JobGroup"])
-def test_an_object_with_all_there_may_be_is_written_and_read(name: str) -> None:
-    root = complete(name)
-    assert read(write(root)) == root
 
 
 # Errors have a line and a path

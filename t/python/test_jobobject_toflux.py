@@ -184,41 +184,32 @@ def test_any_object_is_submitted_or_refused_with_lines_that_name_elements(
 
 # An element of each name that is said to Flux, which says something.
 SAYING = {
-    "State": element("State", "Hold"),
-    "Name": element("Name", "n"),
-    "Hold": element("Hold", "User"),
-    "Project": element("Project", "p"),
-    "Account": element("Account", "a"),
-    "User": element("User", "somebody else"),
-    "Executable": element("Executable", "other"),
-    "Arguments": element("Arguments", "-x"),
-    "InitialWorkingDirectory": element("InitialWorkingDirectory", "/d"),
-    "Shell": element("Shell", "/bin/sh"),
-    "Interactive": element("Interactive", True),
-    "Machine": element("Machine", "elsewhere"),
-    "Queue": element("Queue", "q"),
-    "ResourceManagerType": element("ResourceManagerType", "PBS"),
-    "NodeCount": element("NodeCount", 2),
-    "Node": element("Node", "h1,h2", aggregation="List"),
-    "Feature": element("Feature", "f1,f2", aggregation="List"),
-    "Processors": element("Processors", 6),
-    "Resource": element("Resource", 6.0, name="Storage", type="xfs", units="GB"),
-    "EligibleTime": element("EligibleTime", 5),
-    "Duration": element("Duration", 60),
-    "InputFile": element("InputFile", "i"),
-    "OutputFile": element("OutputFile", "o"),
-    "ErrorFile": element("ErrorFile", "e"),
-    "NotificationList": element("NotificationList", "All"),
-    "ResourceLimit": element("ResourceLimit", "7", name="CPUTime"),
-    "TaskDistribution": element("TaskDistribution", "2", type="TasksPerNode"),
-    "Dependency": element("Dependency", "fuZZybuNNy"),
-    "Extension": element("Extension", "1", name="attributes.user.x", type="Flux"),
-    "Environment": element(
-        "Environment", None, element("Variable", "v", name="V"), export=False
-    ),
-    "Requested": element("Requested", None, element("Duration", 60)),
-    "TaskGroup": element("TaskGroup", None, element("TaskCount", 2)),
-    "TaskGroupDefaults": element("TaskGroupDefaults", None, element("TaskCount", 2)),
+    inner.name: inner
+    for inner in read(
+        job(
+            """
+<State>Hold</State><Name>n</Name><Hold>User</Hold><Project>p</Project>
+<Account>a</Account><User>somebody else</User><Executable>other</Executable>
+<Arguments>-x</Arguments><InitialWorkingDirectory>/d</InitialWorkingDirectory>
+<Shell>/bin/sh</Shell><Interactive>true</Interactive><Machine>elsewhere</Machine>
+<Queue>q</Queue><ResourceManagerType>PBS</ResourceManagerType><NodeCount>2</NodeCount>
+<Node aggregation="List">h1,h2</Node><Feature aggregation="List">f1,f2</Feature>
+<Processors>6</Processors>
+<Resource name="Storage" type="xfs" units="GB">6</Resource>
+<EligibleTime>5</EligibleTime><Duration>60</Duration><InputFile>i</InputFile>
+<OutputFile>o</OutputFile><ErrorFile>e</ErrorFile>
+<NotificationList>All</NotificationList><ResourceLimit name="CPUTime">7</ResourceLimit>
+<TaskDistribution type="TasksPerNode">2</TaskDistribution>
+<Dependency>fuZZybuNNy</Dependency>
+<Extension name="attributes.user.x" type="Flux">1</Extension>
+<Environment export="false"><Variable name="V">v</Variable></Environment>
+<Requested><Duration>60</Duration></Requested>
+<TaskGroup><TaskCount>2</TaskCount></TaskGroup>
+<TaskGroupDefaults><TaskCount>2</TaskCount></TaskGroupDefaults>
+"""
+        )
+    ).contents
+    if inner.name != "Id"
 }
 ME = Submitter(users=("me",), machine="here", environment={"EXPORTED": "e"})
 # What attributes ask for that Flux does anyway.
