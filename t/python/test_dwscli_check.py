@@ -29,6 +29,7 @@ from support.dwscli import (
     FixedInstance,
     dws,
     is_golden,
+    rabbit,
     shows,
 )
 from support.tables import rows
@@ -36,17 +37,6 @@ from support.tables import rows
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 COPY = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/in"
 JOB = FIRST + 7
-
-
-def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
-    """A Rabbit of ``dws.rabbit-list`` with 16 nodes and room for all of them."""
-    return {
-        **{"name": name, "state": "Ready", "reason": "", "capacity": 200 * GIB},
-        **{"free": 160 * GIB, "withheld": 0, "ssd_size": 1, "ssds": 200},
-        **{"ssds_withheld": 0, "ssds_free": 176, "nodes": "tuo[1001-1016]"},
-        **{"broken": "", "njobs": 0, "jobs": [], "job_ssds": {}, "disabled": None},
-        **changes,
-    }
 
 
 def running(id: int = JOB, rabbits: str = "tuo201", **changes: Any) -> dict[str, Any]:

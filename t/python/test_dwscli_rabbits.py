@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,21 +27,14 @@ from support.dwscli import (
     refused,
     shows,
 )
+from support.dwscli import rabbit as a_rabbit
 from support.tables import rows
 
 TIB = 2**40
 WAITS = "flux-dws: WARNING: waiting for the dws module, which asks Kubernetes\n"
 
 
-def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
-    """A Rabbit of ``dws.rabbit-list``."""
-    return {
-        **{"name": name, "state": "Ready", "reason": "", "capacity": 30 * TIB},
-        **{"free": 20 * TIB, "withheld": 0, "nodes": "tuo[1001-1016]", "broken": ""},
-        **{"njobs": 2, "jobs": [1 << 60], "disabled": None, **changes},
-    }
-
-
+rabbit = partial(a_rabbit, capacity=30 * TIB, free=20 * TIB, njobs=2, jobs=[1 << 60])
 RABBITS = (
     rabbit("tuo210", nodes="tuo[1033-1048]", njobs=0, jobs=[]),
     rabbit("tuo9", withheld=2 * TIB, broken="tuo1003"),
@@ -135,76 +130,52 @@ def test_any_rabbit_is_shown_within_the_width(
 # disable, enable
 
 
-SLOW = ["disable", "tuo[201-202]", "--reason", "slow ssd"]
-BOTH = {"rabbits": ["tuo201", "tuo202"]}
-LATE = refused(errno.ETIMEDOUT, "the dws module has not answered for 60 s")
-DENIED = refused(errno.EPERM)
-READY = [rabbit(), rabbit("tuo202")]
-IN_DWS = [rabbit(state="Disabled"), rabbit("tuo202")]
+ANSWERS: dict[str, Any] = {
+    "both": {"rabbits": ["tuo201", "tuo202"]},
+    "second": {"rabbits": ["tuo202"]},
+    "replaced": {"rabbits": ["tuo202"], "replaced": {"tuo202": "new disks"}},
+    "denied": refused(errno.EPERM),
+    "late": refused(errno.ETIMEDOUT, "the dws module has not answered for 60 s"),
+    "none": refused(errno.ENOENT, "no tuo9\x1b"),
+}
+CHANGED = r"""
+both: disable tuo[201-202] --reason 'slow ssd' -> 0
+replaced: disable tuo202 --reason 'slow ssd' -> 0 -> flux-dws: WARNING: tuo202 was
+  disabled already: this replaces the reason 'new disks'
+denied: disable tuo202 --reason x -> 1 -> only the instance owner may disable Rabbits
+both: disable tuo9 -> 2 -> --reason
+both: disable tuo9 --reason=' ' -> 1 -> ERROR: --reason: expected a text, as in
+  --reason='slow ssd'
+second: enable tuo201 tuo202 -> 0 -> flux-dws: WARNING: enabled already: tuo201
+second: enable tuo202 tuo203 -> 1 -> ERROR: Disabled in DWS, which is not undone here:
+  tuo203;
+denied: enable tuo201 -> 1 -> only the instance owner may enable Rabbits
+late: enable tuo201 -> 1 -> the dws module has not answered for 60 s: flux dws rabbits
+  shows which Rabbits it has enabled
+none: enable tuo9 -> 1 -> no tuo9\x1b
+both: enable , -> 1 -> ERROR: no Rabbit is named
+"""
+REQUESTED = {
+    "disable": {**ANSWERS["both"], "reason": "slow ssd", "by": "root"},
+    "enable": ANSWERS["both"],
+}
 
 
-@pytest.mark.parametrize(
-    ("words", "answer", "rabbits", "status", "said"),
-    [
-        (SLOW, BOTH, READY, 0, ""),
-        (
-            SLOW,
-            {**BOTH, "replaced": {"tuo202": "new disks"}},
-            READY,
-            0,
-            "tuo202 was disabled already: this replaces the reason 'new disks'",
-        ),
-        (SLOW, DENIED, [], 1, "ERROR: only the instance owner may disable Rabbits"),
-        (["disable", "tuo9"], BOTH, [], 2, "--reason"),
-        (
-            ["disable", "tuo9", "--reason= "],
-            *(BOTH, [], 1),
-            "ERROR: --reason: expected a text, as in --reason='slow ssd'",
-        ),
-        (
-            ["enable", "tuo201", "tuo202"],
-            *({"rabbits": ["tuo202"]}, READY, 0),
-            "WARNING: enabled already: tuo201",
-        ),
-        (
-            ["enable", "tuo[201-202]"],
-            *({"rabbits": ["tuo202"]}, IN_DWS, 1),
-            "ERROR: Disabled in DWS, which is not undone here: tuo201; ",
-        ),
-        (
-            ["enable", "tuo1"],
-            *(DENIED, [], 1),
-            "ERROR: only the instance owner may enable Rabbits",
-        ),
-        (
-            ["enable", "tuo1"],
-            *(LATE, [], 1),
-            f"{LATE.strerror}: flux dws rabbits shows which Rabbits it has enabled",
-        ),
-        (
-            ["enable", "tuo9"],
-            refused(errno.ENOENT, "no tuo9\x1b"),
-            [],
-            1,
-            "no tuo9\\x1b",
-        ),
-        (["enable", ","], BOTH, [], 1, "ERROR: no Rabbit is named"),
-    ],
-)
+@pytest.mark.parametrize(("words", "status", "said"), rows(CHANGED, 3))
 def test_the_instance_owner_takes_rabbits_out_of_service_and_puts_them_back(
-    words: list[str], answer: Any, rabbits: Any, status: int, said: str
+    words: str, status: str, said: str
 ) -> None:
-    topic = f"dws.rabbit-{words[0]}"
-    listed = {**FRESH, "rabbits": rabbits}
-    found = FixedInstance({topic: answer, "dws.rabbit-list": listed})
-    done = dws(found, *words)
-    assert done.out == "" and shows(done, status, said)
+    answer, verb, *args = shlex.split(words)
+    listed = [rabbit(), rabbit("tuo202"), rabbit("tuo203", state="Disabled")]
+    topic, given = f"dws.rabbit-{verb}", ANSWERS[answer[:-1]]
+    found = FixedInstance(
+        {topic: given, "dws.rabbit-list": {**FRESH, "rabbits": listed}}
+    )
+    done = dws(found, verb, *args)
+    assert done.out == "" and shows(done, int(status), said)
     assert bool(done.err) == bool(said)
-    if words is SLOW:
-        request = {**BOTH, "reason": "slow ssd", "by": "root"}
-        assert found.requests == [(topic, request)]
-    elif words == ["enable", "tuo201", "tuo202"]:
-        assert found.requests[0] == (topic, BOTH)
+    if status == "0" and answer != "replaced:":
+        assert found.requests[0] == (topic, REQUESTED[verb])
 
 
 @pytest.mark.parametrize("words", [("disable", "--reason=x"), ("enable",)])

@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import partial
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -37,6 +38,7 @@ from support.dwscli import (
     kvs_of,
     row,
 )
+from support.dwscli import rabbit as a_rabbit
 
 TIB = 2**40
 SINCE = f"--since={NOW - 1200}"
@@ -53,13 +55,7 @@ ATTRIBUTES = set(
 EVIL = "</title></style><script>console.error('evil')</script><img src=x onerror=x>\"'&"
 
 
-def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
-    """A Rabbit of ``dws.rabbit-list``."""
-    return {
-        **{"name": name, "state": "Ready", "reason": "", "capacity": 30 * TIB},
-        **{"free": 18 * TIB, "withheld": 3 * TIB, "nodes": "tuo[1001-1016]"},
-        **{"broken": "", "njobs": 2, "jobs": [], "disabled": None, **changes},
-    }
+rabbit = partial(a_rabbit, capacity=30 * TIB, free=18 * TIB, withheld=3 * TIB, njobs=2)
 
 
 def fatal(note: str) -> str:

@@ -96,6 +96,17 @@ def detail(id: int = 1, **changes: Any) -> Json:
     }
 
 
+def rabbit(name: str = "tuo201", **changes: Any) -> Json:
+    """A Rabbit of ``dws.rabbit-list`` with 16 nodes and room for all of them."""
+    return {
+        **{"name": name, "state": "Ready", "reason": "", "capacity": 200 * GIB},
+        **{"free": 160 * GIB, "withheld": 0, "ssd_size": 1, "ssds": 200},
+        **{"ssds_withheld": 0, "ssds_free": 176, "nodes": "tuo[1001-1016]"},
+        **{"broken": "", "njobs": 0, "jobs": [], "job_ssds": {}, "disabled": None},
+        **changes,
+    }
+
+
 STATE = st.sampled_from([*TIMINGS, "none"])
 
 
@@ -128,11 +139,7 @@ def like(example: Any, **others: Any) -> st.SearchStrategy[Any]:
 
 ANY_RABBITS = st.lists(
     like(
-        {
-            **{"name": "", "state": "", "reason": "", "capacity": 1, "ssd_size": 1},
-            **{"ssds": 1, "ssds_free": 1, "broken": "", "njobs": 1, "jobs": [1]},
-            **{"free": 1, "withheld": 1, "nodes": "", "job_ssds": {}, "disabled": None},
-        },
+        rabbit(jobs=[1]),
         free=st.none() | st.integers(0, 2**63 - 1),
         withheld=st.none() | st.integers(0, 2**63 - 1),
         nodes=st.text(max_size=20) | st.just("n[1-4]"),
