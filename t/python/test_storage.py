@@ -233,13 +233,14 @@ def test_a_wrong_argument_is_named(argument: str, text: str) -> None:
     assert str(caught.value) == text
 
 
-def test_a_queue_that_there_is_not_is_named() -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nosuch", "queues=nosuch: no such queue, known: batch"),
+        ("batch", "queues.batch.requires: is 5, expected an array"),
+    ],
+)
+def test_a_wrong_queue_is_named(name: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        queue_properties({"batch": {}}, ["nosuch"])
-    assert str(caught.value) == "queues=nosuch: no such queue, known: batch"
-
-
-def test_a_queue_that_requires_no_list_is_named() -> None:
-    with pytest.raises(ConfigError) as caught:
-        queue_properties({"batch": {"requires": 5}}, ["batch"])
-    assert str(caught.value) == "queues.batch.requires: is 5, expected an array"
+        queue_properties({"batch": {"requires": 5}}, [name])
+    assert str(caught.value) == text
