@@ -162,6 +162,19 @@ def test_bad_configuration_fails_the_load(conf: dict[str, Any], problem: str) ->
         JobManager(conf)
 
 
+@pytest.mark.parametrize(
+    ("errnum", "lines"),
+    [(0, 0), (errno.ENOSYS, 0), (errno.EAGAIN, 0), (errno.EHOSTUNREACH, 0)]
+    + [(errno.EPERM, 1)],
+)
+def test_a_hello_that_no_module_will_say_by_itself_is_in_the_log(
+    manager: JobManager, errnum: int, lines: int
+) -> None:
+    manager.take("dws.hello")[1](errnum, "", {})
+    found = [text for _, text in manager.logged if "dws.hello failed" in text]
+    assert len(found) == len(manager.logged) == lines
+
+
 def test_exclude_is_anded_with_the_users_constraints(manager: JobManager) -> None:
     user = {"properties": ["fast"]}
     job = submitted(manager, constraints=user)

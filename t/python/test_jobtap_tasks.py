@@ -59,6 +59,10 @@ COURSES = [
         "DEPEND create+16",
         None,
     ),
+    # it is in another phase than when the plugin looked
+    ("depend unload load-only let-go eventlogs", "SCHED", None),
+    ("depend unload load-only let-go eventlogs alloc", "RUN setup", None),
+    ("prolog unload environment load mounted", "RUN", None),
     # answers that come late, or twice
     ("epilog released released", "INACTIVE", None),
     ("running mounted errmsg admitted", "RUN", None),
@@ -94,6 +98,8 @@ COURSES = [
     ),
     ("epilog timeout mild", "CLEANUP", ""),
     ("epilog all-nodes timeout", "CLEANUP teardown", ""),  # somebody raises it
+    ("epilog all-nodes reload timeout post_run=ok", "CLEANUP teardown", ""),
+    ("epilog a-node reload timeout post_run=ok", "CLEANUP", ""),
     ("epilog cancel reload post_run=ok", "CLEANUP teardown", ""),
     ("running timeout exec finish post_run=ok", "CLEANUP", ""),
     ("running cancel exec-lost tick post_run=ok", "CLEANUP", ""),

@@ -127,6 +127,8 @@ ACTS: dict[str, Act] = {
     "submit": submitted,
     "submit-after": lambda m: m.submit(1, {"dw": "#DW a"}, after=True),
     "after-gone": event("dependency-remove", "after"),
+    "let-go": event("dependency-remove", "dws-create"),  # by another plugin
+    "environment": lambda m: m.post(m.jobs[1], "dws_environment", {"variables": {}}),
     "another": event("dependency-add", "another"),
     "another-gone": event("dependency-remove", "another"),
     **{f"urgency-{n}": partial(change_urgency, urgency=n) for n in (1, 2, 3, 4)},
