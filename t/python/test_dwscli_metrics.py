@@ -154,13 +154,7 @@ def test_the_metrics_are_in_the_text_format() -> None:
     done = dws(instance(), "metrics")
     assert (done.status, done.err) == (0, "")
     assert is_golden("metrics.txt", done.out)
-    types, samples = read(done.out)
-    assert value_of(samples, "flux_dws_up") == 1
-    assert value_of(samples, "flux_dws_jobs", state="PreRun") == 2
-    assert value_of(samples, "flux_dws_jobs", state="Teardown") == 0
-    name = "flux_dws_kubernetes_requests_total"
-    assert value_of(samples, name, verb="patch", result="409") == 3
-    assert value_of(samples, "flux_dws_rabbit_up", rabbit="tuo202") == 0
+    types, _ = read(done.out)
     for metric, type in types.items():
         assert metric.endswith("_total") == (type == COUNTER)
 
