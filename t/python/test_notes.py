@@ -54,7 +54,16 @@ NOTES = {
     "a job requires a daemon that is not known": (
         r".*is not available here, expected no requires= at all \(.*"
     ),
-    "a job whose plan does not fit any more fails": (
+    "a job is let go before its tasks have ended": (
+        r"epilog-timeout in PreRun: .*" + LOST
+    ),
+    "a DirectiveBreakdown that is malformed fails the job at once": (
+        r'DirectiveBreakdown .*: status.ready is "soon", expected true or false'
+    ),
+    "an abort of a job that never had nodes has none to drain": (
+        "epilog-timeout: the dws module has not finished in time to take out of .*"
+    ),
+    "the storage of a preset is 20 GiB when a Workflow is made again": (
         ".*needs other resources now than Flux was asked for.*"
     ),
     "a Rabbit of a job is full, and another one is broken": (
@@ -76,3 +85,30 @@ def test_an_exception_of_a_story_says(story: str, note: str) -> None:
     (told,) = (each for each in STORIES if each.name == story)
     found = [exception.note for exception in live(told).exceptions]
     assert any(re.fullmatch(note, each) for each in found), found
+
+
+WAITS = {
+    "a DirectiveBreakdown is not ready yet (its status is None)": (
+        r"DWS: DirectiveBreakdown default/fluxjob-\d+-0: status.ready is missing, .*"
+    ),
+    "Servers of persistent storage are not ready yet ({'ready': False})": (
+        "DWS: Servers default/keep: status.ready is false, expected true"
+    ),
+    "a job waits in its prolog for a Rabbit without its colocation key": (
+        '.*rabbit-01 has another allocation with the colocation key "lustre-mgt"'
+    ),
+    "an abort of a job that never had nodes has none to drain": (
+        "Kubernetes: connection refused"
+    ),
+    "a node that others have drained does not hold up the job": (
+        "DWS in PostRun: .*pending unmount"
+    ),
+}
+"""What a job says that it waits for."""
+
+
+@pytest.mark.parametrize(("story", "text"), WAITS.items(), ids=WAITS)
+def test_a_job_of_a_story_waits_for(story: str, text: str) -> None:
+    (told,) = (each for each in STORIES if each.name == story)
+    found = live(told).waits
+    assert any(re.fullmatch(text, each) for each in found), found

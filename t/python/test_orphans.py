@@ -6,34 +6,25 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Callable, Optional
+from typing import Optional
 
 import pytest
 
-from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.jobs.orphans import LOOK_AGAIN, given_up
-from flux_k8s.ports import WORKFLOW, Json
-from flux_k8s.rfc.jobid import f58, workflow_name
+from flux_k8s.ports import Json
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.broker import FluxPort, Offered, Respond
+from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.flux.fluxion import MODULE as FLUXION
-from rabbitsim.system import VirtualSystem
 from support.service import (
     COPY_OUT,
     HOUR,
     XFS,
     in_state,
-    lines,
     long,
     running,
     settle,
     started,
 )
-
-Done = Callable[[Optional[bool]], None]
-
-PURGED = 4711
-"""A job that Flux does not know any more."""
 
 SEPARATORS = "\u2028\u2029\x85"
 """Line separators that JSON allows in strings."""
@@ -77,45 +68,6 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
     memo = f'{{"timestamp":1.5,"name":"memo","context":{{"x":{value}}}}}\n'
     assert given_up(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7)
     assert not given_up(memo, owner=7)
-
-
-def system_with_orphan() -> VirtualSystem:
-    system = VirtualSystem()
-    workflow = {
-        "metadata": {"name": workflow_name(PURGED), "finalizers": [FINALIZER]},
-        "spec": {
-            "desiredState": "Proposal",
-            "dwDirectives": [],
-            "forceReady": False,
-            "groupID": 0,
-            "jobID": f58(PURGED),
-            "userID": 0,
-            "wlmID": "flux",
-        },
-    }
-    system.store.create(WORKFLOW, "default", workflow)
-    return system
-
-
-def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[int] = []
-    ask = FluxPort.job_ended
-
-    def fail(self: FluxPort, jobid: int, done: Done) -> None:
-        asked.append(jobid)
-        if len(asked) < 4:
-            self.call_later(0.0, lambda: done(None))
-        else:
-            ask(self, jobid, done)
-
-    monkeypatch.setattr(FluxPort, "job_ended", fail)
-    system = system_with_orphan()
-    system.start()
-    assert system.loop.run(lambda: not system.workflows(), HOUR)
-    assert len(asked) == 4
-    assert len(lines(system, "cannot tell whether")) == 1
 
 
 def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_ended() -> (

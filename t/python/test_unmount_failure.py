@@ -20,6 +20,7 @@ from support.service import (
     lines,
     names,
     run_until_inactive,
+    running,
     settle,
 )
 from support.service import KEEP as PERSISTENT
@@ -54,6 +55,15 @@ def test_a_node_is_drained_with_the_reason_and_the_job_told_what_it_waits_for() 
     lost = f"{BAD} has not unmounted: what it had not written is not copied"
     assert record(system, jobid)["errstr"] == lost
     assert lines(system, f"{f58(jobid)}: its data is not out: {lost}")
+
+
+def test_a_node_that_others_have_drained_keeps_their_reason() -> None:
+    system = system_of(config={"unmount_failure": "teardown"})
+    jobid = submit(system)
+    running(system, jobid)
+    system.instance.drain(BAD, "bad DIMM")
+    run_until_inactive(system, jobid)
+    assert drained(system) == {BAD: f"bad DIMM; {f58(jobid)}: {REASON}"}
 
 
 def test_a_job_that_was_cancelled_while_it_mounted_is_told_of_teardown() -> None:

@@ -5,6 +5,7 @@ uses goes out of service before others get it."""
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -217,5 +218,69 @@ STORIES = (
         When("gone", undrain(), 60.0),
         data="given-up",
         epilog_timeout=None,
+    ),
+    # What job-list says
+    *(
+        aborted(
+            f"an abort in an outage when job-list {what}",
+            f"{GIVEN_UP} dws clean {course}",
+            LONG,
+            When("PostRun", unload(1.0), 1.0),
+            When("PostRun", outage(300.0), 1.5),
+            When("PostRun", fail_flux("job-list", seconds, number), 1.6),
+            *more,
+            log="drain-failed",
+            away=300.0,
+        )
+        for what, seconds, number, more, course in (
+            *(
+                (
+                    f"is away for a while ({number})",
+                    100.0,
+                    number,
+                    (),
+                    f"{DRAINED} {DISABLED} Teardown disable:compute-01 "
+                    "disable:compute-02 disable:compute-03 disable:compute-04 "
+                    f"{OTHERS} enable:compute-01 enable:compute-03 enable:compute-04 "
+                    f"{MOUNTED}",
+                )
+                for number in (errno.ENOSYS, errno.EHOSTUNREACH)
+            ),
+            (
+                "is away until the storage is gone",
+                600.0,
+                errno.EIO,
+                (When("PostRun", delete, 100.0),),
+                "gone",
+            ),
+            (
+                "does not know the job",
+                600.0,
+                errno.ENOENT,
+                (),
+                f"drain:compute-02 {DISABLED} {END}",
+            ),
+        )
+    ),
+    Story(
+        "an abort of a job that never had nodes has none to drain",
+        "Proposal cancel! dws-epilog-timeout! dws clean Teardown gone",
+        "epilog-given-up",
+        troubles=(
+            When("Proposal", outage(600.0)),
+            When("Proposal", cancel, 5.0),
+        ),
+        latency={"Proposal": 5.0},
+        epilog_timeout=60.0,
+        away=600.0,
+    ),
+    Story(
+        "a job is let go before its tasks have ended",
+        "Proposal..start cancel! dws-epilog-timeout! drain:compute-01 "
+        "drain:compute-02 disable:rabbit-01 epilog-given-up! Teardown "
+        "disable:compute-01 disable:compute-02 finish clean enable:rabbit-01 gone",
+        "epilog-given-up",
+        Job(attributes={"exec": {"test": {"run_duration": "100s", "deaf": True}}}),
+        (When("start", cancel, 5.0), When("start", abort, 10.0)),
     ),
 )

@@ -14,25 +14,37 @@ from flux_k8s.dws.workflowmarks import REQUESTED
 from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import (
     COMPUTES,
+    DIRECTIVEBREAKDOWN,
     NNFDATAMOVEMENT,
+    SERVERS,
     SYSTEMSTATUS,
     WORKFLOW,
     Json,
+    Kind,
     KubeError,
 )
 from rabbitsim.dws.directive import STATES
 from rabbitsim.kube.direct import Call, Fault, Request
 from rabbitsim.kube.patch import as_merge_patch
-from rabbitsim.torture.deeds import annotate, delete, patch_workflows, strip
+from rabbitsim.torture.deeds import annotate, delete, patch_workflows, strip, submit
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_next, lose_watches, silence_watches
-from rabbitsim.torture.story import LIFE, Deed, Job, Story, When
+from rabbitsim.torture.story import (
+    LIFE,
+    Deed,
+    Job,
+    Story,
+    When,
+    deed,
+    of,
+)
 
 SLOW = dict.fromkeys(STATES, 5.0)
 NOT_FOUND = KubeError(404, "NotFound", "workflows not found")
 DENIED = KubeError(
     403, "Forbidden", 'admission webhook "w" denied the request: not today'
 )
+UNREADY: tuple[Any, ...] = (None, {}, {"ready": False})
 TIMEOUT = KubeError(0, "Timeout", "no answer in time")
 
 METADATA: Json = {"name": "NAME", "uid": "1", "resourceVersion": "1"}
@@ -70,6 +82,21 @@ def answer_wrongly(answer: Json, count: int = 40) -> Deed:
         system.api_fault = fault
 
     return deed
+
+
+@deed
+def unready(system: StorySystem, kind: Kind, status: Any, seconds: float) -> None:
+    """For some seconds objects of a kind are told to have another status."""
+    until = system.loop.now() + seconds
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "get" or request.kind != kind:
+            return None
+        found = system.store.find(kind, request.namespace, request.name or "")
+        late = system.loop.now() < until and found is not None
+        return Fault(answer={**found, "status": status}) if late else None
+
+    system.api_fault = fault
 
 
 def list_wrongly(items: Any, count: int = 20, kind: Any = None) -> Deed:
@@ -520,5 +547,36 @@ STORIES = (
             troubles=(When("Proposal", lag_at_start(shown)),),
         )
         for shown in ("Setup", "DataIn")
+    ),
+    # Objects that are not ready yet
+    *(
+        Story(
+            f"a DirectiveBreakdown is not ready yet (its status is {status})",
+            LIFE,
+            troubles=(When("", unready(DIRECTIVEBREAKDOWN, status, 30.0)),),
+            log="not-ready",
+        )
+        for status in UNREADY
+    ),
+    *(
+        Story(
+            f"Servers of persistent storage are not ready yet ({status})",
+            f"{LIFE} {of(2, LIFE)}",
+            job=Job(("#DW create_persistent type=xfs capacity=1GiB name=keep",)),
+            troubles=(
+                When("gone", unready(SERVERS, status, 30.0)),
+                When("gone", submit(Job(("#DW persistentdw name=keep",)))),
+            ),
+            log="not-ready",
+            may=("dws-refused",),  # if nothing is made
+        )
+        for status in UNREADY
+    ),
+    Story(
+        "a DirectiveBreakdown that is malformed fails the job at once",
+        "Proposal bad-object! Teardown clean gone",
+        "not-run",
+        troubles=(When("", unready(DIRECTIVEBREAKDOWN, {"ready": "soon"}, 30.0)),),
+        spans=(("Proposal", "bad-object!", 0.0),),
     ),
 )

@@ -23,6 +23,7 @@ from rabbitsim.torture.deeds import (
     delete,
     disable,
     down,
+    drain,
     fence,
     force,
     submit,
@@ -77,6 +78,9 @@ SECOND = XFS.replace("p1", "p2")
 TWO = (XFS, SECOND, COPY_OUT)
 """Two file systems. DWS has the nodes unmount the second one after the first."""
 
+DIMM = Job((XFS, COPY_OUT), nodes=4, seconds=30.0)
+UNMOUNTABLE = "Rabbit storage could not be unmounted"
+
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=keep"
 USE = "#DW persistentdw name=keep"
 SAVE = "#DW copy_out source=$DW_PERSISTENT_keep/ destination=/lustre/saved"
@@ -106,6 +110,48 @@ def kept(
 
 
 LET_GO = (
+    # A node that others have drained
+    Story(
+        "a node that others have drained does not hold up the job",
+        "Proposal alloc Setup DataIn PreRun start drain:compute-02 finish PostRun "
+        "unmount-failed postrun-timeout! Teardown disable:compute-02 clean gone",
+        "postrun-timeout",
+        DIMM,
+        (STUCK, When("start", drain())),
+        config=Config(postrun_timeout=60.0),
+        harm=True,
+    ),
+    *(
+        kept(
+            f"a node that was drained {why} has its storage kept, and is told of once",
+            "Proposal alloc Setup DataIn PreRun start drain:compute-02 finish PostRun "
+            f"unmount-failed clean {LEFT}",
+            When("start", deed),
+            When("clean", switch_off(), 6 * LONG),
+            data="unmount-failed",
+            job=DIMM,
+        )
+        for why, deed in (
+            ("by others", drain()),
+            (
+                "for another job",
+                lambda system: system.instance.drain(NODE, f"fABC: {UNMOUNTABLE}"),
+            ),
+        )
+    ),
+    Story(
+        "a node that is fenced is passed over, whatever it was drained for",
+        f"{HELD} undrain:compute-02 drain:compute-02 disable:compute-02 {GOES}",
+        "unmount-failed",
+        DIMM,
+        (
+            STUCK,
+            When("clean", undrain(), 10.0),
+            When("clean", drain(), 20.0),
+            When("clean", fence(NODE), 6 * LONG),
+        ),
+        config=FENCING,
+    ),
     kept(
         "only the bad node is drained, and the others return to service",
         f"{HELD} 2:alloc 2:start 2:finish 2:clean {LEFT}",

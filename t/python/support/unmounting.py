@@ -10,13 +10,11 @@ from typing import Any, Optional, Sequence
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowmarks import KEPT_FOR, NODES_RELEASED
-from flux_k8s.ports import CLIENTMOUNT, Json, KubeError
+from flux_k8s.ports import CLIENTMOUNT, Json
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import JobState
-from rabbitsim.kube.direct import Fault as ApiFault
-from rabbitsim.kube.direct import Request
 from rabbitsim.system import VirtualSystem
 from support.rabbits import set_link
 from support.service import (
@@ -153,19 +151,3 @@ def job_show(system: VirtualSystem, jobid: int) -> Json:
     )
     system.loop.run(lambda: bool(answers), timeout=1.0)
     return answers[0]
-
-
-def refuse_mark(system: VirtualSystem, mark: str) -> list[Request]:
-    """Kubernetes does not take an annotation at first. The requests that were refused
-    so far, of which there are three."""
-    refused: list[Request] = []
-
-    def fault(request: Request) -> Optional[ApiFault]:
-        if len(refused) > 2 or mark not in json.dumps(request.body):
-            return None
-        refused.append(request)
-        return ApiFault(error=KubeError(500, "InternalError", "etcd has no leader"))
-
-    assert system.service_kube is not None
-    system.service_kube.faults = fault
-    return refused

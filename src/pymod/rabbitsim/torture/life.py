@@ -256,6 +256,7 @@ class Life:
         left: what it left: memos, keys in the KVS, drained nodes.
         breach: of a rule.
         missed: the words at which something was to be done, and was not.
+        waits: what its jobs said that they wait for.
     """
 
     points: tuple[Point, ...]
@@ -267,6 +268,7 @@ class Life:
     left: tuple[str, ...]
     breach: Optional[Breach]
     missed: tuple[str, ...]
+    waits: tuple[str, ...]
 
 
 def live(
@@ -402,7 +404,15 @@ def _life(
         left=tuple(left),
         breach=breach,
         missed=missed,
+        waits=_waits(system),
     )
+
+
+def _waits(system: StorySystem) -> tuple[str, ...]:
+    jobs = system.instance.manager.jobs
+    events = [e for jobid in system.jobids if jobid in jobs for e in jobs[jobid].events]
+    told = [(event.context or {}).get(WAITS_FOR) for event in events]
+    return tuple(text for text in told if text is not None)
 
 
 def _without_times(event: Event) -> Told:

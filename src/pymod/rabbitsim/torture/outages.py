@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 READ_TIMEOUT = 30.0
 """Seconds after which no answer is an error."""
 
+TELL = ("job-info", "job-list")
+"""The services of Flux that tell what becomes of jobs, and which nodes they have."""
+
 AWAY = KubeError(0, "ConnectionRefused", "connection refused")
 
 
@@ -42,10 +45,10 @@ def fail_flux(
         respond(errnum, "it broke", None)
 
     restore = system.instance.broker.stand_in(service, lambda before: fail)
-    system.blind = system.blind or service == "job-info"
+    system.blind = system.blind or service in TELL
 
     def over() -> None:
-        system.blind = system.blind and service != "job-info"
+        system.blind = system.blind and service not in TELL
         restore()
 
     system.loop.call_later(seconds, over)
