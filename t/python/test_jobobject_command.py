@@ -53,20 +53,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_simulator_saves_a_job_as_the_kvs_has_it(saved: Path) -> None:
-    (folder,) = saved.iterdir()
-    states = "proposal setup datain prerun postrun dataout teardown".split()
-    assert {path.name for path in folder.iterdir()} == {
-        "R",
-        "eventlog",
-        "jobspec",
-        "rabbit_datamovements",
-        "rabbit_hostlist",
-        "rabbit_workflow",
-        *(f"rabbit_{state}_timing" for state in states),
-    }
-
-
 def test_a_saved_job_is_written_as_an_object_without_flux(saved: Path) -> None:
     (folder,) = saved.iterdir()
     job = told(f"--from={folder}", "--environment", "--machine=tioga", PATH="")
@@ -76,16 +62,6 @@ def test_a_saved_job_is_written_as_an_object_without_flux(saved: Path) -> None:
     assert sum("name=DataMovement" in fact for fact in found) == 2
     assert any(fact.startswith("Environment/Variable") for fact in found)
     assert told(f"--from={folder}").find("Environment") is None
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_before_the_job_runs(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    folder = str(tmp_path / "file" / "saved")
-    assert main(["run", "--flux=sim", "--save", folder, str(DATA / "copy-in-out.sh")])
-    out, err = capfd.readouterr()
-    assert (out, err) == ("", f"rabbitsim: --save {folder}: Not a directory\n")
 
 
 def test_the_job_object_is_the_same_in_a_file_and_on_standard_output(

@@ -17,8 +17,6 @@ from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject, ConfigError, DirectiveError, DWSError, show
 from flux_k8s.ports import Json, KubeError, RpcError
 from flux_k8s.text import SHOWN, printable, printable_lines
-from rabbitsim.cli import main as rabbitsim
-from rabbitsim.cli.report import JobProgress, Report
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem
@@ -79,24 +77,6 @@ def test_a_command_writes_no_control_character(
 ) -> None:
     write_message("dws", "ERROR", EVIL)
     assert capsys.readouterr().err.rstrip("\n").isprintable()
-
-
-def test_the_report_of_the_stand_in_has_no_control_character(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    report = Report(verbose=True)
-    report.heading(EVIL)
-    report.fact("name", EVIL)
-    report.line(EVIL)
-    progress = JobProgress(report)
-    note = {"type": "dws", "severity": 0, "note": EVIL}
-    for name, context in (("exception", note), ("memo", {EVIL: EVIL})):
-        event = {"timestamp": 1.0, "name": name, "context": context}
-        progress.event(event, "RUN", "CLEANUP")
-    assert rabbitsim(["run", EVIL.replace("\x00", "")]) == 2
-    shown = capsys.readouterr()
-    for line in (shown.out + shown.err).split("\n"):
-        assert line.isprintable()
 
 
 def test_messages_of_dws_are_made_printable_where_they_are_read() -> None:
