@@ -47,7 +47,7 @@ RESULTS = (KILLED, SURVIVED, UNREACHED, EQUIVALENT)
 REAL_FLUX = {
     "src/pymod/flux_k8s/broker/rabbit": ("t1045",),
     "src/pymod/flux_k8s/broker/": (
-        *("t1000", "t1001", "t1004", "t1007", "t1018", "t1023", "t1048"),
+        *("t1000", "t1001", "t1004", "t1007", "t1016", "t1018", "t1048"),
         *("t1002", "t1020", "t1033", "t1039", "t1008", "t1017"),
     ),
     "src/pymod/flux_k8s/dws/jgfextend": ("t2011",),
