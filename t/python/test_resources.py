@@ -108,17 +108,30 @@ def ssd_of(resources: list[Json]) -> int:
     return int(slot["with"][1]["count"])
 
 
-def test_10_gib_need_11_ssd_by_the_breakdown_of_nnf() -> None:
-    resources = apply_breakdowns([breakdown(per_compute(11051991040))], [node()])
-    assert ssd_of(resources) == 11
+ONE, HALF = AllocationSet("mgt", "AllocateSingleServer", 3 * GIB), GIB // 2
+PER_SERVER = AllocationSet("ost", "AllocatePerServer", 7 * GIB)
+HALVES = [breakdown(per_compute(HALF), across(HALF)), breakdown(per_compute(HALF))]
+
+# What storage is requested for how many nodes; and how many ssd each node needs.
+AMOUNTS = [
+    ([breakdown(per_compute(11051991040))], 2, 11),  # what NNF makes of 10 GiB
+    # What may go anywhere is divided among the nodes.
+    *(
+        ([breakdown(across(10 * 2**40))], nodes, n)
+        for nodes, n in ((4, 2560), (3, 3414))
+    ),
+    ([breakdown(ONE)], 2, 2),
+    ([breakdown(PER_SERVER)], 4, 7),
+    *((HALVES, nodes, 2) for nodes in (1, 2)),  # summed before rounding
+    ([breakdown(across(20 * GIB), lifetime="persistent")], 2, 10),
+]
 
 
-def test_capacity_that_may_go_anywhere_is_divided_among_the_nodes() -> None:
-    lustre = breakdown(across(10 * 2**40))
-    assert ssd_of(apply_breakdowns([lustre], [node(4)])) == 2560
-    assert ssd_of(apply_breakdowns([lustre], [node(3)])) == 3414
-    single = breakdown(AllocationSet("mgt", "AllocateSingleServer", 3 * GIB))
-    assert ssd_of(apply_breakdowns([single], [node(2)])) == 2
+@pytest.mark.parametrize(("found", "nodes", "ssd"), AMOUNTS)
+def test_each_node_has_the_ssd_that_it_needs(
+    found: list[Breakdown], nodes: int, ssd: int
+) -> None:
+    assert ssd_of(apply_breakdowns(found, [node(nodes)])) == ssd
 
 
 STORAGE_NODE = {"type": "storage_node", "count": 1, "exclusive": True}
@@ -151,23 +164,6 @@ def test_nodes_beside_a_node_of_another_rabbit_or_in_a_range_get_no_storage(
 ) -> None:
     with pytest.raises(BadObject, match=named):
         apply_breakdowns([XFS], resources)
-
-
-def test_an_allocation_per_server_counts_in_full_for_each_node() -> None:
-    entry = AllocationSet("ost", "AllocatePerServer", 7 * GIB)
-    assert ssd_of(apply_breakdowns([breakdown(entry)], [node(4)])) == 7
-
-
-def test_several_directives_and_sets_are_summed_before_rounding() -> None:
-    half = GIB // 2
-    two = [breakdown(per_compute(half), across(half)), breakdown(per_compute(half))]
-    assert ssd_of(apply_breakdowns(two, [node(1)])) == 2
-    assert ssd_of(apply_breakdowns(two, [node(2)])) == 2
-
-
-def test_persistent_storage_needs_room_as_well() -> None:
-    persistent = breakdown(across(20 * GIB), lifetime="persistent")
-    assert ssd_of(apply_breakdowns([persistent], [node(2)])) == 10
 
 
 def test_the_share_of_a_node_has_what_may_go_anywhere_where_a_scheduler_gives_it() -> (

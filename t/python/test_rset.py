@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from hypothesis import given
@@ -187,12 +187,38 @@ def test_printing_and_reading_gives_the_same_r(ranks: set[int], random: Any) -> 
     assert rset.parse(json.loads(json.dumps(resources.to_json()))) == resources
 
 
-def test_the_graph_of_r_has_the_storage_of_a_job_on_each_rabbit() -> None:
-    R = fluxion_r(
-        {"h0": "rab0", "h2": "rab1", "h3": "rab1"},
+BOTH = {"h0": "rab0", "h2": "rab1"}
+EIGHT = {"rab1": [8], "rab0": [8]}
+FIRST = "/cluster0/chassis1"  # rab0, in EIGHT
+
+# The hosts of a job, the ssd below its Rabbits, what it has as a whole in a shorthand
+# graph (None: the graph is none), and its storage on each Rabbit.
+STORAGE: list[tuple[Json, Json, Optional[list[str]], Json]] = [
+    (
+        {**BOTH, "h3": "rab1"},
         {"rab1": [8, 8, 8, 8], "rab0": [1, 8]},
-    )
-    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab0": 9, "rab1": 32}
+        *(None, {"rab0": 9, "rab1": 32}),
+    ),
+    (BOTH, {"rab0": [8], "rab1": []}, None, {"rab0": 8, "rab1": 0}),
+    (BOTH, {"rab1": [8, 8], "rab0": [1, 8]}, [], {"rab0": 9, "rab1": 16}),
+    # How much there is on a Rabbit that a job has as a whole is not known,
+    (BOTH, EIGHT, [FIRST], {"rab0": None, "rab1": 8}),
+    (BOTH, EIGHT, ["/cluster0"], {"rab0": None, "rab1": None}),
+    # also where it has no nodes.
+    ({"h2": "rab1"}, EIGHT, [FIRST], {"rab0": None, "rab1": 8}),
+    # A shorthand graph may leave out the nodes of a rack.
+    ({"h0": "rab0", "h2": "gone"}, {"rab0": [8]}, [], {"rab0": 8, "rab1": None}),
+]
+
+
+@pytest.mark.parametrize(("hosts", "ssd", "whole", "storage"), STORAGE)
+def test_a_graph_has_the_storage_of_a_job_on_each_rabbit(
+    hosts: Json, ssd: Json, whole: Optional[list[str]], storage: Json
+) -> None:
+    R = fluxion_r(hosts, ssd)
+    if whole is not None:
+        R = in_shorthand(R, whole)
+    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == storage
 
 
 def test_r_without_a_graph_has_the_rabbits_of_its_hosts_and_no_amounts() -> None:
@@ -201,11 +227,6 @@ def test_r_without_a_graph_has_the_rabbits_of_its_hosts_and_no_amounts() -> None
         resources = rset.parse(changed(R, "scheduling", scheduling))
         assert ssd_per_rabbit(resources, SYSTEM) == {"rab1": None}
     assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab1": None}
-
-
-def test_a_graph_without_ssd_below_a_rabbit_gives_the_job_none_there() -> None:
-    R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab0": [8], "rab1": []})
-    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab0": 8, "rab1": 0}
 
 
 @pytest.mark.parametrize(
@@ -220,43 +241,11 @@ def test_a_graph_without_ssd_below_a_rabbit_gives_the_job_none_there() -> None:
 def test_a_graph_that_contradicts_the_mapping_is_refused(
     hosts: dict[str, str], ssd: dict[str, list[int]], words: str
 ) -> None:
-    resources = rset.parse(fluxion_r(hosts, ssd))
-    with pytest.raises(BadObject) as caught:
-        ssd_per_rabbit(resources, SYSTEM, "R of job f1")
-    assert words in str(caught.value)
-
-
-def test_a_shorthand_graph_has_the_storage_of_a_job_on_each_rabbit() -> None:
-    R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab1": [8, 8], "rab0": [1, 8]})
-    resources = rset.parse(in_shorthand(R))
-    assert ssd_per_rabbit(resources, SYSTEM) == {"rab0": 9, "rab1": 16}
-
-
-@pytest.mark.parametrize("whole", ["/cluster0/chassis1", "/cluster0"])
-def test_the_amount_on_a_rabbit_that_a_job_has_as_a_whole_is_unknown(
-    whole: str,
-) -> None:
-    R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab1": [8], "rab0": [8]})
-    resources = rset.parse(in_shorthand(R, [whole]))
-    known = None if whole == "/cluster0" else 8
-    assert ssd_per_rabbit(resources, SYSTEM) == {"rab0": None, "rab1": known}
-
-
-def test_a_whole_rabbit_without_nodes_of_the_job_is_one_of_its_rabbits() -> None:
-    R = fluxion_r({"h2": "rab1"}, {"rab1": [8], "rab0": [8]})
-    resources = rset.parse(in_shorthand(R, ["/cluster0/chassis1"]))
-    assert ssd_per_rabbit(resources, SYSTEM) == {"rab0": None, "rab1": 8}
-
-
-def test_a_shorthand_graph_may_leave_out_the_nodes_of_a_rack() -> None:
-    R = in_shorthand(fluxion_r({"h0": "rab0", "h2": "gone"}, {"rab0": [8]}))
-    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab0": 8, "rab1": None}
-
-
-def test_a_shorthand_graph_that_contradicts_the_mapping_is_refused() -> None:
-    R = in_shorthand(fluxion_r({"h0": "rab1"}, {"rab1": [8]}))
-    with pytest.raises(BadObject, match="h0 below rab0"):
-        ssd_per_rabbit(rset.parse(R), SYSTEM)
+    R = fluxion_r(hosts, ssd)
+    for each in (R, in_shorthand(R)) if words == "h0 below rab0" else (R,):
+        with pytest.raises(BadObject) as caught:
+            ssd_per_rabbit(rset.parse(each), SYSTEM, "R of job f1")
+        assert words in str(caught.value)
 
 
 def test_a_graph_with_a_node_that_r_lacks_is_refused() -> None:
