@@ -28,7 +28,6 @@ from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux import broker
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Faults, Request
 from rabbitsim.kube.patch import as_merge_patch
@@ -40,6 +39,7 @@ from support.service import (
     COPY_OUT,
     HOUR,
     LIFE,
+    LUSTRE,
     XFS,
     exceptions,
     in_state,
@@ -122,44 +122,22 @@ def test_a_failure_is_recorded_at_once_with_what_dws_says(state: str) -> None:
     assert kept(system, jobid)["status"]["state"] == "Teardown"
 
 
-@pytest.mark.parametrize("state", ["Setup", "PreRun", "DataOut"])
-def test_the_workflow_before_teardown_is_recorded(state: str) -> None:
-    """Somebody else ends the job, then the controllers do nothing any more."""
-    fault = DwsFault(state, "never", message="at it")
-    latency = table(dict.fromkeys(("Setup", "DataIn", "PreRun", "PostRun"), 2.0))
-    system = started(options=Options(faults=(fault,), latency=latency))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    assert system.loop.run(in_state(system, state), HOUR)
-    system.loop.run(timeout=5.0)
-    system.controllers.pause()
-    system.instance.cancel(jobid)
-    assert system.loop.run(in_state(system, "Teardown"), HOUR)
-    system.loop.run(timeout=1.0)
-    assert kept(system, jobid)["status"]["state"] == state
-    kvs = system.instance.job(jobid).kvs
-    assert 4.9 < float(kvs[f"rabbit_{state.lower()}_timing"]) < 5.5
-    system.controllers.resume()
-    settle(system)
-    assert kept(system, jobid)["status"]["state"] == "Teardown"
-
-
 LOST = KubeError(0, "ConnectionLost", "the connection was lost")
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["lost", "not lost"])
+@pytest.mark.parametrize("how", ["", "its answer is lost", "the module dies"])
 @pytest.mark.parametrize("state", ["Setup", "PreRun", "DataOut"])
-def test_the_workflow_is_recorded_when_the_module_dies_after_the_request_for_teardown(
-    state: str, lost: bool
-) -> None:
-    """The next module finds a Workflow in Teardown, and controllers that rest."""
+def test_the_workflow_before_teardown_is_recorded(state: str, how: str) -> None:
+    """Somebody else ends the job, then the controllers do nothing any more. When
+    Teardown has been asked for, a module may find a Workflow there."""
 
     def dies(request: Request) -> Optional[Fault]:
         if request.verb != "patch" or not request.body:
             return None
         spec = as_merge_patch(request.body).get("spec", {})
-        if spec.get("desiredState") != "Teardown":
+        if spec.get("desiredState") != "Teardown" or not how:
             return None
-        if not lost:
+        if how == "the module dies":
             system.loop.call_later(0.0, system.kill_module)
             return None
         return Fault(error=LOST, carried_out=True)
@@ -175,13 +153,16 @@ def test_the_workflow_is_recorded_when_the_module_dies_after_the_request_for_tea
     system.instance.cancel(jobid)
     assert system.loop.run(in_state(system, "Teardown"), HOUR)
     system.loop.run(timeout=1.0)
-    if not lost:
+    if how == "the module dies":
         assert not system.instance.module_loaded
         system.load_module()
         system.loop.run(timeout=1.0)
     kvs = system.instance.job(jobid).kvs
     assert 4.9 < float(kvs[f"rabbit_{state.lower()}_timing"]) < 5.5
     assert kept(system, jobid)["status"]["state"] == state
+    system.controllers.resume()
+    settle(system)
+    assert kept(system, jobid)["status"]["state"] == "Teardown"
 
 
 def test_a_workflow_of_another_program_is_not_recorded() -> None:
@@ -208,16 +189,6 @@ def test_a_workflow_of_another_program_is_not_recorded() -> None:
     assert [key for key in kvs if key.startswith("rabbit_")] == ["rabbit_data_out"]
 
 
-def test_a_job_that_goes_well_has_the_times_of_dws_itself() -> None:
-    system = started(options=Options(latency=table({"Setup": 2.0})))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
-    settle(system)
-    kvs = system.instance.job(jobid).kvs
-    states = "proposal setup datain prerun postrun dataout teardown".split()
-    assert [s for s in states if f"rabbit_{s}_timing" not in kvs] == []
-    assert float(kvs["rabbit_setup_timing"]) == 2.0
-
-
 def test_who_learns_of_the_end_of_a_job_finds_its_records() -> None:
     system = started(options=Options(latency=table({"Teardown": 2.0})))
     system.instance.commit_delay = 0.5
@@ -229,31 +200,7 @@ def test_who_learns_of_the_end_of_a_job_finds_its_records() -> None:
     assert json.loads(kvs["rabbit_data_out"]) == {"success": True}
     for state in STATES:
         assert f"rabbit_{state.lower()}_timing" in kvs
-
-
-@pytest.mark.parametrize("release", ["teardown", "unmounted"])
-def test_what_goes_is_committed_at_once_and_the_rest_shares_commits(
-    release: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put, at_once = broker.FluxPort.kvs_put, list[str]()
-
-    def kvs_put(
-        self: Any, jobid: int, key: str, value: Optional[str], *, last: bool = False
-    ) -> None:
-        if last:
-            at_once.append(key)
-        put(self, jobid, key, value, last=last)
-
-    monkeypatch.setattr(broker.FluxPort, "kvs_put", kvs_put)
-    system = saving()
-    spec = jobspec([XFS, COPY_IN, COPY_OUT], nodes=1)
-    spec["attributes"]["system"]["dw_release"] = release
-    system.instance.submit(spec)
-    settle(system)
-    gone = ["rabbit_datamovements", "rabbit_moved"]
-    if release == "unmounted":
-        gone.append("rabbit_workflow")  # the job has ended
-    assert sorted(at_once) == gone
+    assert float(kvs["rabbit_teardown_timing"]) == 2.0
 
 
 def test_the_data_movements_of_a_job_are_recorded() -> None:
@@ -415,27 +362,21 @@ def test_an_object_that_python_cannot_write_costs_one_record_and_no_storage() ->
     assert line.endswith(f"{text} [record-incomplete]")
 
 
-@pytest.mark.parametrize("dw", [XFS, "#DW jobdw type=lustre capacity=9GiB name=p1"])
-def test_a_job_without_data_movement_costs_no_request_for_records(dw: str) -> None:
-    system = saving()
+@pytest.mark.parametrize(
+    ("dw", "given_up"),
+    [(XFS, ""), (LUSTRE, ""), (OFFLOAD, "Proposal"), ([OFFLOAD, COPY_IN], "Setup")],
+)
+def test_a_job_without_data_movement_costs_no_request_for_records(
+    dw: Any, given_up: str
+) -> None:
+    faults = [DwsFault(given_up, "error")] if given_up else []
+    config = Config.parse({"save_datamovements": 1, "daemons": {"copy-offload": {}}})
+    system = started(config=config, options=Options(faults=faults))
     seen = asked(system)
     system.instance.submit(jobspec(dw))
     settle(system)
     assert "patch workflows" in seen
     assert not {"list nnfdatamovements", "list pods", "log pods"} & set(seen)
-
-
-@pytest.mark.parametrize("state", ["Proposal", "Setup"])
-def test_a_job_given_up_before_data_movement_costs_no_request_for_records(
-    state: str,
-) -> None:
-    fault = DwsFault(state, "error", message="it broke")
-    config = Config.parse({"save_datamovements": 1, "daemons": {"copy-offload": {}}})
-    system = started(config=config, options=Options(faults=(fault,)))
-    seen = asked(system)
-    system.instance.submit(jobspec([OFFLOAD, COPY_IN]))
-    settle(system)
-    assert not {"list nnfdatamovements", "list pods"} & set(seen)
 
 
 # Container logs
@@ -603,27 +544,6 @@ def test_after_an_abort_there_is_no_time_for_records() -> None:
     system.loop.run(timeout=60.0)
     assert not {"list nnfdatamovements", "list pods"} & set(seen)
     assert in_state(system, "Teardown")() or not system.workflows()
-
-
-def test_a_job_ends_although_its_workflow_goes_while_records_are_read() -> None:
-    """An administrator deletes it while its data movements are asked for."""
-    system = saving()
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    name = workflow_name(jobid)
-    kube = system.service_kube
-    assert kube is not None
-
-    def fault(request: Request) -> Optional[Fault]:
-        if request.kind != NNFDATAMOVEMENT:
-            return None
-        if system.store.find(WORKFLOW, "default", name) is not None:
-            gone: Json = {"metadata": {"finalizers": None}}
-            system.store.merge_patch(WORKFLOW, "default", name, gone)
-            system.store.delete(WORKFLOW, "default", name)
-        return Fault(error=PASSING[0])
-
-    kube.faults = fault
-    settle(system)
 
 
 # The shares of logs

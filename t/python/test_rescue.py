@@ -97,7 +97,7 @@ def test_a_note_a_record_the_log_and_show_say_what_is_kept_and_is_rescued() -> N
     assert all(text in told["note"] for text in ("no space", LOST, hint))
     found = record(system, jobid, "rabbit_data_failed")
     assert found["until"] == pytest.approx(until, abs=1e-3)
-    assert "no space" in found["errstr"]
+    assert "no space" in found["errstr"] and found["reason"] == "dws-failed"
     assert "rabbit_data_out" not in system.instance.job(jobid).kvs
     assert lines(system, f"{name}: its data is not out: DWS failed in DataOut")
     found = query(system, "job-show", {"id": jobid})

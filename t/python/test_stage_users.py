@@ -4,16 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
-
-import pytest
+from typing import Optional
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.stagechoice import StageChoice
-from flux_k8s.jobs import staging, stagingqueue
 from flux_k8s.ports import SERVERS
-from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Options, table
@@ -57,13 +52,6 @@ def fill(system: VirtualSystem, seconds: int = 30 * int(DAY)) -> int:
 def hold_most(system: VirtualSystem) -> None:
     """Another user's job leaves little of what jobs without nodes may have."""
     reaches(system, submit(system, 1, 30, userid=500), "DataIn")
-
-
-def drain_one(system: VirtualSystem) -> None:
-    """Drain the nodes of the first Rabbit."""
-    for host in hostlist.decode(ON_ONE["constraints"]["hostlist"][0]):
-        system.instance.drain(host, "bad")
-    wait(system, 1.0)
 
 
 def test_a_job_that_waits_for_a_full_rabbit_holds_up_its_own_user() -> None:
@@ -133,33 +121,6 @@ def test_a_job_has_no_more_rabbits_kept_than_it_needs() -> None:
     running(system, *jobs)
 
 
-def count_choices(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """A list that grows with each choice of Rabbits."""
-    choices: list[None] = []
-    choose = staging.choose_nodes
-
-    def counted(*args: Any, **more: Any) -> StageChoice | None:
-        choices.append(None)
-        return choose(*args, **more)
-
-    monkeypatch.setattr(staging, "choose_nodes", counted)
-    return choices
-
-
-def test_urgencies_that_change_all_the_time_have_few_rabbits_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    system = slow()
-    fill(system)
-    waits = submit(system, 1, 60, userid=GUEST, **ON_ONE)
-    wait(system, 60.0)
-    choices = count_choices(monkeypatch)
-    for change in range(300):
-        set_urgency(system, waits, 10 + change % 2)
-        wait(system, 0.01)
-    assert len(choices) < 30
-
-
 def test_urgencies_that_change_all_the_time_fill_no_other_users_eventlog() -> None:
     system = slow(config=config(stage_limit=30))
     occupy(system, 4, seconds=int(DAY))
@@ -174,63 +135,6 @@ def test_urgencies_that_change_all_the_time_fill_no_other_users_eventlog() -> No
     assert events.count("memo") < 4
     text = "jobs of other users get their storage before"
     assert memo(system, behind, "rabbit_waits_for") == text
-
-
-def test_jobs_whose_nodes_do_not_serve_have_few_rabbits_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    system = slow()
-    drain_one(system)
-    jobs = [submit(system, 1, 10, userid=GUEST, **ON_ONE) for _ in range(40)]
-    wait(system, 20.0)
-    choices = count_choices(monkeypatch)
-    for _ in range(5):
-        other = submit(system, 1, 10, dw="", userid=OTHER, seconds=1)
-        ahead = submit(system, 1, 10, userid=OTHER, seconds=1)
-        wait(system, 1.0)
-    assert len(choices) < 5 * 35
-    running(system, ahead)
-    assert "start" in names(system, other)
-    assert desired(system, jobs[-1]) == "Proposal"
-
-
-def test_jobs_that_are_tried_again_keep_no_other_user_from_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stagingqueue, "SPACING", DAY)
-    system = slow()
-    drain_one(system)
-    submit(system, 1, 10, userid=GUEST, **ON_ONE)
-    wait(system, HOUR)
-    other = submit(system, 1, 10, userid=OTHER, **ON_ONE)
-    assert system.loop.run(
-        lambda: "serve" in str(memo(system, other, "rabbit_waits_for")), timeout=5.0
-    )
-    for host in hostlist.decode("compute-[01-02]"):
-        system.instance.undrain(host)
-    wait(system, HOUR)
-    assert "start" in names(system, other)
-
-
-def test_a_job_of_thousands_finds_out_whose_turn_it_is_without_a_look_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    system = started(
-        topology=Topology.regular(8, 2, capacity=100 * GIB), config=config()
-    )
-    fill(system)
-    jobs = [submit(system, 1, 60, userid=GUEST, **ON_ONE) for _ in range(200)]
-    wait(system, 300.0)
-    turns: list[None] = []
-    turn = stagingqueue._turn
-
-    def counted(info: Any) -> tuple[int, int]:
-        turns.append(None)
-        return turn(info)
-
-    monkeypatch.setattr(stagingqueue, "_turn", counted)
-    wait(system, 300.0)
-    assert 0 < len(turns) < 40 * len(jobs)
 
 
 def test_all_jobs_are_staged_in_the_end_whoever_waits() -> None:

@@ -178,46 +178,6 @@ def test_the_loop_has_turns_while_an_exchange_is_given_up_beside_one_that_goes_o
     assert most < 100
 
 
-def test_the_loop_has_turns_while_what_is_read_is_no_part_of_a_body(
-    exchanges: Exchanges, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_a_row, most = 0, 0
-    read_one = Transfers._read_one
-
-    def count(transfers: Transfers) -> bool:
-        nonlocal in_a_row, most
-        in_a_row += 1
-        most = max(most, in_a_row)
-        return read_one(transfers)
-
-    def answer(request: Request, wire: Wire) -> None:
-        wire.begin_stream()
-        wire.send(b"2;extension=")
-        for _ in range(200):
-            wire.send(bytes([120]) * 16 * PART)
-        wire.send(b"\r\nok\r\n")
-        wire.end_stream()
-
-    def turn() -> None:
-        nonlocal in_a_row
-        in_a_row = 0
-        exchanges.transfers.call_later(0.0, turn)
-
-    monkeypatch.setattr(transfers, "TURN", 0.0)
-    monkeypatch.setattr(Transfers, "_read_one", count)
-    with Fake(answer) as fake:
-        parts: list[bytes] = []
-
-        def receive(transfer: Transfer, data: bytes) -> None:
-            parts.append(data)
-
-        exchanges.begin(f"http://127.0.0.1:{fake.port}/extension", receive)
-        turn()
-        assert exchanges.wait_for(1)
-        assert parts == [b"ok"]
-        assert most < 5
-
-
 PLUGIN_OF_A_SERVICE = """
 import subprocess, sys, time
 from flux_k8s.control.coroutines import drive

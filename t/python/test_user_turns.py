@@ -6,23 +6,19 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Callable, Dict, Optional
-
-import pytest
+from typing import Any, Callable, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.jobs.step import Step
-from flux_k8s.jobs.userturns import CREATES, LIMITS, UserTurns
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.userturns import CREATES, LIMITS
 from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from rabbitsim.torture.outages import Broken
 from support.queries import GUEST, OTHER, query
 from support.service import (
     HOUR,
-    XFS,
     exceptions,
     jobspec,
     lines,
@@ -33,7 +29,6 @@ from support.service import (
 )
 from support.staging import always
 
-COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
 WAITS = "rabbit_waits_for"
 WORK = 0.02
 """Seconds that DWS works on one Workflow, in Proposal and in Teardown."""
@@ -219,18 +214,11 @@ def test_a_job_whose_workflow_cannot_be_created_holds_up_no_other_user() -> None
     assert time_to_plan(system) < 61.0
 
 
-class Broken(Dict[str, Any]):
-    """An answer that no server gives: who reads it fails."""
-
-    def get(self, *args: Any) -> Any:
-        raise ZeroDivisionError("on purpose")
-
-
 def test_an_unexpected_exception_holds_up_no_other_job() -> None:
     def fault(request: Request) -> Optional[Fault]:
         body = request.body if isinstance(request.body, dict) else {}
         made = request.verb == "create" and body["spec"]["userID"] == GUEST
-        return Fault(answer=Broken()) if made else None
+        return Fault(answer=Broken(metadata={})) if made else None
 
     config = Config.parse({"user_workflows": 5})
     system = started(config=config, faults=fault)
@@ -238,32 +226,3 @@ def test_an_unexpected_exception_holds_up_no_other_job() -> None:
     wait(system, 60.0)
     assert all(exceptions(system, jobid) for jobid in broke)
     assert time_to_plan(system) < 1.0
-
-
-def padded(size: int) -> str:
-    """Directives of so many bytes."""
-    return XFS + "1" * (size - len(XFS))
-
-
-def test_a_job_in_line_is_not_asked_whenever_another_one_has_its_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Which of the limits the line waits for changes all the time."""
-    asked: list[int] = []
-    decide = UserTurns.decide
-
-    def count(self: UserTurns, info: WorkflowInfo, step: Step) -> Step:
-        asked.append(info.jobid)
-        return decide(self, info, step)
-
-    monkeypatch.setattr(UserTurns, "decide", count)
-    system = slow(user_workflows=1, user_directives_limit=300)
-    *_, last = [
-        system.instance.submit(jobspec(padded(150)), userid=GUEST, urgency=0)
-        for _ in range(5)
-    ]
-    wait(system, 30.0)
-    asked.clear()
-    wait(system, 60.0)
-    assert asked and last not in asked
-    assert memo(system, last, WAITS) == LIMITS

@@ -16,7 +16,6 @@ from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
-from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
 from support.service import (
     HOUR,
@@ -29,8 +28,6 @@ from support.service import (
     settle,
     started,
 )
-
-NEVER = (None,) * len(State)
 
 
 class Workflows:
@@ -98,29 +95,6 @@ def test_the_times_of_all_states_are_in_one_annotation() -> None:
         last = annotations
     assert before is not None and None not in requested_times(before)[:-1]
     assert None not in requested_times(last)
-
-
-def test_a_request_whose_answer_is_lost_and_that_no_event_shows_keeps_its_time() -> (
-    None
-):
-    system = started()
-    kube = system.service_kube
-    assert kube is not None
-    jobid = system.instance.submit(jobspec())
-
-    def act(request: Request) -> Optional[Fault]:
-        if "'PostRun'" not in repr(request.body):
-            return None
-        kube.silence_watches(WORKFLOW)
-        system.loop.call_later(0.0, lambda: system.instance.cancel(jobid))
-        system.loop.call_later(5.0, kube.drop_watches)
-        return Fault(error=KubeError(0, "ConnectionLost", ""), carried_out=True)
-
-    found = interfere(system, act)
-    settle(system)
-    teardown = next(filter(requests_teardown, found))
-    annotations = as_merge_patch(teardown.body)["metadata"]["annotations"]
-    assert requested_times(annotations)[State.PostRun] is not None
 
 
 def test_the_finalizer_is_there_until_teardown_is_requested() -> None:

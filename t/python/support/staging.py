@@ -129,9 +129,3 @@ def always(system: VirtualSystem, holds: Callable[[], bool], seconds: float) -> 
     """Whether something holds after each step of the next seconds."""
     end = system.loop.now() + seconds
     return not system.loop.run(lambda: not holds(), timeout=end - system.loop.now())
-
-
-def ssds_down(system: VirtualSystem) -> int:
-    """How many ``ssd`` of all Rabbits Fluxion gives to no job."""
-    pool = system.instance.scheduler.pool
-    return sum(len(pool.ssds_down(chassis.index)) for chassis in pool.chassis)
