@@ -375,6 +375,8 @@ def test_what_is_told_and_logged_of_a_server(
     handler, requests = follow(*answers, until=row.told, **row.options)
     assert ", ".join(handler.calls) == row.told
     assert asked(requests).startswith(row.asked)
+    if "watch_timeout" in row.options:
+        assert requests[1].query["timeoutSeconds"] == "1"
     lines = [line for line in service.logged if "cannot watch" in line]
     assert len(lines) == row.logged
     assert all(line.startswith(CANNOT_WATCH) for line in lines)
