@@ -165,23 +165,6 @@ def test_a_job_says_soon_that_there_is_no_answer() -> None:
     assert names(system, jobid) == names(system, other) == LIFE
 
 
-def test_a_module_that_starts_without_kubernetes_soon_says_so() -> None:
-    system = slow()
-    jobids = [job_in(system, where, seconds=600) for where in ("runs", "Setup")]
-    system.kill_module()
-    until = system.loop.now() + 60.0
-
-    def hang(request: Request) -> Optional[Fault]:
-        return Fault(delay=max(until - system.loop.now(), 0.0))
-
-    system._faults = hang
-    system.load_module()
-    assert wait_for_memo(system, jobids[1]) == "Kubernetes: no answer yet"
-    assert memo(system, jobids[0], MEMO) is None  # it waits for nothing
-    settle(system)
-    assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
-
-
 def test_one_slow_answer_is_no_outage() -> None:
     system = slow()
     slow_one = system.instance.submit(jobspec(nodes=1))

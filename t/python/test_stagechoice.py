@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Mapping, Optional
+from typing import Any, Mapping, Optional
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,82 +48,60 @@ def per_rabbit(hosts: tuple[str, ...]) -> Counter[str]:
     return Counter(host[0] for host in hosts)
 
 
-def test_a_job_that_fits_on_one_rabbit_gets_that_with_most_room() -> None:
-    choice = choose(3, {"a": 2, "b": 4, "c": 6, "d": 5})
-    assert choice is not None
-    assert choice.hosts == ("c0", "c1", "c2") and choice.allowed == tuple(NODES["c"])
+HALVES = [host for hosts in NODES.values() for host in hosts[:4]]
+MOST = [host for hosts in NODES.values() for host in hosts[:6]]
+SOON = {**dict.fromkeys(NODES["a"], NOW + 200), **dict.fromkeys(NODES["c"], 1e9)}
+AGAIN = {"own": {"b": 30}}
+A_OR_C = {"a": 3, "c": 8}
 
 
-def test_a_request_that_was_chosen_before_is_chosen_again() -> None:
-    choice = choose(3, {"a": 8, "b": 4}, own={"b": 30})
-    assert choice is not None and per_rabbit(choice.hosts) == {"b": 3}
+@pytest.mark.parametrize(
+    ("nodes", "places", "more", "made"),
+    [
+        # it fits on one Rabbit, and gets that with most room
+        (3, {"a": 2, "b": 4, "c": 6, "d": 5}, {}, {"c": 3}),
+        # a request that was chosen before is chosen again, whatever is free
+        (3, {"a": 8, "b": 4}, AGAIN, {"b": 3}),
+        (3, {"a": 8, "b": 4}, {**AGAIN, "times": busy(NOW + 9, *NODES["b"])}, {"b": 3}),
+        # nodes that cannot be shared evenly, unless there is one more
+        (7, {"a": 4, "b": 4, "c": 4}, {}, {"a": 4, "b": 3}),
+        (9, {"a": 8, "b": 4, "c": 4}, {}, {"a": 3, "b": 3, "c": 3}),
+        # it asks for chassis, and gets as many
+        (4, {"a": 8, "b": 1, "c": 2}, {"chassis": 2}, {"a": 2, "c": 2}),
+        (4, {"a": 8, "b": 1}, {"chassis": 2}, None),
+        # one whose nodes are free, or soon, is better than one with more room
+        (3, A_OR_C, {"times": busy(NOW + 3600, *NODES["c"])}, {"a": 3}),
+        (3, A_OR_C, {"times": busy(NOW + 3600, *NODES["a"], *NODES["c"])}, {"c": 3}),
+        (3, A_OR_C, {"times": NodeTimes(NOW, SOON)}, {"a": 3}),
+        # and more of them than it needs, if that is sooner
+        (8, ALL, {"times": busy(NOW + 3600, *HALVES)}, {"a": 4, "b": 4}),
+        (8, ALL, {"times": busy(NOW + 3600, *MOST)}, {"a": 8}),
+        # nodes that other jobs wait for are not free
+        (3, {"a": 8, "b": 3}, {"times": busy(0.0, a=6)}, {"b": 3}),
+    ],
+)
+def test_the_rabbits_of_a_job(
+    nodes: int,
+    places: dict[str, int],
+    more: dict[str, Any],
+    made: Optional[dict[str, int]],
+) -> None:
+    choice = choose(nodes, places, **more)
+    assert (choice and per_rabbit(choice.hosts)) == made
 
 
-def test_nodes_that_cannot_be_shared_evenly_are_named() -> None:
-    choice = choose(7, {"a": 4, "b": 4, "c": 4})
-    assert choice is not None
-    assert per_rabbit(choice.hosts) == {"a": 4, "b": 3}
-    assert choice.allowed == choice.hosts
-
-
-def test_one_rabbit_more_makes_the_shares_even() -> None:
-    choice = choose(9, {"a": 8, "b": 4, "c": 4})
-    assert choice is not None
-    assert per_rabbit(choice.hosts) == {"a": 3, "b": 3, "c": 3}
-    assert len(choice.allowed) == 24
-
-
-def test_nodes_are_named_where_no_chassis_can_be_asked_for() -> None:
-    choice = choose(6, {"a": 3, "b": 3}, spread=False)
-    assert choice is not None and choice.allowed == choice.hosts
-
-
-def test_a_job_that_asks_for_chassis_gets_as_many() -> None:
-    choice = choose(4, {"a": 8, "b": 1, "c": 2}, chassis=2)
-    assert choice is not None
-    assert per_rabbit(choice.hosts) == {"a": 2, "c": 2}
-    assert choose(4, {"a": 8, "b": 1}, chassis=2) is None
-
-
-def test_a_rabbit_whose_nodes_are_free_is_better_than_one_with_more_room() -> None:
-    times = busy(NOW + 3600, *NODES["c"])
-    choice = choose(3, {"a": 3, "c": 8}, times=times)
-    assert choice is not None and per_rabbit(choice.hosts) == {"a": 3}
-    times = busy(NOW + 3600, *NODES["a"], *NODES["c"])
-    choice = choose(3, {"a": 3, "c": 8}, times=times)
-    assert choice is not None and per_rabbit(choice.hosts) == {"c": 3}
-
-
-def test_a_rabbit_whose_nodes_are_free_soon_is_better_than_one_with_more_room() -> None:
-    until = {**dict.fromkeys(NODES["a"], NOW + 200), **dict.fromkeys(NODES["c"], 1e9)}
-    choice = choose(3, {"a": 3, "c": 8}, times=NodeTimes(NOW, until))
-    assert choice is not None and per_rabbit(choice.hosts) == {"a": 3}
-
-
-def test_a_job_gets_more_rabbits_than_it_needs_if_their_nodes_are_free_sooner() -> None:
-    halves = [host for hosts in NODES.values() for host in hosts[:4]]
-    choice = choose(8, ALL, times=busy(NOW + 3600, *halves))
-    assert choice is not None and set(per_rabbit(choice.hosts).values()) == {4}
-    most = [host for hosts in NODES.values() for host in hosts[:6]]
-    choice = choose(8, ALL, times=busy(NOW + 3600, *most))
-    assert choice is not None and set(per_rabbit(choice.hosts).values()) == {8}
-
-
-def test_nodes_that_are_named_are_those_that_are_free_first() -> None:
-    choice = choose(7, {"a": 4, "b": 4}, times=busy(NOW + 60, *NODES["a"][:4], "b1"))
-    assert choice is not None and choice.allowed == choice.hosts
-    assert sorted(choice.hosts) == ["a4", "a5", "a6", "a7", "b0", "b2", "b3"]
-
-
-def test_nodes_that_other_jobs_wait_for_are_not_free() -> None:
-    choice = choose(3, {"a": 8, "b": 3}, times=busy(0.0, a=6))
-    assert choice is not None and per_rabbit(choice.hosts) == {"b": 3}
-
-
-def test_a_request_that_was_chosen_before_is_chosen_again_whatever_is_free() -> None:
-    times = busy(NOW + 3600, *NODES["b"])
-    choice = choose(3, {"a": 8, "b": 4}, own={"b": 30}, times=times)
-    assert choice is not None and per_rabbit(choice.hosts) == {"b": 3}
+def test_nodes_are_named_where_no_shares_of_chassis_can_be_asked_for() -> None:
+    """They are those that are free first."""
+    even = choose(3, {"a": 2, "c": 6})
+    assert even is not None
+    assert even.hosts == ("c0", "c1", "c2") and even.allowed == tuple(NODES["c"])
+    spread = choose(9, {"a": 8, "b": 4, "c": 4})
+    assert spread is not None and len(spread.allowed) == 24
+    named = choose(6, {"a": 3, "b": 3}, spread=False)
+    assert named is not None and named.allowed == named.hosts
+    odd = choose(7, {"a": 4, "b": 4}, times=busy(NOW + 60, *NODES["a"][:4], "b1"))
+    assert odd is not None and odd.allowed == odd.hosts
+    assert sorted(odd.hosts) == ["a4", "a5", "a6", "a7", "b0", "b2", "b3"]
 
 
 TIMES = st.builds(

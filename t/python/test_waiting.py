@@ -15,14 +15,10 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.outages import OUTAGES, inject
 from support.service import (
-    XFS,
     exceptions,
     jobspec,
-    long,
     memo,
-    run_until,
     settle,
     started,
 )
@@ -58,40 +54,11 @@ def test_the_memo_of_a_job_names_the_work_of_dws_until_there_is_progress(
     assert all(exception["severity"] for exception in exceptions(system, jobid))
 
 
-def test_the_memo_of_a_job_has_the_words_of_dws() -> None:
-    system = system_with(DwsFault("PreRun", "never", node="compute-01"))
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=DWS_PATIENCE + 5.0)
-    (workflow,) = system.workflows()
-    message = workflow["status"]["message"]
-    assert message
-    assert memo(system, jobid, MEMO) == f"DWS in PreRun: {message}"
-
-
-def test_the_memo_of_a_job_says_that_dws_does_not_begin() -> None:
-    system = system_with()
-    system.controllers.stop()
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=DWS_PATIENCE + 5.0)
-    assert memo(system, jobid, MEMO) == "DWS, to begin with Proposal"
-
-
 def test_a_job_with_progress_has_no_memo() -> None:
     system = system_with(DwsFault("DataIn", "slow", duration=DWS_PATIENCE - 5.0))
     jobid = system.instance.submit(jobspec())
     settle(system)
     assert memos(system, jobid) == 0
-
-
-def test_a_job_that_is_released_in_an_outage_says_so() -> None:
-    system: VirtualSystem = started()
-    jobid = system.instance.submit(long(XFS, seconds=30))
-    run_until(system, jobid, "start")
-    inject(system, OUTAGES["hang"])
-    run_until(system, jobid, "epilog-start")
-    assert memo(system, jobid, MEMO) is None
-    system.loop.run(timeout=60.0)
-    assert memo(system, jobid, MEMO) == "Kubernetes: no answer yet"
 
 
 def test_a_new_service_does_not_repeat_the_memo_of_the_last_one() -> None:
