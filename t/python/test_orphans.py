@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Optional
+from typing import Callable, Optional
 
 import pytest
 
 from flux_k8s.jobs.orphans import LOOK_AGAIN, given_up
 from flux_k8s.ports import Json
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.broker import Offered, Respond
+from rabbitsim.flux.broker import FluxPort, Offered, Respond
 from rabbitsim.flux.fluxion import MODULE as FLUXION
+from rabbitsim.torture.crashpoints import course_of
+from rabbitsim.torture.life import live
+from stories.orphans import STORIES
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -68,6 +71,27 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
     memo = f'{{"timestamp":1.5,"name":"memo","context":{{"x":{value}}}}}\n'
     assert given_up(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7)
     assert not given_up(memo, owner=7)
+
+
+def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The simulated job-list always answers."""
+    asked: list[int] = []
+    ask = FluxPort.job_ended
+
+    def fail(
+        self: FluxPort, jobid: int, done: Callable[[Optional[bool]], None]
+    ) -> None:
+        asked.append(jobid)
+        if len(asked) < 4:
+            self.call_later(0.0, lambda: done(None))
+        else:
+            ask(self, jobid, done)
+
+    monkeypatch.setattr(FluxPort, "job_ended", fail)
+    told = next(each for each in STORIES if "job is unknown is torn down" in each.name)
+    assert course_of(live(told)) == told.course and len(asked) >= 4
 
 
 def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_ended() -> (
