@@ -126,6 +126,10 @@ TRUSTS: dict[str, tuple[Callable[[Identity, Identity], Json], bool]] = {
         False,
     ),
     "all": (lambda own, other: {"insecure-skip-tls-verify": True}, True),
+    "all, in a string": (
+        lambda own, other: {"insecure-skip-tls-verify": "true"},
+        False,
+    ),
     "its name": (lambda own, other: {"tls-server-name": "kube.example"}, True),
     "another name": (lambda own, other: {"tls-server-name": "else.example"}, False),
 }

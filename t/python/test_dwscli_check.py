@@ -170,6 +170,8 @@ plain: -> 1 -> ERROR: expected a #DW directive, a script or --preset
 plain: '' -> 1 -> ERROR: '' is neither a #DW directive nor a script
 plain: scratch -> 1 -> scratch: no such script; a preset is checked with --preset=
 plain: XFS job.sh -> 1 -> job.sh: a script is checked alone
+plain: job.sh other.sh -> 1 -> job.sh: a script is checked alone
+plain: job.sh --preset=scratch -> 1 -> job.sh: a script is checked alone
 plain: XFS --nodes=0 -> 2 -> -N/--nodes: '0' is not a number from 1 to
 plain: XFS --nodes=2.5 -> 2 -> -N/--nodes: '2.5' is not a number from 1 to
 plain: XFS --nodes=99999999999 -> 2 -> -N/--nodes: '99999999999' is not a number from

@@ -99,6 +99,17 @@ def rules_of(kind: Kind, parent: str = JOB) -> list[Rule]:
     return [rule for rule in rules if HANDLING[parent][rule.name].kind is kind]
 
 
+def test_only_what_names_a_job_or_tells_what_was_is_passed_over_in_it() -> None:
+    found = sorted(rule.name for rule in rules_of(Kind.PASSED_OVER))
+    assert found == sorted(
+        """
+        Id GlobalId JobGroup Checkpointable Restartable Suspendable
+        SubmitTime SubmitHost StagedTime StartTime EndTime ReservationTime StartCount
+        CpuDuration SuspendDuration StatusMessage Priority ExitCode Charge Delivered
+        """.split()
+    )
+
+
 def holder(rule: Rule, parent: str, inner: Element, policy: str) -> Element:
     """A job that asks for one thing more than to run something."""
     outer = inner if parent == JOB else element(parent, None, inner)

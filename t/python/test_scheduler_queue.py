@@ -91,6 +91,14 @@ COURSES: dict[str, tuple[list[Json], list[float]]] = {
         ],
         [1.0, 601.0, 661.0, 661.0, 5.0],
     ),
+    "storage that a job waits for goes to none whose end is not known": (
+        [
+            job(1, rabbit(1, 3 * SSD_SIZE), lasts=600.0, limit=600.0, hosts="node0"),
+            job(2, rabbit(1, 4 * SSD_SIZE), lasts=60.0, limit=60.0, hosts="node0"),
+            job(3, rabbit(1, SSD_SIZE), lasts=1000.0, hosts="node1"),
+        ],
+        [1.0, 601.0, 661.0],
+    ),
     # The first ends long before its limit.
     "a job that can start earlier now is not held up by others": (
         [

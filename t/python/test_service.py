@@ -8,6 +8,8 @@ import json
 import syslog
 from typing import Any
 
+import pytest
+
 from flux_k8s.ports import WORKFLOW
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import recorded
@@ -52,6 +54,18 @@ def test_a_job_has_its_storage_its_records_and_its_environment() -> None:
         assert variables["DW_JOB_p1"] == variables["DW_JOB_XFS"]
         assert variables["DW_WORKFLOW_NAME"] == workflow_name(jobid)
         assert event.context.get("copy_out") == said
+
+
+def test_storage_belongs_to_the_user_of_the_job_and_their_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = started()
+    monkeypatch.setattr(system.instance, "primary_group", lambda userid: userid + 1)
+    system.instance.submit(jobspec(), userid=1234)
+    assert system.loop.run(lambda: bool(system.workflows()), HOUR)
+    (workflow,) = system.workflows()
+    spec = workflow["spec"]
+    assert (spec["userID"], spec["groupID"]) == (1234, 1235)
 
 
 def test_a_workflow_that_is_not_ours_is_never_touched() -> None:

@@ -147,6 +147,28 @@ def test_a_node_that_another_program_disables_during_a_write_is_not_annotated() 
     assert shown(system) == {"compute-02": "Disabled"}
 
 
+def test_dws_waits_for_a_node_that_is_back_before_it_mounts_storage() -> None:
+    """The write that it is Enabled has failed so far, and is tried again later."""
+    refused = False
+
+    def refuse(request: Request) -> Optional[Fault]:
+        if refused and request.kind == SYSTEMSTATUS and request.verb == "patch":
+            return Fault(error=KubeError(429, "TooManyRequests", "wait"))
+        return None
+
+    system = system_of(faults=refuse)
+    system.instance.set_up("compute-02", False)
+    wait(system)
+    refused = True
+    system.instance.set_up("compute-02", True)
+    wait(system, 200.0)
+    assert shown(system) == {"compute-02": "Disabled"}
+    refused = False
+    jobid = system.instance.submit(jobspec(XFS, nodes=4))
+    settle(system)
+    assert exceptions(system, jobid) == [] and shown(system) == {}
+
+
 def test_a_late_answer_does_not_hide_a_newer_systemstatus() -> None:
     system = system_of()
     assert system.service is not None
