@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Optional
 
+from flux_k8s.dws.cleanup import DISABLE_DATE, DISABLE_REASON
 from flux_k8s.dws.drainreason import IN_USE, drain_reason
 from flux_k8s.ports import STORAGE, KubeError
+from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.kube.direct import Fault, Request
@@ -59,3 +61,21 @@ def test_a_refused_part_of_an_abort_delays_no_other_and_is_left_to_a_person() ->
     _, found, let_go = (entry["note"] for entry in exceptions(system, jobid))
     assert "rabbit-02: still allocated, disabled; rabbit-01 still holds its" in found
     assert "the dws module has not finished in time" in let_go
+
+
+def test_an_abort_says_on_rabbits_why_they_are_disabled_and_has_dws_hurry() -> None:
+    stuck = DwsFault("PostRun", "mount", node="compute-02")
+    conf = {"epilog-timeout": EPILOG_TIMEOUT}
+    system = started(options=Options(faults=(stuck,)), plugin_conf=conf)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=4))
+    assert system.loop.run(system.instance.idle, HOUR)
+    ended = system.loop.now()
+    storage = system.store.get(STORAGE, "default", "rabbit-01")
+    assert storage["spec"]["state"] == "Disabled"
+    notes = storage["metadata"]["annotations"]
+    assert notes[DISABLE_REASON] == drain_reason(jobid, IN_USE)
+    since = parse_timestamp(notes[DISABLE_DATE])
+    assert since is not None and ended - 10.0 < since <= ended
+    system.loop.run(timeout=1.0)
+    (spec,) = (workflow["spec"] for workflow in system.workflows())
+    assert (spec["desiredState"], spec["hurry"]) == ("Teardown", True)

@@ -140,6 +140,7 @@ ONE = storage("rabbit1", "node1", "node2")
 OTHER = storage("rabbit2", "node3", "node4")
 CUT_OFF = storage("rabbit2", "node3", "node4", offline=("node4",))
 AWAY = {**OTHER, "status": {**OTHER["status"], "status": "Offline"}}
+WORN = {**OTHER, "status": {**OTHER["status"], "status": "Degraded"}}
 ERROR = {"severity": "Major", "type": "Internal", "debugMessage": "x"}
 
 
@@ -164,6 +165,7 @@ ERROR = {"severity": "Major", "type": "Internal", "debugMessage": "x"}
             ("node4",),
         ),
         ([], [ONE, AWAY], ("node3", "node4")),
+        ([], [ONE, WORN], ()),
         ([], [{"status": 7}, {"status": {"status": "Ready", "access": []}}], HOSTS),
         (ALL, [storage("rabbit1", "node1", "node2", offline=("node1",))], ()),
     ],
