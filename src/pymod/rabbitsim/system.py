@@ -99,6 +99,7 @@ class VirtualSystem:
         setup_reader: reads the service's large ``dws.setup``.
         service_kube: Kubernetes as the service reaches it, with ``faults`` and
             ``drop_watches``.
+        service_port: Flux as the service reaches it, with a clock that may be set.
         log: all log lines.
         note_work: is called by the next services with their work.
         barred: the work that the next services are not to do.
@@ -174,6 +175,7 @@ class VirtualSystem:
         self.queues = queues
         self.identity = Identity("rabbitsim")
         self.service: Optional[Service] = None
+        self.service_port: Optional[FluxPort] = None
         self.service_kube: Optional[DirectKube] = None
         self.note_work: NoteWork = lambda work: None
         self.barred: set[Work] = set()
@@ -210,7 +212,7 @@ class VirtualSystem:
                 identity=self.identity,
             )
             seed = self.rng.getrandbits(32)
-            self.service_kube = kube
+            self.service_port, self.service_kube = port, kube
             self.setup_reader = VirtualReader(port)
             self.service = make_service(
                 port,
@@ -242,7 +244,7 @@ class VirtualSystem:
     def _disconnect(self) -> None:
         if self.service_kube is not None:
             self.service_kube.drop_watches()
-        self.service = self.service_kube = None
+        self.service = self.service_port = self.service_kube = None
 
     def _make_controllers(self, options: Options, seed: int) -> Controllers:
         kube = DirectKube(self.store, self.loop)

@@ -218,6 +218,11 @@ class DirectKube:
         watch.open()
         return watch
 
+    @property
+    def watched(self) -> frozenset[Kind]:
+        """The kinds of objects that are watched."""
+        return frozenset(watch.kind for watch in self._watches.values())
+
     def drop_watches(self, error: Optional[KubeError] = None) -> None:
         """Break every watch. Each tells its handler, and opens again after a
         while; what happens meanwhile it learns from a new list."""
