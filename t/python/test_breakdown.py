@@ -393,6 +393,16 @@ def test_connections_to_own_storage_are_checked_once_it_is_placed() -> None:
     assert check(wished, {}, ["h1"], SYSTEM) == ()
 
 
+def test_storage_that_was_made_ahead_has_an_allocation_for_each_node() -> None:
+    check, servers = directivebreakdown.check_storage_of_nodes, placed("r1 r2 r2")
+    servers["spec"]["allocationSets"][0].update(label="xfs", allocationSize=GIB)
+    sets = (AllocationSet("xfs", "AllocatePerCompute", GIB),)
+    made = [Breakdown("b", "#DW ...", allocation_sets=sets, servers=OWN)]
+    check(made, {OWN: servers}, {"h1": "r1", "h3": "r2", "h4": "r2"}, SYSTEM)
+    with pytest.raises(AllocationError, match="2 nodes below r1, .* made for 1 there"):
+        check(made, {OWN: servers}, {"h1": "r1", "h2": "r1"}, SYSTEM)
+
+
 def test_required_daemons_are_those_of_all_directives() -> None:
     breakdowns = [
         Breakdown("b", "#DW a", requires=("copy-offload", "x")),

@@ -101,6 +101,7 @@ COURSES = [
     ("epilog all-nodes reload timeout post_run=ok", "CLEANUP teardown", ""),
     ("epilog a-node reload timeout post_run=ok", "CLEANUP", ""),
     ("epilog cancel reload post_run=ok", "CLEANUP teardown", ""),
+    ("epilog cancel teardown=ok cancel", "CLEANUP", ""),
     ("running timeout exec finish post_run=ok", "CLEANUP", ""),
     ("running cancel exec-lost tick post_run=ok", "CLEANUP", ""),
     ("running cancel exec-lost tick post_run=ok cancel", "CLEANUP teardown", ""),

@@ -12,7 +12,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import SYSTEMSTATUS
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import break_rabbit, disable, enable, submit, unload
+from rabbitsim.torture.deeds import break_rabbit, disable, enable, force, submit, unload
 from rabbitsim.torture.outages import silence_watches
 from rabbitsim.torture.story import LIFE, NODE, Job, Story, When, of
 
@@ -159,6 +159,18 @@ PASSED_OVER = (
             ),
         )
         for (how, (words, *deeds)), end in zip(NOTICED.items(), ends)
+    ),
+    Story(
+        "a person has DWS do without a node in PostRun",
+        f"Proposal..PostRun force drain:{NODE} unmount-failed DataOut disable:{NODE} "
+        f"{TORN_DOWN}",
+        troubles=(
+            DwsFault("PostRun", "mount", node=NODE),
+            When("PostRun", force, 2.0),
+        ),
+        config=Config(tc_timeout=3600.0),
+        harm=True,
+        freed=True,
     ),
     *(
         Story(
