@@ -1,12 +1,17 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a ClientMount says of a node."""
+"""What a ClientMount says of a node, and Servers of Rabbits."""
 
 from __future__ import annotations
 
 import pytest
 
-from flux_k8s.dws.cleanup import is_mounted, is_to_be_unmounted, mounted_nodes
+from flux_k8s.dws.cleanup import (
+    allocated_rabbits,
+    is_mounted,
+    is_to_be_unmounted,
+    mounted_nodes,
+)
 from flux_k8s.ports import Json
 
 
@@ -47,3 +52,14 @@ def test_a_mount_that_failed_is_none(ready: bool, error: bool, mounted: bool) ->
     if error:
         status["error"] = {"userMessage": "mount/unmount failed"}
     assert is_mounted({"status": status}) is mounted
+
+
+@pytest.mark.parametrize(
+    ("allocation", "holds"),
+    [({"allocationSize": 1}, True), ({"allocationSize": 0}, False), ({}, False)],
+)
+def test_a_rabbit_holds_storage_until_none_is_allocated(
+    allocation: Json, holds: bool
+) -> None:
+    servers: Json = {"status": {"allocationSets": [{"storage": {"r1": allocation}}]}}
+    assert allocated_rabbits([servers]) == (("r1",) if holds else ())

@@ -110,6 +110,9 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"nnf_api_version": "g/v1"}, 'nnf_api_version: is "g/v1", expected a version'),
         ({"soft_drain": "no"}, 'rabbit.soft_drain: is "no", expected true or false'),
         ({"save_datamovements": 1.5}, "rabbit.save_datamovements: is 1.5, expected an"),
+        ({"stage_limit": 101}, "rabbit.stage_limit: is 101, expected"),
+        ({"stage_user_limit": 101}, "rabbit.stage_user_limit: is 101, expected"),
+        ({"keep_failed_limit": 101}, "rabbit.keep_failed_limit: is 101, expected"),
         ({"user_workflows": -1}, "rabbit.user_workflows: is -1, expected an integer"),
         (
             {"directives_limit": 0},
@@ -204,9 +207,10 @@ def test_an_infinite_duration_is_no_limit_and_keeps_data_for_good(text: str) -> 
 
 
 def test_keys_that_the_module_reads_once_are_in_force_when_it_is_loaded_again() -> None:
-    loaded = Config.parse({"mapping": "/a", "tc_timeout": 5})
-    later = Config.parse({"mapping": "/b", "tc_timeout": 6})
-    assert later.not_in_force(loaded) == ["rabbit.mapping"]
+    keys = ["mapping", "kubeconfig", "instance", "dws_api_version", "nnf_api_version"]
+    loaded = Config.parse({**dict.fromkeys(keys, "v1"), "tc_timeout": 5})
+    later = Config.parse({**dict.fromkeys(keys, "v2"), "tc_timeout": 6})
+    assert later.not_in_force(loaded) == [f"rabbit.{key}" for key in keys]
     assert later.not_in_force(later) == []
 
 

@@ -202,6 +202,12 @@ def create(resources: list[Any]) -> Any:
     return read_create(request(resources), Config())
 
 
+@pytest.mark.parametrize("key", ["jobid", "userid", "failure_tolerance"])
+def test_a_request_of_another_plugin_has_no_number_below_0(key: str) -> None:
+    with pytest.raises(BadObject, match=f"dws.create: {key} is -1, expected .* 0"):
+        read_create({**request([]), key: -1}, Config())
+
+
 def nested(levels: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(levels - 1):

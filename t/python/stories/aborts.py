@@ -205,6 +205,7 @@ STORIES = (
         When("clean", delete, 1.0),
         When("clean", submit(Job((), nodes=3)), 2.0),
         away=150.0,
+        log="node-back",
     ),
     aborted(
         "a node that may be mounted goes to no other job",

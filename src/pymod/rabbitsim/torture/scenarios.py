@@ -212,6 +212,7 @@ SCENARIOS = (
             DwsFault("DataOut", "slow", duration=60.0),
             When("DataOut", unlink(30.0)),
         ),
+        log="node-back",
     ),
     Story(
         "a job that ends while the module is away",
