@@ -182,3 +182,11 @@ def write_mapping(path: Path, capacity: int) -> None:
     rabbits = {"r1": {"capacity": capacity, "hostlist": "h[1-2]"}}
     computes = {"h1": "r1", "h2": "r1"}
     path.write_text(json.dumps({"computes": computes, "rabbits": rabbits}))
+
+
+def test_resources_that_are_malformed_are_one_sentence() -> None:
+    spec = jobspec(XFS, dw_failure_tolerance=0)
+    spec["resources"] = [{"type": "node", "count": "x"}]
+    with pytest.raises(ValueError, match="resources") as caught:
+        Ingest().check(Flux(), spec)
+    assert "\n" not in str(caught.value)

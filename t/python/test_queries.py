@@ -14,8 +14,10 @@ import pytest
 from flux_k8s.broker.querybounds import QUERY_BYTES
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
-from flux_k8s.jobs import heldqueries
+from flux_k8s.jobs import heldqueries, queries
+from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.requests import Sender
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import STORAGE, Json, KubeError
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault as DwsFault
@@ -42,6 +44,7 @@ from support.service import (
     COPY_OUT,
     DAY,
     HOUR,
+    LIFE,
     XFS,
     exceptions,
     in_state,
@@ -343,6 +346,19 @@ def test_guests_see_their_own_jobs_and_everybodys_totals() -> None:
     settle(system)
 
 
+def test_a_guest_whose_job_has_no_known_user_is_told_to_ask_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """(No story comes there: where the module learns of a job it learns its user.)"""
+    system = started()
+    jobid = system.instance.submit(long(XFS), userid=GUEST)
+    running(system, jobid)
+    monkeypatch.setattr(WorkflowInfo, "userid", property(lambda info: None))
+    assert refusal(system, "job-show", {"id": jobid}, GUEST)[0] == errno.EAGAIN
+    monkeypatch.undo()
+    settle_jobs(system)
+
+
 def test_a_job_that_is_not_there_has_no_details() -> None:
     system = started()
     jobid = system.instance.submit(jobspec())
@@ -614,3 +630,19 @@ def test_a_service_that_does_not_know_all_jobs_yet_says_so() -> None:
         jobid
     ]
     settle(system)
+
+
+def test_an_error_of_the_queries_costs_no_job_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: Any, jobid: int) -> None:
+        raise RuntimeError("it broke")
+
+    for name in ("changed", "forget", "memo"):
+        monkeypatch.setattr(JobFacts, name, fail)
+    system = started()
+    jobids = [system.instance.submit(jobspec()) for _ in range(3)]
+    settle(system)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+    found = [line for _, _, line in system.log if "it broke" in line]
+    assert 0 < len(found) <= queries.FAILURES_LOGGED

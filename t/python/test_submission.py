@@ -109,6 +109,10 @@ XFS | #DW copy_in source=/a destination=$DW_PERSISTENT_p1/ -> $DW_PERSISTENT_p1
 XFS | #DW container name=cc profile=pp DW_JOB_foo=p11 -> p11 -> p1
 XFS | #DW persistentdw name=keep | #DW copy_in source=/a destination=$DW_JOB_keep
   -> $DW_JOB_keep -> $DW_PERSISTENT_keep
+#DW jobdw type=xfs capacity=10GiB name=data | #DW persistentdw name=keep
+  | #DW copy_in source=/a destination=$DW_JOB_dta -> $DW_JOB_dta -> $DW_JOB_data
+XFS | #DW persistentdw name=keep | #DW copy_in source=/a destination=$DW_JOB_other
+  -> $DW_JOB_other
 #DW copy_in source=/a destination=/b -> copy_in
 """
 RIGHT = r"""
