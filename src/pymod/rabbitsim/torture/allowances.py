@@ -40,6 +40,15 @@ OUTAGE = 3700.0
 """Seconds as :data:`STALE`, when there are outages."""
 
 
+FAILING = (
+    Interruption.REFUSED,
+    Interruption.LOST,
+    Interruption.LATE,
+    Interruption.WRONG,
+)
+"""The interruptions after which Kubernetes has not answered one request."""
+
+
 class Allowances:
     """The failures that are allowed. Here: nothing is allowed."""
 
@@ -294,13 +303,15 @@ class StoryAllowances(Allowances):
         self._system = system
         self._story = story
         self._cancel = interruption is Interruption.CANCEL
-        self._lost = interruption in (Interruption.REFUSED, Interruption.LOST)
+        self._fails = interruption in FAILING
         self.config = story.config
         self.lateness += story.away + max(0.0, -story.ahead)
 
     def fatal(self, job: Job, record: Record, told: Told, now: float) -> bool:
         if told.cause in self._story.fatal:
             return True
+        if told.reason is Reason.USE_UNKNOWN and ABORT in self._story.fatal:
+            return self._fails  # an abort asks once what is in use
         aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP
         freed = self._story.freed and aborted
         return self._cancel and (
@@ -316,7 +327,7 @@ class StoryAllowances(Allowances):
         return self._system.meddled
 
     def crowded(self, now: float) -> bool:
-        return self._lost  # it may be the watch that would have told
+        return self._fails  # it may be the watch that would have told
 
     def absent(self) -> bool:
         return self._system.blind or not self._system.instance.module_loaded
