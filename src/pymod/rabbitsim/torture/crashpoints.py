@@ -92,9 +92,13 @@ EXCUSED = (
     # One that is cancelled is told what DWS says: after an Error that may be less than
     # what is copied.
     ("untrue", Interruption.CANCEL, ""),
-    # One answer says that there is no storage, and no mount, where there may be none.
+    # One answer says that there is no storage, and no mount, where there may be none,
+    # as in Teardown.
     ("in use", Interruption.WRONG, TELLS),
     ("mounted", Interruption.WRONG, "DrainMounted"),
+    ("mounted", Interruption.WRONG, "LetNodesGo"),
+    # One says that no node has failed, and so the state has.
+    ("exception", Interruption.WRONG, "Inspect"),
 )
 """Rules that may be broken by an interruption, in a step ("" for any)."""
 
