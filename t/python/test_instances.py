@@ -12,11 +12,11 @@ from flux_k8s.config.settings import Identity
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
 from flux_k8s.dws.workflowmarks import INSTANCE
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.ports import WORKFLOW, Json
-from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.system import VirtualSystem
 from support.mapping import servers
+from support.rabbits import stats
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -167,15 +167,13 @@ def test_a_job_whose_workflow_becomes_anothers_in_its_epilog_is_told() -> None:
 def test_storage_on_rabbits_of_another_instance_is_not_counted() -> None:
     system = started()
     system.loop.run(timeout=60.0)
-    body = servers("theirs", **{"rabbit-99": 2**30})
-    body["metadata"]["labels"] = {WORKFLOW_LABEL: workflow_name(UNKNOWN)}
-    assert system.service is not None
-    machine = system.service._machine
-    free = machine.free_storage
-    assert isinstance(free, FreeStorage)
-    free.event("ADDED", body)
-    assert free.usage_of(UNKNOWN)
-    assert free.bytes_in_use == 0 and machine.stats()["in_use"] == 0
+    for name, rabbit in (("theirs", "rabbit-99"), ("ours", "rabbit-01")):
+        body = servers(name, **{rabbit: 2**30})
+        body["metadata"]["labels"] = {WORKFLOW_LABEL: workflow_name(UNKNOWN)}
+        assert system.service_kube is not None
+        system.service_kube.show(SERVERS, "ADDED", body)
+    system.loop.run(timeout=60.0)
+    assert stats(system)["in_use"] == 1  # GiB
 
 
 def test_a_job_whose_name_another_instance_has_taken_fails_and_says_so() -> None:

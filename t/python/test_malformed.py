@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.jobs.records import failed_first, items_of
-from flux_k8s.ports import STORAGE, Json
+from flux_k8s.ports import STORAGE, WORKFLOW, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
 from support.service import HOUR, XFS, jobspec, started
@@ -77,8 +77,8 @@ def test_a_workflow_may_be_anything(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(paths(workflow)))
         workflow = spoiled(workflow, path, data.draw(JSON))
-    assert system.service is not None
-    system.service.workflows.event("MODIFIED", workflow)
+    assert system.service_kube is not None
+    system.service_kube.show(WORKFLOW, "MODIFIED", workflow)
     system.loop.run(timeout=60.0)
 
 
@@ -87,9 +87,9 @@ def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     system = system_in("Proposal")
     storage = system.store.list(STORAGE, None)["items"][0]
     path = data.draw(st.sampled_from(paths(storage)))
-    assert system.service is not None
-    rabbits = system.service._machine.rabbits
-    rabbits.event("MODIFIED", spoiled(storage, path, data.draw(JSON)))
+    assert system.service_kube is not None
+    changed = spoiled(storage, path, data.draw(JSON))
+    system.service_kube.show(STORAGE, "MODIFIED", changed)
     system.loop.run(timeout=60.0)
 
 

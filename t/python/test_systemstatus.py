@@ -171,11 +171,11 @@ def test_dws_waits_for_a_node_that_is_back_before_it_mounts_storage() -> None:
 
 def test_a_late_answer_does_not_hide_a_newer_systemstatus() -> None:
     system = system_of()
-    assert system.service is not None
+    assert system.service_kube is not None
     old = system.store.get(SYSTEMSTATUS, "default", "default")
     disable(system, "compute-01")
     wait(system)
-    system.service._machine.system_status.event("MODIFIED", old)
+    system.service_kube.show(SYSTEMSTATUS, "MODIFIED", old)
     wait(system)
     assert marked(system) == "compute-01"
     system.instance.set_up("compute-02", False)

@@ -241,6 +241,13 @@ class DirectKube:
             if kind is None or watch.kind == kind:
                 watch.silence()
 
+    def show(self, kind: Kind, type: str, object: Json) -> None:
+        """Have each watch of a kind show this, whatever is stored: a server may lag,
+        and an object may have any content."""
+        for watch in tuple(self._watches.values()):
+            if watch.kind == kind:
+                watch.show(type, object)
+
     def fault(self, request: Request) -> Optional[Fault]:
         return None if self.faults is None else self.faults(request)
 
@@ -491,6 +498,10 @@ class DirectWatch:
             finally:
                 if self._mail and not self._carrying:
                     self._carry()
+
+    def show(self, type: str, object: Json) -> None:
+        """Show an event that nobody has made."""
+        self._post(lambda: self._deliver([(type, self._kube.copy(object))]))
 
     def _take_list(self, page: Json) -> None:
         self._cache.begin_list()
