@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -50,6 +50,21 @@ def test_nodes_below_an_exclusive_chassis_have_no_fixed_number() -> None:
     (chassis,) = below_chassis([vertex("node", 6, slot(1, CORES))], 3)
     assert requested_chassis([chassis]) == 3
     assert requested_chassis([{**chassis, "exclusive": True}]) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "chassis"),
+    [
+        ([vertex("node", 2, slot(1, CORES))], 0),
+        ([vertex("node", {"min": 2}, slot(1, CORES))], None),
+        ([slot(2, CORES)], None),
+        ([vertex("node", 1, slot(1, CORES)), vertex("node", 1, slot(1, CORES))], None),
+    ],
+)
+def test_only_a_fixed_number_of_whole_nodes_may_be_near_each_other(
+    resources: list[Any], chassis: Optional[int]
+) -> None:
+    assert requested_chassis(resources) == chassis
 
 
 def status(*sorts: tuple[str, Json]) -> Json:

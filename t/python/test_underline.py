@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,3 +98,10 @@ def test_a_long_line_is_cut_around_the_word(
     assert marks.index("^") <= columns(shown)
     if line.isprintable() and columns(line) <= width:
         assert shown == line
+
+
+@pytest.mark.parametrize("start", [4, 50, 98])
+def test_as_much_of_a_long_line_is_shown_as_fits(start: int) -> None:
+    error = DirectiveError("#DW " + "x" * 100, start, start + 2, "is wrong")
+    line, _ = marked(error, 40)
+    assert 37 <= columns(line) <= 40  # with "..." at each side
