@@ -24,7 +24,7 @@
 #                 WHEELS=DIR: from the wheels in DIR, without a network, and
 #                 without a compiler if a wheel of flux-dws is among them
 #
-# One test: .venv/bin/python -m pytest t/python/test_plan.py -k wait
+# One test: .venv/bin/python -m pytest t/python/test_nodes.py -k drain
 
 # The Python of the Flux on PATH, if there is one: its modules run under it.
 PYTHON ?= $(shell flux python -c 'import sys; print(sys.executable)' \

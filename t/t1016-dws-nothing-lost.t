@@ -52,7 +52,7 @@ test_expect_success 'no job gets it, DWS does not wait for it, and the Workflow 
     no_workflows &&
     other=$(job_submit -N3 hostname) &&
     job_succeeds $other &&
-    ! flux job attach $other | grep compute-02
+    test "$(nodes_of $other)" = "compute-[01,03-04]"
 '
 test_expect_success 'DWS waits again for a node that is undrained' '
     undrain_all &&

@@ -20,7 +20,7 @@
  * and looks the job up again: afterwards *jobp is NULL unless the job is still
  * there, in the phase that it was in. A job that has moved on was dealt with in
  * the callback that moved it. A function that takes struct dws_job * does not
- * post (t/python/test_jobtap_source.py).
+ * post.
  */
 void dws_job_raise (struct dws_job **jobp, const char *fmt, ...)
     __attribute__ ((format (printf, 2, 3)));
