@@ -159,9 +159,11 @@ class Orphans:
             TryAgain: a module of Flux does not answer.
         """
         job, found = self._jobs.get(jobid), self._jobs.unclaimed.get(jobid)
-        if job is not None and job.info.nodes_released:
-            return True
-        if job is None and found is not None and found[0].nodes_released:
+        if job is not None:
+            seen = job.info.nodes_released
+        else:
+            seen = found is not None and found[0].nodes_released
+        if seen:
             return True
         try:
             return await self._data.ended_before(jobid)
