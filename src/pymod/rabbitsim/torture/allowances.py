@@ -40,15 +40,6 @@ OUTAGE = 3700.0
 """Seconds as :data:`STALE`, when there are outages."""
 
 
-FAILING = (
-    Interruption.REFUSED,
-    Interruption.LOST,
-    Interruption.LATE,
-    Interruption.WRONG,
-)
-"""The interruptions after which Kubernetes has not answered one request."""
-
-
 class Allowances:
     """The failures that are allowed. Here: nothing is allowed."""
 
@@ -303,7 +294,7 @@ class StoryAllowances(Allowances):
         self._system = system
         self._story = story
         self._cancel = interruption is Interruption.CANCEL
-        self._fails = interruption in FAILING
+        self._fails = interruption.fails
         self.config = story.config
         self.lateness += story.away + max(0.0, -story.ahead)
 
@@ -311,7 +302,7 @@ class StoryAllowances(Allowances):
         if told.cause in self._story.fatal:
             return True
         if told.reason is Reason.USE_UNKNOWN and ABORT in self._story.fatal:
-            return self._fails  # an abort asks once what is in use
+            return self._failed(step="CutOff")  # which asks once what is in use
         aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP
         freed = self._story.freed and aborted
         return self._cancel and (
@@ -327,7 +318,15 @@ class StoryAllowances(Allowances):
         return self._system.meddled
 
     def crowded(self, now: float) -> bool:
-        return self._fails  # it may be the watch that would have told
+        return self._failed(request="watch servers")  # which would have told
+
+    def _failed(self, step: str = "", request: str = "") -> bool:
+        """Whether Kubernetes has not answered as it should, in a step or to a request
+        ("" for any)."""
+        hit = self._system.interrupter.hit
+        if hit is None or not self._fails:
+            return False
+        return step in ("", hit.step) and request in ("", hit.request)
 
     def absent(self) -> bool:
         return self._system.blind or not self._system.instance.module_loaded

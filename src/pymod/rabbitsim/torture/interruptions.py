@@ -43,9 +43,14 @@ class Interruption(enum.Enum):
     PLUGIN = "the plugin is loaded anew"
     WRONG = "the answer is about nothing that was asked for"
 
+    @property
+    def fails(self) -> bool:
+        """Whether Kubernetes does not answer a request as it should."""
+        return self is Interruption.WRONG or self in _FAULTS
+
     def may_be_at(self, point: Point) -> bool:
         """Whether it does anything there."""
-        return point.answered or not (self is Interruption.WRONG or self in _FAULTS)
+        return point.answered or not self.fails
 
 
 _LOST = KubeError(0, "ConnectionLost", "the connection was lost")
@@ -81,6 +86,7 @@ class Interrupter:
     """Counts points, and lets the interruption happen at one of them.
 
     Attributes:
+        hit: the point at which the interruption was, if it was yet.
         broken: steps that raise an internal error each time, by job.
         deadly: steps that the module dies of each time.
         die: has it die.
@@ -89,6 +95,7 @@ class Interrupter:
     def __init__(self, target: Optional[int], interruption: Interruption) -> None:
         self.points: list[Point] = []
         self.interruption = interruption
+        self.hit: Optional[Point] = None
         self.interrupt: Callable[[], None] = lambda: None
         self.broken: set[tuple[int, str]] = set()
         self.deadly: set[tuple[int, str]] = set()
@@ -107,10 +114,14 @@ class Interrupter:
 
     def reached(self, request: str, *, answered: bool = False) -> bool:
         """Note a point; whether the interruption is there."""
-        self.points.append(Point(self._step, request, answered))
+        point = Point(self._step, request, answered)
+        self.points.append(point)
         if not request:
             self._step = "between two steps"
-        return len(self.points) - 1 == self._target
+        if len(self.points) - 1 != self._target:
+            return False
+        self.hit = point
+        return True
 
 
 class _InterruptedSteps(Steps):
