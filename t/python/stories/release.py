@@ -414,7 +414,7 @@ STORIES = (
             job=EARLY,
             troubles=(
                 ASKED,
-                When("PostRun", fail_flux(PLUGIN, 10.0)),
+                When("DataOut", fail_flux(PLUGIN, 10.0)),
                 When("DataOut", unload(200.0), after=1.0),
                 *troubles,
             ),
@@ -431,7 +431,7 @@ STORIES = (
             (
                 ", and its Workflow is deleted",
                 f"gone {FAILS}",
-                "workflow-deleted",
+                "epilog-given-up",
                 (When("clean", delete, after=1.0),),
             ),
         )

@@ -173,16 +173,11 @@ class DataReports:
         return await self._lookup(jobid, NODES_RELEASED) is not None
 
     async def _as_recorded(self, jobid: int, loss: Optional[Note]) -> Optional[Note]:
-        """The loss as it is recorded already, if that ends as ``loss``: a module that
-        was loaded before knew the reason, which is lost with it, or that the job did
-        not run. Data that was out then is not lost with its Workflow."""
+        """The loss as it is recorded already, if it is: a module that was loaded before
+        knew the reason, which is lost with it, or that the job did not run. Data that
+        was out then is not lost with its Workflow, nor is what was lost lost again."""
         record = await self._recorded(jobid)
-        if record is None:
-            return loss
-        recorded = _loss_in(record)
-        if recorded is None or loss is None or recorded.text.endswith(loss.text):
-            return recorded
-        return loss
+        return loss if record is None else _loss_in(record)
 
     async def _recorded(self, jobid: int) -> Optional[Json]:
         """The record of a job's data; None if it has none that can be read, or was
