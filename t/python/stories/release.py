@@ -353,14 +353,24 @@ STORIES = (
         When("clean", delete, after=20.0),
         When("clean", submit(WAITS), after=120.0),
     ),
-    awaited(
-        "a Workflow whose data is awaited is being deleted, which only others hold up",
-        f"{FAILS} gone",
-        "workflow-deleted",
-        When("clean", unload(20.0)),
-        When("clean", set_finalizers("theirs"), after=10.0),
-        When("clean", ask_deletion, after=11.0),
-        When("clean", set_finalizers(), after=100.0),
+    *(
+        early(
+            f"a Workflow{what} is being deleted, which only others hold up",
+            course,
+            "workflow-deleted",
+            *waits,
+            When("clean", unload(20.0)),
+            *more,
+            When("clean", set_finalizers("theirs"), after=10.0),
+            When("clean", ask_deletion, after=11.0),
+            When("clean", set_finalizers(), after=100.0),
+            log="workflow-deleted",
+        )
+        for what, course, waits, more in (
+            ("", "gone", (), ()),
+            (" that tells nothing", "gone", (), (When("clean", strip, after=9.0),)),
+            (" whose data is awaited", f"{FAILS} gone", (ASKED,), ()),
+        )
     ),
     early(
         "a Workflow is deleted before it is known that its job has ended",

@@ -3,7 +3,8 @@
 """Workflows in our naming scheme that no job claims.
 
 Either the plugin has not reported the job yet, or the job has ended while the module
-was away. In the second case only the module can tear the Workflow down.
+was away. In the second case only the module can tear the Workflow down, and tell what
+became of data that was to go out after the job's end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Callable, Optional
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
-from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
@@ -97,14 +98,13 @@ class Orphans:
         if not (self._outage.has_listed(WORKFLOW) and self._jobs.complete):
             return
         self._checked = True
-        for jobid, (view, _) in tuple(self._jobs.unclaimed.items()):
-            if not is_vanishing(view):
-                self.check_ended(jobid)
+        for jobid in tuple(self._jobs.unclaimed):
+            self.check_ended(jobid)
 
     def added(self, jobid: int) -> None:
         """The watch has shown a new Workflow that no job claims. Until :meth:`check`
         has checked all Workflows, the plugin may still report its job."""
-        if self._checked and self._is_stuck(jobid):
+        if self._checked:
             self.check_ended(jobid)
 
     def check_ended(self, jobid: int) -> None:
@@ -220,12 +220,10 @@ class Orphans:
 
     def _is_stuck(self, jobid: int) -> bool:
         """Whether the job has an unclaimed Workflow that only the module can tear
-        down."""
+        down. Nothing holds one that is being deleted without a finalizer of ours: a job
+        of the same ID that becomes known has to wait for the end of that."""
         found = self._jobs.unclaimed.get(jobid)
-        return found is not None and not is_vanishing(found[0])
-
-
-def is_vanishing(view: WorkflowView) -> bool:
-    """Whether a Workflow is being deleted, and no finalizer of ours holds it. A job of
-    the same ID that becomes known has to wait for the end of the deletion."""
-    return view.deleting and FINALIZER not in view.finalizers
+        if found is None:
+            return False
+        view, _ = found
+        return not view.deleting or FINALIZER in view.finalizers

@@ -16,7 +16,6 @@ from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.orphans import is_vanishing
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
@@ -67,8 +66,7 @@ class Unreported:
             return
         if not (self._outage.has_listed(WORKFLOW) and self._jobs.complete):
             return
-        unclaimed = self._jobs.unclaimed.get(jobid)
-        if unclaimed is not None and not is_vanishing(unclaimed[0]):
+        if jobid in self._jobs.unclaimed:
             return
         self._asked.remove(jobid)
         job = self._jobs.get(jobid)
