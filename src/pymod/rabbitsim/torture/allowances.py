@@ -20,7 +20,7 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.api import CLIENT_TIMEOUT
 from rabbitsim.torture.causes import RULES, Case, tells_loss
-from rabbitsim.torture.interruptions import Interruption
+from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.record import ABORT, NEVER, Record, Told, gave_up
 
@@ -303,11 +303,22 @@ class StoryAllowances(Allowances):
             return True
         if told.reason is Reason.USE_UNKNOWN and ABORT in self._story.fatal:
             return self._failed(step="CutOff")  # which asks once what is in use
+        if NOT_NOW in told.note:
+            return self._refused_for_long(record, told)
         aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP
         freed = self._story.freed and aborted
         return self._cancel and (
             told.type in ("cancel", "dependency") or tells_loss(job, told) or freed
         )
+
+    def _refused_for_long(self, record: Record, told: Told) -> bool:
+        """Whether the interruption was one refusal more, at the end of a limit."""
+        limits = {
+            Reason.SETUP_TIMEOUT: self.config.setup_timeout,
+            Reason.PRERUN_TIMEOUT: self.config.prerun_timeout,
+        }
+        limit = limits.get(told.reason) if told.reason else None
+        return limit is not None and record.was_refused(limit)
 
     def lost(self, job: Job, record: Record) -> bool:
         expected = self._story.data not in ("", "out")

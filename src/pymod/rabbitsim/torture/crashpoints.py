@@ -20,7 +20,7 @@ from typing import Collection, Sequence
 
 from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
-from flux_k8s.jobs.jobexception import NODE_FAILURE
+from flux_k8s.jobs.jobexception import NODE_FAILURE, UNKNOWN_LOSS
 from flux_k8s.reasons import Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
@@ -30,7 +30,7 @@ from rabbitsim.torture.deeds import (
     strip,
     take_over,
 )
-from rabbitsim.torture.interruptions import Interruption
+from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.life import Life, live
 from rabbitsim.torture.record import Told
 from rabbitsim.torture.scenarios import SCENARIOS
@@ -161,7 +161,7 @@ def problem_at(
         steps = ("", point.step)
         broken = [(life.breach.rule, interruption, step) for step in steps]
         return "" if set(broken) & set(EXCUSED) else str(life.breach)
-    if interruption not in UNSEEN:
+    if interruption not in UNSEEN or _ends_a_limit(whole, life):
         return ""
     deeds = {when.deed for when in story.deeds}
     lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
@@ -181,9 +181,20 @@ def problem_at(
     if interruption is Interruption.CRASH and _forgets(whole, life, meddled):
         expected = replace(expected, data=life.data)
         lost = (*lost, f"KVS {DATA_OUT}")
+    if interruption is Interruption.CRASH:
+        told = (_without_copies(each, life.exceptions) for each in expected.exceptions)
+        expected = replace(expected, exceptions=tuple(told))
     if interruption is Interruption.CRASH and meddled:
         expected = _reworded(expected, life)  # nor does it know which data was out
     return _difference(expected, life, lost)
+
+
+def _ends_a_limit(whole: Life, life: Life) -> bool:
+    """Whether the job failed because Kubernetes refused, once more, what it had refused
+    for as long as a limit. (Whether it had the rules say.)"""
+    known = {told.cause for told in whole.exceptions}
+    more = (told for told in life.exceptions if told.cause not in known)
+    return any(NOT_NOW in told.note for told in more)
 
 
 def _forgets(whole: Life, life: Life, meddled: bool) -> bool:
@@ -267,8 +278,9 @@ def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
 
 def _tells_as_much(whole: Sequence[Told], life: Sequence[Told]) -> bool:
     """Whether a job's exceptions tell what they are to. The rules of the cluster
-    explain what DWS refuses; while these are not known, its own words stand there. A
-    module that was loaded later may name nodes again that have failed before."""
+    explain what DWS refuses; while these are not known, its own words stand there. The
+    last refusal before the end of a limit may be that of the interruption. A module
+    that was loaded later may name nodes again that have failed before."""
     if len(whole) != len(life):
         return False
     # Limits may be over at the same time.
@@ -278,6 +290,7 @@ def _tells_as_much(whole: Sequence[Told], life: Sequence[Told]) -> bool:
         and (
             found.note == wanted.note
             or _own_words(found.note, about=wanted.note)
+            or _tells_refusal(found.note, wanted.note)
             or found.type == NODE_FAILURE
         )
         for wanted, found in zip(in_order(whole), in_order(life))
@@ -288,6 +301,23 @@ def _own_words(note: str, *, about: str) -> bool:
     """Whether a note has what DWS says of the directive that another one explains."""
     directive, refused, _ = note.partition(REFUSED)
     return bool(refused) and about.startswith(directive)
+
+
+def _tells_refusal(note: str, wanted: str) -> bool:
+    """Whether a note tells that a request was refused at a point, and is as ``wanted``
+    but for that."""
+    before, refused, after = note.partition(f"Kubernetes: {NOT_NOW}")
+    same = wanted.startswith(before) and wanted.endswith(after)
+    return bool(refused) and same and "Kubernetes: " in wanted
+
+
+def _without_copies(told: Told, found: Collection[Told]) -> Told:
+    """What is told, if that is ``found``, while Kubernetes is away, by a module that
+    was loaded then: it cannot know which copies there were to be."""
+    before, lost, _ = told.note.partition("; not copied: ")
+    less = replace(told, note=f"{before}; {UNKNOWN_LOSS}")
+    away = told.reason is Reason.USE_UNKNOWN
+    return less if lost and away and less in found else told
 
 
 def print_tables() -> int:

@@ -28,6 +28,9 @@ DOWN = 1.0
 """Seconds from the module's death to its return."""
 
 
+NOT_NOW = "not now"
+"""What Kubernetes says when it refuses the request at a point."""
+
 FAULT = "a fault that was planned"
 """What an internal error says that a story has."""
 
@@ -55,7 +58,7 @@ class Interruption(enum.Enum):
 
 _LOST = KubeError(0, "ConnectionLost", "the connection was lost")
 _FAULTS = {
-    Interruption.REFUSED: Fault(error=KubeError(503, "ServiceUnavailable", "not now")),
+    Interruption.REFUSED: Fault(error=KubeError(503, "ServiceUnavailable", NOT_NOW)),
     Interruption.LOST: Fault(error=_LOST, carried_out=True),
     Interruption.LATE: Fault(delay=10.0),
 }
