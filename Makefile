@@ -104,15 +104,13 @@ soak-properties: $(INSTALLED)
 		--hypothesis-seed=$(DRAWN)
 
 soak-hostile: $(INSTALLED)
-	LIMIT=7200 FLUX_DWS_HOSTILE=20000 ./t/run.sh t1020-dws-hostile.t
+	LIMIT=7200 FLUX_DWS_HOSTILE=20000 FLUX_DWS_SEED=$(DRAWN) ./t/run.sh t1020-dws-hostile.t
 
 soak-scheduler: $(INSTALLED)
-	SOAK=1 ./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
+	FLUX_DWS_SOAK=1 ./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
 
 soak-phases: $(INSTALLED)
-	SOAK=1 PATIENCE=180 OUTAGE=60 MANY=30 ROUNDS=4 \
-		STEPS="create _plan _allocate _release_prolog" \
-		./t/run.sh $$(cd t && grep -lE 'test_expect_in_soak|SOAK' t[0-9]*.t)
+	FLUX_DWS_SOAK=1 ./t/run.sh $$(cd t && grep -lE 'test_expect_in_soak|SOAK' t[0-9]*.t)
 
 soak-flux: $(INSTALLED)
 	$(BIN)/python bench/soak.py

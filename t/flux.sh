@@ -1,5 +1,6 @@
 # flux.sh: the commands of Flux, without most of the time that they take to start
 #
+# shellcheck shell=sh
 # Sourced by tap.sh, and by a bash(1) that has it as BASH_ENV: not by those that it starts.
 unset BASH_ENV
 
@@ -22,14 +23,14 @@ flux () {
 # usage: flux_command COMMAND...: as flux(1) in an instance, which looks for a command in
 # the same folders
 flux_command () {
-    flux_command_rest=${FORKSERVER:+$FLUX_EXEC_PATH:}
+    flux_command_rest=${FLUX_DWS_FORK:+$FLUX_EXEC_PATH:}
     while test -n "$flux_command_rest"; do
         flux_command_file=${flux_command_rest%%:*}/flux-$1.py
         flux_command_rest=${flux_command_rest#*:}
         if test -e "$flux_command_file"; then
             shift
             # py-runner.py removes what flux(1) sets.
-            PYTHONPATH='' "$FORKSERVER/client" "$FORKSERVER/flux" \
+            PYTHONPATH='' "$FLUX_DWS_FORK/client" "$FLUX_DWS_FORK/flux" \
                 "${FLUX_EXEC_PATH##*:}/py-runner.py" "$flux_command_file" "$@"
             return
         fi
@@ -39,7 +40,7 @@ flux_command () {
 
 # usage: flux_python python ARG...: as flux(1) in an instance
 flux_python () {
-    test -n "$FORKSERVER" || { command flux "$@"; return; }
+    test -n "$FLUX_DWS_FORK" || { command flux "$@"; return; }
     shift
-    PYTHONPATH=$FLUX_PYTHONPATH_PREPEND "$FORKSERVER/client" "$FORKSERVER/flux" "$@"
+    PYTHONPATH=$FLUX_PYTHONPATH_PREPEND "$FLUX_DWS_FORK/client" "$FLUX_DWS_FORK/flux" "$@"
 }

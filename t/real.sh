@@ -1,4 +1,5 @@
 # real.sh: what t/t4*.t source besides tap.sh
+# shellcheck shell=sh disable=SC2034
 #
 # usage: FLUX_DWS_REAL_KUBECONFIG=FILE [FLUX_DWS_REAL_MODULE_KUBECONFIG=FILE] ./t4000-*.t
 #
@@ -19,7 +20,7 @@ module_load () {
 }
 
 # The processes of the fork server lack the packages that read such a kubeconfig.
-unset FORKSERVER
+unset FLUX_DWS_FORK
 
 # ---- the cluster ------------------------------------------------------------
 

@@ -17,13 +17,16 @@ FIRST="$FIRST t2003 t2006 t2012 t1001 t1036 t2002 t1008 t1002"
 # These repeat others with another scheduler, and run only where they are named.
 LEFT_OUT="t1046 t1047"
 
-# usage: run_one FILE: what prove starts for each file
+# usage: run_one FILE: what prove starts for each file. A signal for all of us does not
+# reach timeout(1) by itself.
 run_one () {
-    timeout -k 10 "$LIMIT" "./$1" >"$RUN_OUTPUT/$1" 2>&1
+    TMPDIR=$FLUX_DWS_OUTPUT timeout -k 10 "$LIMIT" "./$1" >"$FLUX_DWS_OUTPUT/$1" 2>&1 &
+    trap 'kill $!' INT TERM HUP
+    wait $!
     run_one_status=$?
     test "$run_one_status" -ne 124 ||
-        echo "# $1 was stopped after $LIMIT s" >>"$RUN_OUTPUT/$1"
-    cat "$RUN_OUTPUT/$1"
+        echo "# $1 was stopped after $LIMIT s" >>"$FLUX_DWS_OUTPUT/$1"
+    cat "$FLUX_DWS_OUTPUT/$1"
     return "$run_one_status"
 }
 
@@ -31,24 +34,24 @@ run_one () {
 show_failed () {
     sed -n 's/^\([^ ]*\.t\) *(Wstat: .*/\1/p' "$1" | while read -r name; do
         echo "---- $name"
-        cat "$RUN_OUTPUT/$name"
+        cat "$FLUX_DWS_OUTPUT/$name"
     done
 }
 
 # What was not run, and how often for each reason. That a test is one of soak is known.
 show_skipped () {
-    sed -n 's/^\(ok .*\|1\.\.0 \)# SKIP /  /p' "$RUN_OUTPUT"/t[0-9]*.t |
-        grep -v "only with SOAK=1" | sort | uniq -c >"$RUN_OUTPUT/skipped"
-    test ! -s "$RUN_OUTPUT/skipped" || { echo "Skipped:" && cat "$RUN_OUTPUT/skipped"; }
+    sed -n 's/^\(ok .*\|1\.\.0 \)# SKIP /  /p' "$FLUX_DWS_OUTPUT"/t[0-9]*.t |
+        grep -v "only in soak" | sort | uniq -c >"$FLUX_DWS_OUTPUT/skipped"
+    test ! -s "$FLUX_DWS_OUTPUT/skipped" || { echo "Skipped:" && cat "$FLUX_DWS_OUTPUT/skipped"; }
 }
 
 # Start forkserver.py for the programs of Flux and those of the stand-in, and tell tap.sh.
 # Where that is not possible each program starts by itself, as in a file that is run alone.
 forkservers_start () {
-    FORKSERVER=$RUN_OUTPUT/fork
-    mkdir "$FORKSERVER" &&
-    cc -O -o "$FORKSERVER/client" forkclient.c 2>/dev/null || return
-    set -- "$FORKSERVER/flux" "$FORKSERVER/standin"
+    FLUX_DWS_FORK=$FLUX_DWS_OUTPUT/fork
+    mkdir "$FLUX_DWS_FORK" &&
+    ${CC:-cc} -O -o "$FLUX_DWS_FORK/client" forkclient.c 2>/dev/null || return
+    set -- "$FLUX_DWS_FORK/flux" "$FLUX_DWS_FORK/standin"
     setsid flux python forkserver.py "$1" \
         flux.cli.base flux.job flux.resource flux.util \
         </dev/null >"$1.log" 2>&1 &
@@ -58,7 +61,7 @@ forkservers_start () {
         </dev/null >"$2.log" 2>&1 &
     forkservers="$forkservers $!"
     for _ in $(seq 100); do
-        test -S "$1" && test -S "$2" && export FORKSERVER && return
+        test -S "$1" && test -S "$2" && export FLUX_DWS_FORK && return
         # shellcheck disable=SC2086
         kill -0 $forkservers 2>/dev/null || break
         sleep 0.1
@@ -77,7 +80,7 @@ forkservers_stop () {
 }
 
 cd "$(dirname "$0")" || exit 1
-if test -n "$RUN_OUTPUT"; then
+if test -n "$FLUX_DWS_OUTPUT"; then
     run_one "$1"
     exit
 fi
@@ -91,10 +94,10 @@ if ! command -v prove >/dev/null; then
 fi
 echo "t/*.t with $(flux version | sed -n 's/^commands:[[:space:]]*/flux /p')"
 
-RUN_OUTPUT=$(mktemp -d "${TMPDIR:-/tmp}/flux-dws-tests.XXXXXX") || exit 1
-export RUN_OUTPUT
-trap 'forkservers_stop; rm -rf "$RUN_OUTPUT"' EXIT
-trap 'exit 1' INT TERM HUP
+FLUX_DWS_OUTPUT=$(mktemp -d "${TMPDIR:-/tmp}/flux-dws-tests.XXXXXX") || exit 1
+export FLUX_DWS_OUTPUT
+trap 'forkservers_stop; rm -rf "$FLUX_DWS_OUTPUT"' EXIT
+trap 'exit 1' INT TERM HUP PIPE
 forkservers_start || echo "t/*.t take longer: forkserver.py cannot be used"
 
 if test $# -eq 0; then
@@ -116,8 +119,8 @@ for file; do
 done
 {
     prove --jobs "${JOBS:-$((4 * $(nproc)))}" --timer --norc --exec ./run.sh "$@" 2>&1
-    echo $? >"$RUN_OUTPUT/status"
-} | tee "$RUN_OUTPUT/summary"
-show_failed "$RUN_OUTPUT/summary"
+    echo $? >"$FLUX_DWS_OUTPUT/status"
+} | tee "$FLUX_DWS_OUTPUT/summary"
+show_failed "$FLUX_DWS_OUTPUT/summary"
 show_skipped
-exit "$(cat "$RUN_OUTPUT/status")"
+exit "$(cat "$FLUX_DWS_OUTPUT/status")"

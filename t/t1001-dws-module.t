@@ -68,7 +68,7 @@ test_expect_success 'a file that cannot be used is refused, and the log says wha
 '
 test_expect_success 'the contents of a kubeconfig are never shown' '
     sed "s/current-context: .*/current-context: nowhere/" kubeconfig >bad &&
-    file_is kubeconfig $TRASH/bad &&
+    file_is kubeconfig "$TRASH/bad" &&
     refuses "rabbit.kubeconfig: $TRASH/bad" &&
     token=$(sed -n "s/^ *token: //p" kubeconfig) &&
     test -n "$token" &&
@@ -96,7 +96,7 @@ except OSError as error:
     assert not lines, lines
 else:
     sys.exit(\"it was not refused\")
-" $TRASH/mapping.json $TRASH/bad
+" "$TRASH/mapping.json" "$TRASH/bad"
 '
 
 # ---- its configuration ------------------------------------------------------
@@ -125,7 +125,7 @@ test_expect_success 'one with a wrong table, or a missing file, keeps that' '
 test_expect_success 'one names the keys that wait for a reload of the module' '
     flux dmesg -C &&
     cp mapping.json other.json &&
-    file_is mapping $TRASH/other.json &&
+    file_is mapping "$TRASH/other.json" &&
     eventually log_says "dws.warning[0]: rabbit.mapping: as before until" &&
     config_reload
 '

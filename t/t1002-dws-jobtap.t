@@ -23,13 +23,13 @@ subprocess.run(component.plugin_command(sys.argv[1]), check=True)
 
 # usage: compile SOURCE PLUGIN, with what the plugin itself is compiled with
 compile () {
+    # shellcheck disable=SC2086
     compile_flags=$("$PYTHON" -c '
 import sys
 sys.path.insert(0, sys.argv[1])
 from component import pkg_config
 print(*pkg_config("--cflags", "--libs", "flux-core", "jansson") or sys.exit(1))
 ' "$TOP/src/standin") &&
-    # shellcheck disable=SC2086
     ${CC:-cc} -Wall -Werror -fPIC -shared "$1" -o "$2" $compile_flags
 }
 

@@ -1,12 +1,10 @@
 #!/bin/sh
-test_description='The module or the plugin goes away, and comes back, while there are jobs
-
-The module is killed more often, with more jobs (make soak):
-    SOAK=1 MANY=30 ROUNDS=4 ./t1004-dws-reload.t'
+test_description='The module or the plugin goes away, and comes back, while there are jobs'
 . "$(dirname "$0")/tap.sh"
 
-MANY=${MANY:-10}     # jobs at once
-ROUNDS=${ROUNDS:-2}  # times that the module is killed while they run
+MANY=10   # jobs at once
+ROUNDS=2  # times that the module is killed while they run
+test -z "$SOAK" || MANY=30 ROUNDS=4
 
 cluster_start
 instance_conf job-manager.toml <<END

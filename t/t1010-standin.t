@@ -59,10 +59,10 @@ script () {
 
 test_expect_success 'load the module' '
     module_load &&
-    cp -r $TOP/t/data/lustre/. scratch/lustre/
+    cp -r "$TOP/t/data/lustre/." scratch/lustre/
 '
 test_expect_success 'a job that copies data in and out' '
-    compare $TOP/t/data/copy-in-out.sh &&
+    compare "$TOP/t/data/copy-in-out.sh" &&
     grep "^dws_environment" real
 '
 test_expect_success 'the stand-in gives the variables of the same names' '

@@ -4,7 +4,7 @@ test_description='A guest who submits what nobody should'
 . "$(dirname "$0")/tap.sh"
 
 COUNT=${FLUX_DWS_HOSTILE:-150}
-SEED=${FLUX_DWS_SEED:-$(date +%s)}
+SEED=${FLUX_DWS_SEED:-1}
 
 cluster_start
 instance_start 1 -Slog-ring-size=1000000

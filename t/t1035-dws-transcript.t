@@ -69,7 +69,7 @@ $COPY_OUT") &&
 '
 test_expect_success 'all subcommands show the jobs as in the transcript' '
     cd "$TESTDIR/data" &&
-    LC_ALL=C.UTF-8 "$PYTHON" "$TESTDIR/transcript.py" "$TRANSCRIPT" "$(id -un)" \
+    "$PYTHON" "$TESTDIR/transcript.py" "$TRANSCRIPT" "$(id -un)" \
         complete=$(id_of $complete) failed=$(id_of $failed) \
         cancelled=$(id_of $cancelled) mounting=$(id_of $mounting) \
         copying=$(id_of $copying) waiting=$(id_of $waiting) >"$TRASH/shown" &&

@@ -8,7 +8,7 @@ SCHEDULER=sched-rabbit
 cluster_start
 instance_conf housekeeping.toml <<END
 [job-manager.housekeeping]
-command = [ "sh", "-c", "test -e $TRASH/clean || rank=\$(flux getattr rank); until test -e $TRASH/clean || test -e $TRASH/clean.\$rank; do sleep 0.1; done" ]
+command = [ "sh", "-c", "cd '$TRASH' || exit; test -e clean || rank=\$(flux getattr rank); until test -e clean || test -e clean.\$rank; do sleep 0.1; done" ]
 release-after = "0s"
 END
 instance_conf resource.toml <<END

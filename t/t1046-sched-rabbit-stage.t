@@ -1,4 +1,4 @@
 #!/bin/sh
 # The tests of t1042-dws-stage.t, with sched-rabbit instead of Fluxion.
-SCHEDULER=sched-rabbit
+FLUX_DWS_SCHEDULER=sched-rabbit
 . "$(dirname "$0")/t1042-dws-stage.t"

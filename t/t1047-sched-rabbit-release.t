@@ -1,4 +1,4 @@
 #!/bin/sh
 # The tests of t1041-dws-release.t, with sched-rabbit instead of Fluxion.
-SCHEDULER=sched-rabbit
+FLUX_DWS_SCHEDULER=sched-rabbit
 . "$(dirname "$0")/t1041-dws-release.t"

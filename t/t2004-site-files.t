@@ -16,18 +16,18 @@ fake_system () {
     for name in prolog epilog; do
         cat >"$TRASH/bin/$name" <<-END
 	#!/bin/sh
-	PATH=$TRASH/bin:$PATH RUNTIME_DIRECTORY=$TRASH/run $SITE/system/$name.d/dws
+	PATH="$TRASH/bin:$PATH" RUNTIME_DIRECTORY="$TRASH/run" "$SITE/system/$name.d/dws"
 	END
     done
     cat >"$TRASH/bin/systemctl" <<-END
 	#!/bin/sh
 	rank=\$(flux getattr rank)
-	starts=$TRASH/run/\$rank.\$2
+	starts="$TRASH/run/\$rank.\$2"
 	case \$1 in
 	reset-failed) rm -f "\$starts"; exit ;;
 	start) echo >>"\$starts"; test "\$(wc -l <"\$starts")" -le 5 || exit ;;
 	esac
-	echo "\$FLUX_JOB_ID \$rank \$*" >>$TRASH/systemctl.log
+	echo "\$FLUX_JOB_ID \$rank \$*" >>"$TRASH/systemctl.log"
 	test ! -e "$TRASH/\$2.fails"
 	END
     chmod +x "$TRASH/bin"/*
@@ -111,7 +111,7 @@ test_expect_success 'an instance starts although the module cannot, which is loa
 	flux run true
 	END
     FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins \
-        flux start --config-path=$TRASH/example -Sbroker.boot-method=single \
+        flux start --config-path="$TRASH/example" -Sbroker.boot-method=single \
         sh inside 2>start.err &&
     cat start.err &&
     grep -w job-manager modules &&

@@ -5,9 +5,8 @@ test_description='What the documents show of a console is what is printed'
 SITE=$PREFIX/etc/flux
 FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins
 export XDG_CONFIG_DIRS="$PREFIX/etc/xdg"
+export PYTHON TESTDIR
 # Job IDs begin with an ƒ as in the documents.
-LC_ALL=C.UTF-8
-export LC_ALL PYTHON TESTDIR
 unset FLUX_F58_FORCE_ASCII
 
 # Jobs on fewer than all four nodes do not get compute-04.

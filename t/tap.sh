@@ -1,4 +1,5 @@
 # tap.sh: what t/*.t source
+# shellcheck shell=sh source-path=SCRIPTDIR disable=SC2013,SC2016,SC2034
 #
 # A test file is a shell script:
 #
@@ -13,7 +14,8 @@
 # It runs in a folder of its own, $TRASH, with a Kubernetes and a DWS of its own
 # (rabbitsim, on loopback) and in a Flux instance of its own: instance_start
 # runs the file a second time as the instance's initial program. FLUX_DWS_PREFIX
-# says where flux-dws is installed, by default in .venv of the checkout.
+# says where flux-dws is installed, by default in .venv of the checkout; FLUX_DWS_SOAK
+# has it try more.
 
 TESTDIR=$(cd "$(dirname "$0")" && pwd)
 TOP=$(cd "$TESTDIR/.." && pwd)
@@ -22,7 +24,11 @@ PREFIX=${FLUX_DWS_PREFIX:-$TOP/.venv}
 PYTHON=$PREFIX/bin/python
 JOBTAP=$PREFIX/lib/flux/job-manager/plugins/dws-jobtap.so
 DW='#DW jobdw type=xfs capacity=10GiB name=p1'
-PATIENCE=${PATIENCE:-60}
+SOAK=$FLUX_DWS_SOAK
+PATIENCE=60
+test -z "$SOAK" || PATIENCE=180
+SCHEDULER=${FLUX_DWS_SCHEDULER:-sched-fluxion-resource}
+export LC_ALL=C.UTF-8 TZ=UTC0
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
 export FLUX_CLI_PLUGINPATH_OVERRIDE=
@@ -39,8 +45,8 @@ die () {
 
 # usage: python ARG...: as $PYTHON
 python () {
-    if test -n "$FORKSERVER"; then
-        "$FORKSERVER/client" "$FORKSERVER/standin" "$@"
+    if test -n "$FLUX_DWS_FORK"; then
+        "$FLUX_DWS_FORK/client" "$FLUX_DWS_FORK/standin" "$@"
     else
         "$PYTHON" "$@"
     fi
@@ -48,8 +54,8 @@ python () {
 
 # usage: ask NAME ARG...: run t/NAME.py, which needs only the standard library
 ask () {
-    if test -n "$FORKSERVER"; then
-        "$FORKSERVER/client" "$FORKSERVER/flux" -m "$@"
+    if test -n "$FLUX_DWS_FORK"; then
+        "$FLUX_DWS_FORK/client" "$FLUX_DWS_FORK/flux" -m "$@"
     else
         ask_name=$1
         shift
@@ -62,10 +68,9 @@ ask () {
 standin () {
     standin_pid=$TRASH/$1.pid
     shift
-    if test -n "$FORKSERVER"; then
-        exec "$FORKSERVER/client" "$FORKSERVER/standin" -p "$standin_pid" "$@"
+    if test -n "$FLUX_DWS_FORK"; then
+        exec "$FLUX_DWS_FORK/client" "$FLUX_DWS_FORK/standin" -p "$standin_pid" "$@"
     else
-        # shellcheck disable=SC2016
         exec sh -c 'echo $$ >"$0"; exec "$@"' "$standin_pid" "$PYTHON" "$@"
     fi
 }
@@ -83,7 +88,7 @@ trash_make () {
     TRASH=$(mktemp -d "${TMPDIR:-/tmp}/$NAME.XXXXXX") || die "mktemp failed"
     export TRASH
     trap cluster_stop EXIT
-    trap 'exit 1' INT TERM HUP
+    trap 'exit 1' INT TERM HUP PIPE
 }
 
 # usage: cluster_start [OPTION...]: start the stand-in Kubernetes and DWS, which
@@ -284,8 +289,8 @@ instance_start () {
         --test-hosts="$(instance_hosts "$instance_start_size")" \
         --config-path="$TRASH/conf" \
         -Sconf.shell_pluginpath="$shellpath:$PREFIX/lib/flux/shell/plugins" \
-        -Sbroker.rc1_path="$TESTDIR/rc.sh rc1" -Sbroker.rc3_path="$TESTDIR/rc.sh rc3" \
-        "$@" "$TESTDIR/$NAME" 2>>"$TRASH/stderr"
+        -Sbroker.rc1_path="'$TESTDIR/rc.sh' rc1" -Sbroker.rc3_path="'$TESTDIR/rc.sh' rc3" \
+        "$@" "'$TESTDIR/$NAME'" 2>>"$TRASH/stderr"
     status=$?
     test "$status" -eq 0 || tail -n 50 "$TRASH/stderr" | sed 's/^/# stderr: /'
     exit "$status"
@@ -293,16 +298,12 @@ instance_start () {
 
 # ---- an instance with Fluxion -----------------------------------------------
 
-# Or nothing of this file is run. A file that sets SCHEDULER=sched-rabbit runs the tests
-# of another one with that instead of Fluxion.
+# Or nothing of this file is run. A file that sets FLUX_DWS_SCHEDULER=sched-rabbit runs
+# the tests of another one with that instead of Fluxion.
 need_fluxion () {
     test "$SCHEDULER" = sched-rabbit || has_fluxion ||
         skip_all "flux-sched is not installed"
 }
-
-# Fluxion's module that knows the resources, or sched-rabbit.
-SCHEDULER=${SCHEDULER:-sched-fluxion-resource}
-export SCHEDULER
 
 has_fluxion () {
     test -e "$(flux config builtin exec_path)/flux-ion-resource.py"
@@ -694,14 +695,13 @@ jobs_arrive () {
 
 # Make a job for each phase, and set $depend, $sched, ...
 jobs_in_all_phases () {
-    # shellcheck disable=SC2046
+    # shellcheck disable=SC2046,SC2086
     set -- $(job_submit --cc=1-8 --urgency=hold sh -c "$LOOP") &&
     for phase in ${PHASES#depend }; do
         eval "$phase=$1" &&
         job_send "$1" "$phase" &&
         shift || return 1
     done &&
-    # shellcheck disable=SC2086
     jobs_arrive ${PHASES#depend } &&
     depend=$(job_in depend)
 }
@@ -862,13 +862,13 @@ test_expect_success () {
 # usage: test_expect_in_soak 'what is true' 'command && command'
 #
 # A test that takes long, of a rule that has one without a Flux in t/python, and often
-# another one here. It is run if SOAK is set, as by "make soak-phases".
+# another one here. "make soak-phases" runs it.
 test_expect_in_soak () {
     if test -n "$SOAK"; then
         test_expect_success "$@"
     else
         test_count=$((test_count + 1))
-        echo "ok $test_count - $1 # SKIP only with SOAK=1"
+        echo "ok $test_count - $1 # SKIP only in soak"
     fi
 }
 
@@ -961,7 +961,7 @@ command_fails () {
     shift 2
     test_expect_code 1 "$@" >out 2>err &&
     grep -F "$command_fails_line" err &&
-    test $(wc -l <err) -eq 1 &&
+    test "$(wc -l <err)" -eq 1 &&
     test_must_be_empty out
 }
 

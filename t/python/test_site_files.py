@@ -420,7 +420,7 @@ SHELL = [
     *SCRIPTS,
     ETC / "completions/flux-dws",
     *ETC.parent.glob("src/*.sh"),
-    ETC.parent / "t/setup.sh",
+    *ETC.parent.glob("t/*.sh"),
 ]
 
 
