@@ -13,12 +13,8 @@ instance_start 2
 ends_cancelled () {
     wait_event "$1" clean &&
     job_exception "$1" cancel &&
-    ends_balanced "$1" &&
-    kube wait-gone "$(workflow "$1")"
-}
-
-ends_balanced () {
-    events "$1" >"$TRASH/events"
+    kube wait-gone "$(workflow "$1")" &&
+    events "$1" >"$TRASH/events" || return 1
     for pair in prolog-start/prolog-finish epilog-start/epilog-finish; do
         test "$(grep -o "${pair%/*}:dws-" "$TRASH/events" | wc -l)" -eq \
              "$(grep -o "${pair#*/}:dws-" "$TRASH/events" | wc -l)" || return 1
@@ -82,12 +78,13 @@ test_expect_success 'many jobs are cancelled right after submission, and others 
 # each tenth of a second, to its storage. What it could not write is a line of "lost".
 # It does not end before there is a file "may_end".
 CHECKPOINT='trap "for i in \$(seq 20); do
-        echo \$i >>\$DW_JOB_p1/checkpoint || echo \$i >>\$TRASH/lost
+        echo \$i >>\$DW_JOB_p1/checkpoint || echo \$i >>\"\$TRASH/lost\"
         sleep 0.1
     done
-    until test -e \$TRASH/may_end; do sleep 0.1; done
-    touch \$TRASH/\$DW_WORKFLOW_NAME.saved
+    until test -e \"\$TRASH/may_end\"; do sleep 0.1; done
+    touch \"\$TRASH/\$DW_WORKFLOW_NAME.saved\"
     exit 0" TERM ALRM
+touch "$TRASH/$DW_WORKFLOW_NAME.ready"
 while test -e "$TRASH"; do sleep 0.1; done'
 
 # usage: job_with_checkpoint [OPTION...]: set $id to such a job, which runs
@@ -96,8 +93,7 @@ job_with_checkpoint () {
     id=$(flux submit "$@" --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/checkpoint destination=/lustre/saved" \
         sh -c "$CHECKPOINT") &&
-    wait_event "$id" start &&
-    sleep 0.5
+    eventually test -e "$TRASH/$(workflow "$id").ready"
 }
 
 has_exception () {
@@ -117,12 +113,6 @@ ends_after_checkpoint () {
     ! test -e "$TRASH/lost" &&
     test "$(tail -n 1 scratch/lustre/saved)" = 20 &&
     kube wait-gone "$(workflow "$1")"
-}
-
-# What answers to the job manager does not hear of a new one by itself. job-exec is
-# left alone, as tasks would end with it.
-job_manager_reload () {
-    flux module reload job-manager
 }
 
 plugin_is_loaded () {
@@ -151,17 +141,18 @@ test_expect_success 'a job that is cancelled twice, and after reloads, writes it
     plugin_remove &&
     plugin_load &&
     flux module reload dws scheduler=none &&
-    touch $TRASH/may_end &&
+    touch may_end &&
     ends_after_checkpoint $id &&
     ! has_exception $id dws &&
     in_order "$(events $id)" exception finish epilog-finish:dws-epilog
 '
 test_expect_success 'so does one that is cancelled after its time limit' '
-    rm $TRASH/may_end &&
-    job_with_checkpoint -t 2s &&
+    rm may_end &&
+    job_with_checkpoint -t 1h &&
+    flux update $id duration=$(($(flux jobs -no "{runtime:.0f}" $id) + 2))s &&
     wait_event $id exception &&
     job_cancel $id &&
-    touch $TRASH/may_end &&
+    touch may_end &&
     ends_after_checkpoint $id &&
     has_exception $id timeout
 '
@@ -196,10 +187,11 @@ test_expect_reload 'a job cancelled before a reload of job-exec ends without a f
     flux dmesg | grep "job-exec does not have the job" &&
     kube wait-gone "$(workflow $id)"
 '
-# The last ones: the scheduler ends with the job manager that it answers to.
+# The last ones: the scheduler ends with the job manager that it answers to. job-exec is
+# left alone, as tasks would end with it.
 test_expect_success 'tasks run on when the job manager is reloaded' '
     job_with_checkpoint &&
-    job_manager_reload &&
+    flux module reload job-manager &&
     eventually plugin_is_loaded
 '
 test_expect_success 'a cancel after a reload leaves tasks their storage for the checkpoint' '

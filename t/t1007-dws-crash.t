@@ -32,11 +32,6 @@ ended () {
     ! kill -0 "$1"
 }
 
-# What the module does by itself takes no time. (The limit is far from that.)
-at_once () {
-    timeout 10 "$@"
-}
-
 test_expect_success 'the module is loaded' '
     module_load &&
     broker=$(flux getattr broker.pid) &&
@@ -76,9 +71,10 @@ test_expect_success 'a stopped service delays neither the configuration nor its 
     stopped=$(service_pid) &&
     process_stop $stopped &&
     sed -i "s/^kubeconfig/tc_timeout = 11\n&/" conf/rabbit.toml &&
-    at_once flux config reload &&
-    at_once flux module remove dws &&
-    ended $stopped
+    flux config reload &&
+    flux module remove dws &&
+    ended $stopped &&
+    log_count "has not answered" 0
 '
 test_expect_success 'a service that dies again and again is started later each time' '
     flux dmesg -C &&
@@ -163,7 +159,7 @@ test_expect_success 'a service that cannot start is started later each time' '
     module=$(module_pid) &&
     eventually log_says "starting it again in 2 s" &&
     log_count "the dws service died (exit status 7)" 2 &&
-    at_once flux module stats dws >stats &&
+    flux module stats dws >stats &&
     grep "\"service\": \"the dws service " stats &&
     module_lives
 '
@@ -175,11 +171,11 @@ test_expect_success 'jobs wait without a service' '
 '
 test_expect_success 'flux config reload without a service works, and refuses wrong tables' '
     sed -i "s/^tc_timeout/tc_timout/" conf/rabbit.toml &&
-    test_must_fail at_once flux config reload 2>err &&
+    test_must_fail flux config reload 2>err &&
     grep "rabbit.tc_timout: unknown key" err &&
     sed -i "s/^tc_timout/tc_timeout/" conf/rabbit.toml &&
-    at_once flux config reload &&
-    at_once flux module remove dws &&
+    flux config reload &&
+    flux module remove dws &&
     module_is_gone
 '
 test_expect_success 'an instance with such a service shuts down' '

@@ -3,13 +3,22 @@ test_description='Nodes that cannot mount, and jobs that tolerate it'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start --fault 'PreRun:mount:compute-0[23]'
-rabbit_conf 'tc_timeout = 0.5'
 instance_start 4
+
+# usage: job_with_bad_nodes [OPTION...]: set $id to a job on all nodes, of which two are
+# given up when the others are ready
+job_with_bad_nodes () {
+    id=$(job_submit -N4 "$@") &&
+    kube wait "$(workflow "$id")" PreRun &&
+    eventually are_late "$id" compute-02 compute-03 &&
+    config_reload "tc_timeout = 0.5" &&
+    wait_event "$id" clean &&
+    config_reload
+}
 
 test_expect_success 'a job that tolerates failed nodes goes on without them' '
     module_load &&
-    id=$(job_submit --setattr=system.dw_failure_tolerance=2 -N4 hostname) &&
-    wait_event $id clean &&
+    job_with_bad_nodes --setattr=system.dw_failure_tolerance=2 hostname &&
     flux job status $id &&
     in_order "$(events $id)" prolog-start:dws-setup exception dws_environment \
         prolog-finish:dws-setup start finish epilog-start:dws-epilog \
@@ -33,8 +42,7 @@ test_expect_success 'the next job does not get the nodes that failed' '
 '
 test_expect_success 'a job that tolerates no failed node fails, and is told which' '
     undrain_all &&
-    id=$(job_submit -N4 true) &&
-    wait_event $id clean &&
+    job_with_bad_nodes true &&
     job_exception $id dws "TransientCondition in PreRun" &&
     job_exception $id dws "failed nodes: 2 of 4 (compute-[02-03])" &&
     ! has_event $id start &&

@@ -67,15 +67,6 @@ description () {
     echo "dws-out=$(flux job id --to=f58plain "$1")"
 }
 
-# usage: waits JOBID TARGET: it does, and a moment later still does
-waits () {
-    wait_event "$1" dependency-add &&
-    has_event "$1" dependency-add:"$(description "$2")" &&
-    sleep 0.3 &&
-    ! has_event "$1" dependency-remove &&
-    ! has_event "$1" exception
-}
-
 # usage: runs JOBID TARGET: it waited, and does not any more
 runs () {
     wait_event "$1" clean &&
@@ -105,7 +96,7 @@ refused () {
 test_expect_success 'a job waits until the module says that the data is out' '
     target &&
     other=$(after $id) &&
-    waits $other $id &&
+    depends $other &&
     record $id "{\"success\": true}" &&
     by_hand data-out $id &&
     runs $other $id &&
@@ -114,7 +105,7 @@ test_expect_success 'a job waits until the module says that the data is out' '
 test_expect_success 'jobs fail when the data is lost after the end of its job, with the reason' '
     moving_target &&
     other=$(after $id) &&
-    waits $other $id &&
+    depends $other &&
     record $id "{\"success\": false, \"errstr\": \"copy_out: %s%n disk full\"}" &&
     by_hand data-out $id "\"errstr\": \"copy_out: %s%n disk full\"" &&
     later=$(after $id) &&
@@ -163,11 +154,11 @@ test_expect_success 'a job that waits for the data of a purged job is refused' '
 test_expect_success 'what the plugin was not told because it was away it finds out' '
     moving_target &&
     other=$(after $id) &&
-    waits $other $id &&
+    depends $other &&
     moved=$id &&
     target &&
     lost=$(after $id) &&
-    waits $lost $id &&
+    depends $lost &&
     plugin_remove &&
     record $moved "{\"success\": true}" &&
     record $id "{\"success\": false, \"errstr\": \"gone\"}" &&
@@ -182,14 +173,14 @@ test_expect_success 'who waits still does so after a restart of the job manager'
     moving_target &&
     other=$(after $id) &&
     both=$(after $gone --dependency=dws-out:$id) &&
-    waits $other $id &&
+    depends $other &&
     by_hand data-out $gone &&
     wait_event $both dependency-remove &&
     record $gone "{\"success\": false}" &&
     flux module reload job-manager &&
     flux module reload sched-simple &&
     flux module reload job-exec &&
-    waits $other $id &&
+    depends $other &&
     record $id "{\"success\": true}" &&
     by_hand data-out $id &&
     runs $other $id

@@ -20,12 +20,7 @@ storage_job () {
 	$IN" "$@"
 }
 
-# usage: staged_job GIB [OPTION...] COMMAND...: likewise, before it has nodes
-staged_job () {
-    staged_job_size=$1
-    shift
-    storage_job "$staged_job_size" -S dw_stage=ahead "$@"
-}
+AHEAD='-S dw_stage=ahead'  # before it has nodes
 
 # usage: is_staged JOBID: its data is there, and it waits for nodes
 is_staged () {
@@ -42,7 +37,7 @@ test_expect_success 'load the module, with a scheduler that knows Rabbits' '
 test_expect_success 'the data of a job is copied in while others have all nodes' '
     first=$(storage_job 100 -N8 sh -c "$LOOP") &&
     wait_event $first start &&
-    second=$(staged_job 100 -N8 sh -c "test -e \$DW_JOB_p1/input") &&
+    second=$(storage_job 100 $AHEAD -N8 sh -c "test -e \$DW_JOB_p1/input") &&
     is_staged $second &&
     ssds_down 8 8
 '
@@ -59,7 +54,7 @@ test_expect_success 'the nodes go to it, and it finds its data; the third one co
     ssds_down 0 0
 '
 test_expect_success 'a job gets its nodes below the Rabbit where its storage is' '
-    small=$(staged_job 100 -N3 true) &&
+    small=$(storage_job 100 $AHEAD -N3 true) &&
     job_succeeds $small &&
     nodes=$(nodes_of $small) &&
     echo "$nodes" | grep -E "^compute-\[0[1256][-0-9,]*\]$|^compute-\[0[3478][-0-9,]*\]$" &&
@@ -68,7 +63,7 @@ test_expect_success 'a job gets its nodes below the Rabbit where its storage is'
 test_expect_success 'data waits while a module is killed, and Fluxion loaded again' '
     first=$(flux submit -N8 sh -c "until test -e \"$TRASH/end\"; do sleep 0.1; done") &&
     wait_event $first start &&
-    second=$(staged_job 200 -N8 true) &&
+    second=$(storage_job 200 $AHEAD -N8 true) &&
     is_staged $second &&
     ssds_down 14 14 &&
     module_kill &&

@@ -11,8 +11,12 @@ PATIENCE=120
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start --fault 'PostRun:mount:compute-02'
 brokers_return "compute-[01-08]"
-rabbit_conf 'postrun_timeout = 1' 'unmount_failure = "keep"' \
-    "fence_command = [ \"$TRASH/is-fenced\", \"--quiet\" ]"
+# usage: with_fence COMMAND...: with what the site has in the [rabbit] table
+with_fence () {
+    "$@" 'unmount_failure = "keep"' "fence_command = [ \"$TRASH/is-fenced\", \"--quiet\" ]"
+}
+
+with_fence rabbit_conf
 instance_conf job-manager.toml <<END
 [job-manager]
 plugins = [ { load = "$JOBTAP", conf = { epilog-timeout = 300.0 } } ]
@@ -31,11 +35,14 @@ test -n "$FLUX_DWS_INSIDE" || {
 }
 instance_start 8 --test-exit-mode=leader
 
-# A job of a moment on all nodes, with storage of which a file is copied; its ID
-storage_job () {
-    flux submit -N8 -S dw="#DW jobdw type=xfs capacity=100GiB name=p1
-	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/" \
-        sh -c 'echo saved >$DW_JOB_p1/x'
+# Print the ID of a job on all nodes, of which all but the bad one unmount in time.
+late_job () {
+    with_fence config_reload &&
+    late_job_id=$(saving_job 100 "" -N8) &&
+    kube wait "$(workflow "$late_job_id")" PostRun &&
+    eventually are_late "$late_job_id" compute-02 &&
+    with_fence config_reload 'postrun_timeout = 1' &&
+    echo "$late_job_id"
 }
 
 # usage: is_gone PID
@@ -61,7 +68,7 @@ test_expect_success 'a node that the site has fenced keeps no storage' '
 	echo compute-02
 	END
     module_start &&
-    fenced=$(storage_job) &&
+    fenced=$(late_job) &&
     wait_event $fenced clean &&
     no_workflows &&
     eventually job_kvs $fenced rabbit_data_out &&
@@ -82,7 +89,7 @@ test_expect_success 'until somebody has it serve again' '
     kube wait-node compute-02 Enabled
 '
 test_expect_success 'no program is left when the module is removed' '
-    first=$(storage_job) &&
+    first=$(late_job) &&
     eventually test -s running &&
     kill -0 $(cat running) &&
     program <<-END &&
@@ -119,6 +126,7 @@ test_expect_success 'that node is drained by name, and no other, and not Disable
 '
 test_expect_success 'its storage is kept, and other storage of its Rabbits is given out' '
     ssds_down 8 8 &&
+    with_fence config_reload &&
     second=$(flux submit -N7 -S dw="#DW jobdw type=xfs capacity=10GiB name=p1" true) &&
     job_succeeds $second
 '

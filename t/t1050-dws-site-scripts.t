@@ -11,11 +11,11 @@ plugins = [
 ]
 [job-manager.prolog]
 command = [ "$TRASH/prolog" ]
-timeout = "1s"
+timeout = "60s"  # prolog hangs
 kill-timeout = 0.5
 [job-manager.epilog]
 command = [ "$TRASH/epilog" ]
-timeout = "1s"
+timeout = "60s"  # epilog hangs
 kill-timeout = 0.5
 [job-manager.housekeeping]
 command = [ "$TRASH/housekeeping" ]
@@ -25,17 +25,21 @@ test -n "$FLUX_DWS_INSIDE" || for name in prolog epilog housekeeping; do
     cat >"$TRASH/$name" <<-END
 	#!/bin/sh
 	trap "" TERM
-	grep -qx "$name hangs" $TRASH/broken && sleep 4
-	! grep -qx "$name fails" $TRASH/broken
+	! grep -qx "$name hangs" "$TRASH/broken" || until test -e "$TRASH/go"; do sleep 0.1; done
+	! grep -qx "$name fails" "$TRASH/broken"
 	END
     chmod +x "$TRASH/$name"
     : >"$TRASH/broken"
 done
 instance_start 4
 
-# usage: job_with SCRIPT PROBLEM: run a job of which a script has the problem
+# usage: job_with SCRIPT PROBLEM: run a job of which a script has the problem; only where
+# that is to hang has it a short time
 job_with () {
+    rm -f "$TRASH/go" &&
     echo "$1 $2" >"$TRASH/broken" &&
+    sed "/# $1 $2/s/60s/1s/" "$TRASH/patient.toml" >"$TRASH/conf/job-manager.toml" &&
+    flux config reload &&
     job=$(job_submit true) &&
     wait_event $job clean &&
     events $job >seen &&
@@ -43,6 +47,7 @@ job_with () {
 }
 
 test_expect_success 'load the module' '
+    cp conf/job-manager.toml patient.toml &&
     module_start scheduler=none
 '
 for problem in hangs fails; do
@@ -60,7 +65,8 @@ for problem in hangs fails; do
     test_expect_success "housekeeping that $problem comes after the storage is gone" '
         job_with housekeeping '$problem' &&
         in_order "$(cat seen)" start epilog-finish:dws-epilog free &&
-        no_workflows
+        no_workflows &&
+        touch "$TRASH/go"
     '
 done
 test_expect_success 'the next job has all nodes and its storage' '

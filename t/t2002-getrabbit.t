@@ -41,8 +41,9 @@ test_expect_success 'the Rabbits of a job that runs, whatever its user writes, o
 '
 test_expect_success 'a service that dies over the question is an error' '
     service=$(service_pid) &&
+    module_trace &&
     process_stop $service &&
-    { { sleep 5; kill -KILL $service; } & } &&
+    { { eventually grep "rx > dws" asked; kill -KILL $service; } & } &&
     command_fails getrabbit "the dws service" flux getrabbit -j $new &&
     eventually flux getrabbit -j $new &&
     job_end $new &&

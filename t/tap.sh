@@ -454,6 +454,17 @@ service_is_ready () {
     stats_say "\"jobs\":"
 }
 
+# What the module is asked from now on is in $TRASH/asked.
+module_trace () {
+    command flux module trace dws >"$TRASH/asked" 2>&1 &
+    eventually is_traced
+}
+
+is_traced () {
+    rpc dws.ping
+    grep dws.ping "$TRASH/asked"
+}
+
 # usage: log_says TEXT: the broker's log has it. What the module logs comes after the answer
 # that a test waits for: eventually log_says.
 log_says () {
@@ -584,6 +595,40 @@ waits () {
         ! flux job wait-event -q -t 1 "$waits_id" alloc &&
         ! has_event "$waits_id" exception || return 1
     done
+}
+
+# usage: depends JOBID...: each waits for what it depends on, also after a later event
+depends () {
+    for depends_id; do
+        wait_event "$depends_id" dependency-add &&
+        flux job memo "$depends_id" asked=yes &&
+        wait_event "$depends_id" memo &&
+        ! has_event "$depends_id" dependency-remove &&
+        ! has_event "$depends_id" exception || return 1
+    done
+}
+
+# usage: saving_job GIB FOLDER [OPTION...]: a job of a moment, with so much storage for
+# each node, of which a file "x" is copied out to the folder; its ID
+saving_job () {
+    saving_job_dw="#DW jobdw type=xfs capacity=${1}GiB name=p1
+	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/$2"
+    shift 2
+    flux submit -S dw="$saving_job_dw" "$@" sh -c 'echo saved >$DW_JOB_p1/x'
+}
+
+# usage: are_late JOBID [HOST...]: these of its nodes, and no others, are still to mount or
+# to unmount its storage
+are_late () {
+    are_late_workflow=$(workflow "$1")
+    shift
+    test "$(kube get clientmounts | python_stdin '
+import json, sys
+for item in json.load(sys.stdin)["items"]:
+    ready = {"state": item["spec"]["desiredState"], "ready": True}
+    mounts = item.get("status", {}).get("mounts", [None])
+    if sys.argv[1] + "-" in item["metadata"]["name"] and mounts != [ready]:
+        print(item["metadata"]["namespace"])' "$are_late_workflow" | sort | xargs)" = "$*"
 }
 
 # usage: nodes_of JOBID
