@@ -57,6 +57,7 @@ def aborted(
     """The story of a job on four nodes and two Rabbits, one of which does not
     unmount."""
     given = {"job": FOUR, "epilog_timeout": 60.0, **more}
+    given["freed"] = given["epilog_timeout"] is None
     may = ("epilog-given-up", "use-unknown")
     return Story(name, course, troubles=(stuck, *troubles), harm=True, may=may, **given)
 
