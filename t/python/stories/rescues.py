@@ -99,10 +99,10 @@ STORIES = (
         away=3600.0,
     ),
     story(
-        "storage is kept while the module is away",
+        "storage is kept while the module is away, and is rescued once that is back",
         GOES,
         "out",
-        *(BROKEN, When("clean", unload(300.0), 5.0), RESCUED),
+        *(BROKEN, When("clean", unload(900.0), 5.0), When("clean", rescue, 100.0)),
         log="dws-failed rescue data-out",
     ),
     story(

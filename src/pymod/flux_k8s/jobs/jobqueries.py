@@ -153,9 +153,13 @@ class JobQueries:
         """A job, if its details are for the sender.
 
         Raises:
-            QueryError: they are not, or the job is over.
+            QueryError: they are not, or the job is over, or it is not known yet, as
+                that of a Workflow that no job claims.
         """
         job = self._jobs.get(jobid)
+        if job is None and (jobid in self._jobs.unclaimed or not self._jobs.complete):
+            text = f"job {f58(jobid)}: it is not known yet: ask again later"
+            raise QueryError(errno.EAGAIN, text)
         if job is None:
             raise no_job(jobid)
         if sender is not None and not sender.owner:
