@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ GOOD = "echo 'ok 1 - all is well'; echo 1..1"
 BAD = "echo 'ok 1 - so far'; echo 'not ok 2 - so good'; echo '# why'; echo 1..2; exit 1"
 SKIPPED = "echo '1..0 # SKIP there is no cluster'"
 SHORT = "echo 'ok 1 - so far'; echo 'it ends' >&2"
+TOLD = """mktemp -d
+trap 'touch ended; exit 1' TERM
+kill -- "-$(cut -d ' ' -f 6 /proc/$$/stat)"  # the group of the whole run
+sleep 60 &
+wait"""
 LATE = "echo 'ok 1 - all is well'; echo 1..1; echo 'and then' >&2; exit 1"
 FAILURES = {"bad": BAD, "short": SHORT, "late": LATE}
 
@@ -28,8 +34,9 @@ class Runner:
     def __init__(self, folder: Path) -> None:
         self.tests = folder / "t"
         self.tools = folder / "bin"
-        self.tests.mkdir()
-        self.tools.mkdir()
+        self.temporary = folder / "tmp"
+        for made in (self.tests, self.tools, self.temporary):
+            made.mkdir()
         shutil.copy(TOP / "t/run.sh", self.tests)
         write_script(self.tools / "flux", "echo 'commands:    0.88.0'")
 
@@ -38,7 +45,12 @@ class Runner:
             write_script(self.tests / f"t1-{name}.t", text)
         return subprocess.run(
             ["/bin/sh", str(self.tests / "run.sh"), *args],
-            env={"PATH": path or f"{self.tools}:/usr/bin:/bin", "JOBS": "2"},
+            env={
+                "PATH": path or f"{self.tools}:/usr/bin:/bin",
+                "JOBS": "2",
+                "TMPDIR": str(self.temporary),
+            },
+            start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -93,6 +105,16 @@ def test_without_flux_nothing_is_run(runner: Runner) -> None:
     done = runner.run({"bad": BAD}, path=path_of(runner, "dirname"))
     assert done.returncode == 0
     assert done.stdout == "t/*.t skipped: no flux on PATH\n"
+
+
+def test_a_run_that_is_told_to_end_ends_its_files_and_leaves_none_of_theirs(
+    runner: Runner,
+) -> None:
+    assert runner.run({"told": TOLD}).returncode != 0
+    end = time.monotonic() + 30
+    while any(runner.temporary.iterdir()) or not (runner.tests / "ended").exists():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def path_of(runner: Runner, *tools: str) -> str:
