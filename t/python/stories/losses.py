@@ -91,6 +91,7 @@ DATA = (
             When("DataOut", unload(610.0), 10.0),
             When("DataOut", ask_deletion, 615.0),
         ),
+        may=("workflow-deleted",),  # a module that dies just then knows no more
     ),
     Story(
         "a node that does not unmount may not have written all to persistent storage",

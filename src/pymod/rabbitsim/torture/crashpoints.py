@@ -64,7 +64,8 @@ when its storage is being made; a Workflow is deleted while its last records are
 written."""
 
 UNDATED = tuple(f"KVS rabbit_{state.name.lower()}_timing" for state in State)
-"""The same for a Workflow that has lost its annotations, and with them its times."""
+"""The same for a Workflow that has lost its annotations, and with them its times, or
+that cannot be read."""
 
 DELETED = (
     "KVS rabbit_workflow",
@@ -76,6 +77,8 @@ DELETED = (
 
 UNDRIVEN = ("KVS rabbit_prerun_timing",)
 """The same for a job that mounts nothing: DWS notes for it no end of PreRun."""
+
+RABBITS = "memo rabbits="
 
 MOUNTED = ("jobdw", "persistentdw")
 """The directives of what a job mounts."""
@@ -164,11 +167,17 @@ def problem_at(
     if interruption not in UNSEEN or _ends_a_limit(whole, life):
         return ""
     deeds = {when.deed for when in story.deeds}
-    lost = UNDATED if deeds & {strip, postdate} else LOST.get(point.step, ())
+    unread = Reason.BAD_OBJECT.value in story.fatal
+    undated = unread or bool(deeds & {strip, postdate})
+    lost = (*LOST.get(point.step, ()), *(UNDATED if undated else ()))
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
-    if not any(name in text for name in MOUNTED for text in story.job.directives):
+    asked = str(story.job.attributes.get("dw", story.job.directives))
+    if not any(name in asked for name in MOUNTED):
         lost = (*lost, *UNDRIVEN)
+    if story.others and any(each.startswith(RABBITS) for each in life.left):
+        # Who is first may get others.
+        lost = (*lost, *(each for each in whole.left if each.startswith(RABBITS)))
     if story.fatal and point.step == "Create":
         # It may fail before it is told which storage it gets.
         lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
