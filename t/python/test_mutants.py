@@ -76,3 +76,21 @@ def test_each_mutant_of_the_tree_has_a_header_and_applies(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(mutants.TOP / name, tmp_path / name)
     mutants.patch(mutant, tmp_path)
+
+
+def test_the_page_about_torture_names_each_mutant_and_each_rule() -> None:
+    page = (mutants.TOP / "doc/torture.md").read_text()
+    found = {
+        path.stem: mutants.Mutant.read(path).rule
+        for path in mutants.MUTANTS.glob("*.patch")
+    }
+    named = re.findall(r"^\| (\d\d-[\w-]+) \|.*\| `([a-z ]+)` \|$", page, re.M)
+    assert dict(named) == found and len(named) == len(found)
+    (table,) = re.findall(
+        r"^\| rule \| what breaks it \|\n(.+?)\n\n", page, re.M | re.S
+    )
+    cells = [line.split(" | ")[0] for line in table.splitlines()]
+    rules = {rule for cell in cells for rule in re.findall("`(.+?)`", cell)}
+    sources = (mutants.TOP / "src/pymod/rabbitsim/torture").glob("*.py")
+    checks = " ".join(path.read_text() for path in sources)
+    assert rules == set(re.findall(r'fail\(\s*"([a-z ]+)"', checks))

@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Torture can fail: services with something wrong in them are caught (the whole
-table is in doc/torture.md)."""
+"""Torture can fail: services with something wrong in them are caught."""
 
 from __future__ import annotations
 
