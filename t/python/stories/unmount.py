@@ -120,6 +120,7 @@ LET_GO = (
         (STUCK, When("start", drain())),
         config=Config(postrun_timeout=60.0),
         harm=True,
+        spared="postrun-timeout",
         freed=True,
     ),
     *(
