@@ -65,6 +65,10 @@ KindOfRequest = tuple[str, str]
 """The verb and the kind's plural of a request."""
 
 
+BAD_RESPONSE = "BadResponse"
+"""The ``reason`` of an answer that is malformed."""
+
+
 class KubeError(Exception):
     """A request to Kubernetes that failed.
 

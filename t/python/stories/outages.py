@@ -116,18 +116,21 @@ STORIES = (
         troubles=(When("alloc", unlink()), When("PreRun", empty_next(STORAGE))),
         config=Config(prerun_timeout=60.0),
     ),
-    Story(
-        "a node does not unmount in time, and one list of mounts is empty",
-        "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! Teardown "
-        "disable:compute-02 clean gone",
-        troubles=(
-            DwsFault("PostRun", "mount", node=NODE),
-            When("PostRun", empty_next(CLIENTMOUNT)),
-        ),
-        config=Config(postrun_timeout=30.0),
-        spared="postrun-timeout",
-        harm=True,
-        freed=True,
+    *(
+        Story(
+            f"a node does not unmount in time, and one list of mounts is empty{late}",
+            "Proposal..PostRun drain:compute-02 unmount-failed postrun-timeout! "
+            "Teardown disable:compute-02 clean gone",
+            troubles=(
+                DwsFault("PostRun", "mount", node=NODE),
+                When("PostRun", empty_next(CLIENTMOUNT, delay)),
+            ),
+            config=Config(postrun_timeout=30.0),
+            spared="postrun-timeout",
+            harm=True,
+            freed=True,
+        )
+        for late, delay in (("", 0.0), (", and late", 12.0))
     ),
     *(
         Story(

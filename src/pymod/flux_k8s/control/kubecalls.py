@@ -8,7 +8,16 @@ from functools import partial
 from typing import Callable, Optional, Union
 
 from flux_k8s.control.coroutines import Answer, Call, call
-from flux_k8s.ports import WORKFLOW, Json, Kind, Kube, KubeError, Patch, gone
+from flux_k8s.ports import (
+    BAD_RESPONSE,
+    WORKFLOW,
+    Json,
+    Kind,
+    Kube,
+    KubeError,
+    Patch,
+    gone,
+)
 
 REOPEN_DELAY = 3600.0
 """Seconds until a watch that Kubernetes forbids, or whose kind it does not know, is
@@ -92,7 +101,7 @@ def _of_uid(body: Patch, uid: Optional[str]) -> Patch:
 
 
 def _malformed(expected: str) -> KubeError:
-    return KubeError(0, "BadResponse", f"the answer is malformed: it is no {expected}")
+    return KubeError(0, BAD_RESPONSE, f"the answer is malformed: it is no {expected}")
 
 
 def _checked(request: Call[Json], check: Callable[[Json], None]) -> Call[Json]:

@@ -30,7 +30,7 @@ from flux_k8s.jobs.step import (
 )
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
-from flux_k8s.ports import Flux, KubeError, RpcError
+from flux_k8s.ports import BAD_RESPONSE, Flux, KubeError, RpcError
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
@@ -103,11 +103,12 @@ class Reporter:
             self._memo(info, progress, f"{source}: {SILENCE}")
 
     def step_ended(self, step: Step, error: Optional[StepError]) -> None:
-        """A step has ended. Most steps end with an answer of Kubernetes."""
-        if error is None:
-            answered = not isinstance(step, (*OF_FLUX, ReleaseProlog))
+        """A step has ended. Most steps end with an answer of Kubernetes, be it one that
+        is malformed."""
+        if isinstance(error, KubeError):
+            answered = error.status != 0 or error.reason == BAD_RESPONSE
         else:
-            answered = isinstance(error, KubeError) and error.status != 0
+            answered = error is None and not isinstance(step, (*OF_FLUX, ReleaseProlog))
         if answered:
             self._outage.note_answer()
 

@@ -157,9 +157,10 @@ def fail_next(
     return lambda system: system.disturb(how, verbs, kind, count=count)
 
 
-def empty_next(kind: Kind) -> Deed:
-    """The next list of a kind that is asked for, in a minute, is empty by mistake."""
-    how = Fault(answer={"kind": f"{kind.name}List", "items": []})
+def empty_next(kind: Kind, delay: float = 0.0) -> Deed:
+    """The next list of a kind that is asked for, in a minute, is empty by mistake, and
+    may be late."""
+    how = Fault(delay, answer={"kind": f"{kind.name}List", "items": []})
     return lambda system: system.disturb(how, ("list",), kind, seconds=60.0, count=1)
 
 
