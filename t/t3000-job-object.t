@@ -242,7 +242,11 @@ test_expect_success 'when one is refused, those before it are cancelled' '
     id=$(sed -n "s/.*ERROR: cancelled: //p" err) &&
     wait_event $id clean &&
     job_exception $id cancel "the rest of its job object cannot be submitted" &&
-    ! has_event $id start
+    ! has_event $id start &&
+    one="<Executable>true</Executable><Queue>none</Queue>" &&
+    test_expect_code 1 submit_job "$one" >out &&
+    test_must_be_empty out &&
+    grep "ERROR: line 1: /Job: .*queue" err
 '
 test_expect_success 'a job with storage that ran can be submitted again' '
     again=$(submit_object <job.xml) &&

@@ -370,3 +370,9 @@ def test_a_pause_with_chance_is_between_half_and_all_of_one_without(
     assert plain.failures == varied.failures == len(failures)
     plain.reset()
     assert plain.fail() == first
+
+
+def test_a_key_that_is_due_now_is_not_put_off() -> None:
+    bench = Bench()
+    bench.loop.call_later(5.0, lambda: bench.controller.add("a", 5.0))
+    assert bench.do("add a 5, settle") == "a@5"
