@@ -227,10 +227,10 @@ def test_a_try_costs_the_same_whatever_the_number_of_jobs(
     monkeypatch.setattr(stagingqueue, "Turn", CountedTurn)
     now = [0.0]
     flux = Mock(now=lambda: now[0])
-    queue: Any = StagingQueue(flux, lambda jobid: None)
+    queue = StagingQueue(flux, lambda jobid: None)
     jobs = [Info(n, 1, Request(1)) for n in range(2000)]
     for job in jobs[1:]:
-        queue._obtain(job)
+        queue.note_failed(job, NoRoom("none", Reason.NOT_READY))
     for _ in range(2):
         for job in jobs:
             now[0] += stagingqueue.PAUSE
