@@ -74,7 +74,7 @@ class KubeError(Exception):
 
     Attributes:
         status: the HTTP status, or 0 when there was no answer (connection
-            refused or lost, time-out, TLS failure).
+            refused or lost, time-out, TLS failure), or none that can be read.
         reason: the ``reason`` of Kubernetes' Status ("NotFound", "Conflict",
             "AlreadyExists", "Invalid", "Expired"...), or a word for the failure of
             the connection ("Timeout", "ConnectionLost"...).
@@ -99,6 +99,11 @@ class KubeError(Exception):
         self.message = str(self)
         self.retry_after = retry_after
         self.request: Optional[KindOfRequest] = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether there was an answer, be it one that is malformed."""
+        return self.status != 0 or self.reason == BAD_RESPONSE
 
 
 def gone(error: KubeError) -> bool:

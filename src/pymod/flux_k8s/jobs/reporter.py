@@ -30,7 +30,7 @@ from flux_k8s.jobs.step import (
 )
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
-from flux_k8s.ports import BAD_RESPONSE, Flux, KubeError, RpcError
+from flux_k8s.ports import Flux, KubeError, RpcError
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
@@ -106,7 +106,7 @@ class Reporter:
         """A step has ended. Most steps end with an answer of Kubernetes, be it one that
         is malformed."""
         if isinstance(error, KubeError):
-            answered = error.status != 0 or error.reason == BAD_RESPONSE
+            answered = error.answered
         else:
             answered = error is None and not isinstance(step, (*OF_FLUX, ReleaseProlog))
         if answered:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfer import Receive, Transfer
-from flux_k8s.ports import Json, Kind, KubeError, Log
+from flux_k8s.ports import BAD_RESPONSE, Json, Kind, KubeError, Log
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ class Api:
         version = preferred.get("version") if isinstance(preferred, dict) else None
         if not isinstance(version, str) or not version:
             raise KubeError(
-                0, "BadResponse", f"/apis/{group} does not name a preferredVersion"
+                0, BAD_RESPONSE, f"/apis/{group} does not name a preferredVersion"
             )
         return version
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from flux_k8s.kube.status import status_error
-from flux_k8s.ports import Json, KubeError
+from flux_k8s.ports import BAD_RESPONSE, Json, KubeError
 from flux_k8s.resourceversion import is_newer
 
 ObjectKey = tuple[str, str]
@@ -130,7 +130,7 @@ class Cache:
             self.resource_version = resource_version_of(event.get("object"))
             return []
         if type not in ("ADDED", "MODIFIED", "DELETED"):
-            raise KubeError(0, "BadResponse", "the watch sent what is no event")
+            raise KubeError(0, BAD_RESPONSE, "the watch sent what is no event")
         object = event.get("object")
         key, version = _identify(object)
         self.resource_version = version.resource_version
@@ -183,7 +183,7 @@ def resource_version_of(object: Any) -> str:
     metadata = object.get("metadata") if isinstance(object, dict) else None
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if not isinstance(version, str) or not version:
-        raise KubeError(0, "BadResponse", "the watch sent no resourceVersion")
+        raise KubeError(0, BAD_RESPONSE, "the watch sent no resourceVersion")
     return version
 
 
@@ -198,5 +198,5 @@ def _identify(object: Any) -> tuple[ObjectKey, _Version]:
     if not (
         isinstance(namespace, str) and isinstance(name, str) and isinstance(uid, str)
     ):
-        raise KubeError(0, "BadResponse", "the watch sent an object without a name")
+        raise KubeError(0, BAD_RESPONSE, "the watch sent an object without a name")
     return (namespace, name), _Version(uid, resource_version)

@@ -18,7 +18,7 @@ import pycurl
 
 from flux_k8s.kube.status import MAX_RETRY_AFTER, status_error
 from flux_k8s.kube.transfer import CurlError, Interrupted, Silence
-from flux_k8s.ports import Json, KubeError
+from flux_k8s.ports import BAD_RESPONSE, Json, KubeError
 
 LOST = "ConnectionLost"
 
@@ -34,7 +34,7 @@ def parse_object(body: bytes) -> Json:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise KubeError(0, "BadResponse", "the answer is malformed: no JSON object")
+        raise KubeError(0, BAD_RESPONSE, "the answer is malformed: no JSON object")
     return value
 
 
@@ -160,11 +160,11 @@ _DIAGNOSES: Mapping[int, tuple[str, str]] = MappingProxyType(
         pycurl.E_PARTIAL_FILE: (LOST, _CUT),
         pycurl.E_RECV_ERROR: (LOST, _CUT),
         pycurl.E_FTP_WEIRD_SERVER_REPLY: (
-            "BadResponse",
+            BAD_RESPONSE,
             "the answer is malformed: no HTTP",
         ),
         pycurl.E_UNSUPPORTED_PROTOCOL: (
-            "BadResponse",
+            BAD_RESPONSE,
             "the answer is malformed: no HTTP",
         ),
     }

@@ -33,7 +33,7 @@ from flux_k8s.kube.failures import parse_object, response_error, transfer_error
 from flux_k8s.kube.transfer import Receive, Silence, Transfer
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.transport import Transport
-from flux_k8s.ports import Json, KubeError, Log
+from flux_k8s.ports import BAD_RESPONSE, Json, KubeError, Log
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
@@ -239,7 +239,7 @@ class Session:
                 self._size_of_answers += len(data)
                 if self._size_of_answers > MOST_ANSWERS:
                     raise KubeError(
-                        0, "BadResponse", f"{transport.name}: the answer is too long"
+                        0, BAD_RESPONSE, f"{transport.name}: the answer is too long"
                     )
             except Exception as error:  # one that is raised here ends the service
                 refused.append(error)

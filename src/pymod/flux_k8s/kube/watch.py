@@ -27,7 +27,7 @@ from flux_k8s.kube.cache import Cache, Event, resource_version_of
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfer import Transfer
 from flux_k8s.kube.transfers import Transfers
-from flux_k8s.ports import Kind, KubeError, Log, WatchHandler
+from flux_k8s.ports import BAD_RESPONSE, Kind, KubeError, Log, WatchHandler
 from flux_k8s.reasons import Reason
 
 PAGE = 100
@@ -160,7 +160,7 @@ class Informer:
             if items is None:  # an empty list may be null
                 items = []
             if not isinstance(items, list) or not isinstance(metadata, dict):
-                raise KubeError(0, "BadResponse", "the answer is not a list")
+                raise KubeError(0, BAD_RESPONSE, "the answer is not a list")
             self._queue.put_events(self._cache.add_page(items))
             # The next page comes while this one is delivered, and no sooner: its JSON
             # takes many times the memory of what the service keeps of it.
@@ -237,7 +237,7 @@ class Informer:
                     event = json.loads(line)
                 except (ValueError, RecursionError):
                     raise KubeError(
-                        0, "BadResponse", "the watch sent what is not JSON"
+                        0, BAD_RESPONSE, "the watch sent what is not JSON"
                     ) from None
                 events += self._cache.add_event(event)
         finally:
@@ -274,7 +274,7 @@ class _Lines:
             self._rest += data
             if len(self._rest) > LONGEST_LINE:
                 raise KubeError(
-                    0, "BadResponse", "the watch sent an event that is too long"
+                    0, BAD_RESPONSE, "the watch sent an event that is too long"
                 )
             return []
         *lines, rest = (bytes(self._rest) + data).split(b"\n")

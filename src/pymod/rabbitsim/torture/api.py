@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any, Callable, Optional, Sequence, Union
 
 from flux_k8s.ports import (
+    BAD_RESPONSE,
     DIRECTIVEBREAKDOWN,
     SERVERS,
     WORKFLOW,
@@ -31,8 +32,8 @@ ERRORS = {
     "refused": KubeError(0, "ConnectionRefused", "connection refused"),
     "hang": KubeError(0, "Timeout", "no answer in time"),
     "tls": KubeError(0, "TLS", "the certificate is not valid"),
-    "malformed": KubeError(0, "BadResponse", "the answer is not a JSON object"),
-    "truncated": KubeError(0, "BadResponse", "the answer ended early"),
+    "malformed": KubeError(0, BAD_RESPONSE, "the answer is not a JSON object"),
+    "truncated": KubeError(0, BAD_RESPONSE, "the answer ended early"),
     "lost": KubeError(0, "ConnectionLost", "the connection was lost"),
     "late": KubeError(0, "Timeout", "no answer in time"),
     "no-kind": KubeError(404, "PathNotFound", "the server does not serve this"),
