@@ -1,18 +1,16 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The construction of the service from its parts in ``jobs`` and ``rabbits``."""
+"""The construction of the service."""
 
 from __future__ import annotations
 
 import gc
-from functools import partial
 from typing import Any
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.service import Service
 from flux_k8s.kube.countedkube import CountedKube
 from flux_k8s.ports import Flux, Kube
-from flux_k8s.rabbits.availability import Availability
 
 GC_THRESHOLDS = (2_500, 1, 40_000)
 """The service's data has nearly no cycles, and a full collection over ten thousand
@@ -29,8 +27,7 @@ def make_service(flux: Flux, kube: Kube, settings: Settings, **options: Any) -> 
     """The service for a Flux instance and a cluster. ``options`` are further arguments
     of :class:`~flux_k8s.jobs.service.Service`."""
     counted = CountedKube(kube)
-    machine = partial(Availability, flux, counted, settings)
     counts = counted.to_json
-    service = Service(flux, counted, settings, machine, kube_counts=counts, **options)
+    service = Service(flux, counted, settings, kube_counts=counts, **options)
     counted.recovered = service.recovered
     return service

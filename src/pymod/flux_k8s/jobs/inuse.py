@@ -39,7 +39,6 @@ from flux_k8s.jobs.jobexception import (
     UNKNOWN_LOSS,
     WARNING,
 )
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
@@ -55,6 +54,7 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
@@ -94,7 +94,7 @@ class InUse:
         flux: Flux,
         kube: Kube,
         settings: Settings,
-        machine: Machine,
+        machine: Availability,
         workflows: WorkflowRequests,
     ) -> None:
         self._flux = flux

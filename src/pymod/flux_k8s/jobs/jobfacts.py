@@ -13,10 +13,10 @@ from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobrows import Known, Mounts, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.progressmemos import data_text, mount_text
 from flux_k8s.jobs.progresswatch import JobObjects, client_mounts
 from flux_k8s.ports import Flux, Kube
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.rset import Allocated
 
@@ -43,7 +43,7 @@ class JobFacts:
         flux: Flux,
         kube: Kube,
         jobs: JobTable,
-        machine: Machine,
+        machine: Availability,
         movements: JobObjects[Movement],
         changed: Callable[[int], None],
     ) -> None:

@@ -16,10 +16,10 @@ from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.json_reader import INT64_MAX, Reader
 from flux_k8s.ports import Clock, Json
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rfc.jobid import f58
 
 ROWS = 250
@@ -64,7 +64,7 @@ class JobFilter:
             type=reader.optional_string("type"),
         )
 
-    def matches(self, job: Job, machine: Machine) -> bool:
+    def matches(self, job: Job, machine: Availability) -> bool:
         """Whether a job is to be listed."""
         info = job.info
         if self.state is not None and jobrows.state_of(info) != self.state:
@@ -85,7 +85,7 @@ class JobQueries:
         clock: Clock,
         settings: Settings,
         jobs: JobTable,
-        machine: Machine,
+        machine: Availability,
         index: JobIndex,
         facts: JobFacts,
         read_details: Callable[[int], bool],

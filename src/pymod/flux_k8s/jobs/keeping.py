@@ -19,11 +19,11 @@ from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
-from flux_k8s.jobs.machine import FreeStorage
 from flux_k8s.jobs.step import FindWriters, KeepFailed, LetNodesGo
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Clock
+from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 

@@ -31,7 +31,6 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.proposal import Proposal, not_serving, propose
 from flux_k8s.jobs.storagechooser import Choice, JobPlacement, StorageChooser
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -42,6 +41,7 @@ from flux_k8s.ports import (
     Json,
     Kube,
 )
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
@@ -67,7 +67,7 @@ class Planner:
         self,
         kube: Kube,
         settings: Settings,
-        machine: Machine,
+        machine: Availability,
         clock: Clock,
     ) -> None:
         self._calls = KubeCalls(kube)

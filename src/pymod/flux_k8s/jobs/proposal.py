@@ -36,9 +36,9 @@ from flux_k8s.dws.directivebreakdown import (
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.room import why_never
 from flux_k8s.errors import AllocationError, StorageUnavailable
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.json_reader import is_integer
 from flux_k8s.ports import Json
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, only_hosts
@@ -71,7 +71,7 @@ def propose(
     resources: Sequence[Any],
     breakdowns: Sequence[Breakdown],
     servers: Mapping[Reference, Json],
-    machine: Machine,
+    machine: Availability,
     settings: Settings,
 ) -> Proposal:
     """Add a job's storage to its request.
@@ -131,7 +131,7 @@ def _check_fits(
     breakdowns: Sequence[Breakdown],
     resources: Sequence[Any],
     hosts: Hosts,
-    machine: Machine,
+    machine: Availability,
     settings: Settings,
 ) -> None:
     """Refuse a job that would not fit if no other job ran: a scheduler would deny it

@@ -27,7 +27,6 @@ from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobqueries import JobQueries, no_job
 from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.metrics import Metrics
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.progressmemos import ProgressMemos
@@ -40,6 +39,7 @@ from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, Kube, KubeError
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
@@ -73,7 +73,7 @@ class Queries:
         settings: Settings,
         jobs: JobTable,
         workflows: WorkflowRequests,
-        machine: Machine,
+        machine: Availability,
         movements: JobObjects[Movement],
         outage: Outage,
         read_details: Callable[[int], bool],

@@ -13,10 +13,10 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.turns import Parts, Shared
 from flux_k8s.jobs.jobindex import JobIndex
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.text import SHOWN, printable, quoted
 
 Action = Coroutine[Call[Any], Any, Json]
@@ -38,7 +38,7 @@ class RabbitQueries:
     """Answers ``dws.rabbit-list``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``."""
 
     def __init__(
-        self, flux: Flux, settings: Settings, index: JobIndex, machine: Machine
+        self, flux: Flux, settings: Settings, index: JobIndex, machine: Availability
     ) -> None:
         self._flux = flux
         self._settings = settings

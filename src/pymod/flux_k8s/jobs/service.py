@@ -27,7 +27,6 @@ from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.lastresort import LastResort
-from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
 from flux_k8s.jobs.progresswatch import data_movements
@@ -44,6 +43,7 @@ from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.ports import WORKFLOW, Flux, Json, KindOfRequest, Kube
+from flux_k8s.rabbits.availability import Availability
 
 STATS = "stats-get"
 """The method of ``flux module stats``."""
@@ -53,7 +53,6 @@ class Service:
     """The parts of the service, and how they are connected.
 
     Args:
-        make_machine: makes the reconcilers of Rabbits and nodes.
         rng: for the pauses after failures.
         setup_reader: reads R where requests may be
             :class:`~flux_k8s.jobs.requests.LargeSetup`.
@@ -72,7 +71,6 @@ class Service:
         flux: Flux,
         kube: Kube,
         settings: Settings,
-        make_machine: MakeMachine,
         rng: Optional[random.Random] = None,
         setup_reader: Optional[SetupReader] = None,
         note_work: NoteWork = lambda work: None,
@@ -101,7 +99,10 @@ class Service:
             barred,
             settings.identity,
         )
-        self._machine = machine = make_machine(
+        self._machine = machine = Availability(
+            flux,
+            kube,
+            settings,
             outage.note_watch,
             jobs.awaited_nodes,
             jobs.may_mount,

@@ -16,8 +16,8 @@ from flux_k8s.dws.directivebreakdown import ONE_FOR_EACH_NODE, Reference
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import StorageUnavailable
-from flux_k8s.jobs.machine import FreeStorage
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.reasons import Reason
 
 MOUNTING = (State.DataIn, State.PreRun, State.DataOut)

@@ -44,13 +44,13 @@ from flux_k8s.errors import (
     StorageUnavailable,
 )
 from flux_k8s.jobs.breakdownreader import Breakdowns
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
 from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Json
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import constraints, hostlist
 
@@ -79,7 +79,7 @@ class Staging:
         self,
         flux: Flux,
         settings: Settings,
-        machine: Machine,
+        machine: Availability,
         planner: Planner,
         infos: Callable[[], Iterable[WorkflowInfo]],
         ask: Callable[[int], None],

@@ -37,7 +37,6 @@ from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobspecs import Jobspecs
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
-from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.pluginrequests import request_plugin
 from flux_k8s.jobs.problems import copies_unknown
@@ -88,6 +87,7 @@ from flux_k8s.ports import (
     Kube,
     KubeError,
 )
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.hostlist import natural_key
@@ -103,7 +103,7 @@ class Steps:
         flux: Flux,
         kube: Kube,
         settings: Settings,
-        machine: Machine,
+        machine: Availability,
         records: Records,
         stalls: Stalls,
         bind: Bind,

@@ -31,9 +31,9 @@ from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError
 from flux_k8s.jobs.breakdownreader import Breakdowns
-from flux_k8s.jobs.machine import Rabbits
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json
+from flux_k8s.rabbits.storage import RabbitManager
 from flux_k8s.reasons import Reason
 
 
@@ -80,7 +80,7 @@ class StorageChooser:
     """
 
     def __init__(
-        self, settings: Settings, rabbits: Rabbits, now: Callable[[], float]
+        self, settings: Settings, rabbits: RabbitManager, now: Callable[[], float]
     ) -> None:
         self._settings = settings
         self._rabbits = rabbits

@@ -4,6 +4,6 @@
 bring Fluxion, Flux's resource module and the SystemStatus of DWS in line with them.
 
 It knows the world through :mod:`flux_k8s.ports`, and does no input or output itself.
-It imports :mod:`flux_k8s.control` and below; functions of :mod:`flux_k8s.jobs`
-are passed to constructors. Read :mod:`.availability` first.
+It knows of jobs what functions say that :mod:`flux_k8s.jobs` passes to constructors.
+Read :mod:`.availability` first.
 """
