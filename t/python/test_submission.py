@@ -244,18 +244,45 @@ def test_rules_that_are_malformed_refuse_no_job(rules: Any) -> None:
     check(XFS.replace("xfs", "zfs"), rules=rules)
 
 
-@pytest.mark.parametrize("key", ["(?i)^x$", r"\bx", "[", "a**", "(" * 99])
-def test_a_pattern_that_is_not_read_leaves_the_directive_to_dws(key: str) -> None:
-    check(XFS + " turbo=yes", rules=rule(key=key, type="string"))
-    check(XFS + " x=yes", rules=rule(key="^x$", type="string", pattern=key))
+# Patterns of a site, and values that match and do not.
+
+PATTERNS = r"""
+^[a-z][a-z0-9-]+$ -> ab a-9 -> a aB -a a_b
+^\d+(KiB|KB)$ -> 1KiB 007KB -> KiB 1KiBs 1Ki 1 ٣KiB
+^(DW_JOB_|DW_GLOBAL_)[a-z][a-z0-9_]+$ -> DW_JOB_a_ -> DW_JOB_a_- DW_JOB_ DW_LOCAL_ab
+^(a|ab)$ -> a ab -> b abb
+^\w*\.\d$ -> .1 a_.1 -> a,1 a.a a.1.1 é.1
+^.*$ -> a é
+"""
 
 
-def test_a_pattern_that_is_slow_in_python_is_linear_here() -> None:
-    rules = rule(key="^x$", type="string", pattern="^(a|a)*(a+)+$")
-    assert word(refusal(f"{XFS} x={'a' * 60}b", rules=rules)) == "a" * 60 + "b"
-    rules = rule(key="^x$", type="string", pattern="^((a{0,30}){0,30}b)+$")
+@pytest.mark.parametrize(("pattern", "right", "wrong"), rows(PATTERNS, 3))
+def test_a_pattern_is_matched_as_dws_does(pattern: str, right: str, wrong: str) -> None:
+    rules = rule(key="^x$", type="string", pattern=pattern)
+    for value in right.split():
+        check(f"{XFS} x={value}", rules=rules)
+    for value in wrong.split():
+        assert word(refusal(f"{XFS} x={value}", rules=rules)) == value
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(?i)^x$", r"^\bx$", "[", "^a**$", "(" * 99, "x", "^x$|^y$", "^[z-a]$"),
+        *("^(a|a)*(a+)+$", "^a+a+$", "^(a|aa)(a|aa)$", "^((a))$", "^a{2}$", r"^\pL$"),
+        *("^[^a]$", "^[[:alpha:]]$", "^[a--b]$", r"^x\z", "^a+?$", "^$^$", "^x\n$"),
+    ],
+)
+def test_a_pattern_that_is_not_read_leaves_the_directive_to_dws(pattern: str) -> None:
+    check(XFS + " turbo=yes", rules=rule(key=pattern, type="string"))
+    check(XFS + " x=yes", rules=rule(key="^x$", type="string", pattern=pattern))
+
+
+@pytest.mark.parametrize("pattern", ["^a*(a|b)$", "^(a|b)a*a$", "^.*b$"])
+def test_a_pattern_takes_linear_time(pattern: str) -> None:
+    rules = rule(key="^x$", type="string", pattern=pattern)
     table = {"directives_limit": 65536}
-    check(f"{XFS} x={'a' * 60_000}", table, rules=rules)
+    assert refusal(f"{XFS} x={'a' * 60_000}c", table, rules=rules)
 
 
 # The whole job

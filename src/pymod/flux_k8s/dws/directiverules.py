@@ -16,14 +16,16 @@ from typing import Any, Iterable, Optional, Sequence
 
 from flux_k8s.dws.closest import closest
 from flux_k8s.dws.directives import Directive
-from flux_k8s.dws.pattern import Pattern, Unsupported
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.json_reader import Reader
 from flux_k8s.text import printable
 
-STEPS = 400_000
-"""Steps of patterns for the directives of one job, a fraction of a second. The values
-beyond them are left to DWS."""
+_ATOM = r"[\w.-]|\\[dw.-]|\[\w(?:-?\w)*-?\]"
+_GROUP = r"\([\w-]+(?:\|[\w-]+)*\)"
+_READ = re.compile(rf"\^(?:(?:{_ATOM})[+*]?|{_GROUP})*\$", re.ASCII)
+"""Patterns that mean the same in Go and in Python."""
+_CHOICES = re.compile(r"\^(?:([\w-]+)|\(([\w|-]+)\))\$", re.ASCII)
+"""Patterns that stand for a few words."""
 
 _NAME = "^[a-z][a-z0-9-]+$"
 _NAME_WORDS = "a name (a lower-case letter, then one or more of a-z, 0-9 and -)"
@@ -32,6 +34,37 @@ _SHOWN = 80
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _BOOLEANS = ("true", "false")
+
+
+class Unsupported(Exception):
+    """A pattern that this module does not read."""
+
+
+class Pattern:
+    """A regular expression of the rules, in the syntax of Go (RE2).
+
+    Guests write the text that it is compared with. Go's time for that grows linearly
+    with the text. Python's does for the patterns that are read: all of the text must
+    match, one atom at most is repeated, and one group at most has choices.
+
+    Attributes:
+        text: the expression.
+        matches: whether a text matches.
+        choices: the texts that match, if the expression lists them; else none.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Raises Unsupported."""
+        repeats = text.count("+") + text.count("*")
+        if not _READ.fullmatch(text) or repeats > 1 or text.count("(") > 1:
+            raise Unsupported(text)
+        self.text = text
+        try:
+            self.matches = re.compile(text, re.ASCII).fullmatch
+        except re.error:  # a range such as [z-a]
+            raise Unsupported(text) from None
+        found = _CHOICES.fullmatch(text)
+        self.choices = (found[1] or found[2]).split("|") if found else []
 
 
 @dataclass(frozen=True)
@@ -104,13 +137,10 @@ class RuleSet:
         """
         if not self._known:
             return
-        check = _Check()
-        try:
-            for directive in directives:
-                for rule in self._rules_of(directive):
-                    check.directive(directive, rule)
-        except _Exhausted:
-            return
+        values: set[tuple[str, str]] = set()
+        for directive in directives:
+            for rule in self._rules_of(directive):
+                _check_directive(directive, rule, values)
 
     def _rules_of(self, directive: Directive) -> list[CommandRule]:
         rules = self._rules.get(directive.command)
@@ -123,96 +153,76 @@ class RuleSet:
         return rules
 
 
-class _Exhausted(Exception):
-    """The check has used all of its steps."""
-
-
-class _Check:
-    """The check of one job: the steps that it may still use, and the values that are
-    to be unique."""
-
-    def __init__(self) -> None:
-        self._steps = STEPS
-        self._values: set[tuple[str, str]] = set()
-
-    def directive(self, directive: Directive, rule: CommandRule) -> None:
-        met = set()
-        for key, value in directive.arguments.items():
-            argument = self._argument_rule(rule, key)
-            if argument is None:
-                _check_unknown(directive, rule, key)
-                continue
-            met.add(id(argument))
-            self._value(directive, argument, key, value)
-            if argument.unique_within:
-                unique = (argument.unique_within, value)
-                if unique in self._values:
-                    problem = f"{key}={_cut(value)} is used by another directive"
-                    raise directive.wrong_value(key, problem)
-                self._values.add(unique)
-        for argument in rule.arguments:
-            keys = argument.key.choices
-            if argument.required and keys and id(argument) not in met:
-                raise directive.wrong_command(
-                    "missing argument " + _one_of(f"'{key}='" for key in keys)
-                )
-
-    def _argument_rule(self, rule: CommandRule, key: str) -> Optional[ArgumentRule]:
-        """The first rule whose key matches."""
-        for argument in rule.arguments:
-            if self._search(argument.key, key):
-                return argument
-        return None
-
-    def _search(self, pattern: Pattern, text: str) -> bool:
-        self._steps -= pattern.size * (len(text) + 1)
-        if self._steps < 0:
-            raise _Exhausted
-        return pattern.search(text)
-
-    def _value(
-        self, directive: Directive, rule: ArgumentRule, key: str, value: str
-    ) -> None:
-        if rule.type == "integer":
-            _check_integer(directive, rule, key, value)
-        elif rule.type == "bool" and rule.patterns:
-            if value.lower() not in _BOOLEANS:
-                problem = f"{key}={_cut(value)} is not one of {', '.join(_BOOLEANS)}"
+def _check_directive(
+    directive: Directive, rule: CommandRule, values: set[tuple[str, str]]
+) -> None:
+    """Check a directive against a rule for its command. ``values`` has those of the
+    job that are to be unique, each with its ``unique_within``."""
+    met = set()
+    for key, value in directive.arguments.items():
+        matching = (a for a in rule.arguments if a.key.matches(key))
+        argument = next(matching, None)
+        if argument is None:
+            _check_unknown(directive, rule, key)
+            continue
+        met.add(id(argument))
+        _check_value(directive, argument, key, value)
+        if argument.unique_within:
+            unique = (argument.unique_within, value)
+            if unique in values:
+                problem = f"{key}={_cut(value)} is used by another directive"
                 raise directive.wrong_value(key, problem)
-        elif rule.type == "string":
-            self._word(directive, rule, key, value)
-        elif rule.type == "list-of-string":
-            words = value.split(",")
-            for word in words:
-                self._word(directive, rule, key, word)
-            if len(set(words)) < len(words):
-                problem = f"{key}={_cut(value)} has a word twice"
-                raise directive.wrong_value(key, problem)
+            values.add(unique)
+    for argument in rule.arguments:
+        keys = argument.key.choices
+        if argument.required and keys and id(argument) not in met:
+            raise directive.wrong_command(
+                "missing argument " + _one_of(f"'{key}='" for key in keys)
+            )
 
-    def _word(
-        self, directive: Directive, rule: ArgumentRule, key: str, word: str
-    ) -> None:
-        patterns = rule.patterns
-        if not patterns or any(self._search(p, word) for p in patterns):
-            return
-        choices = [choice for pattern in patterns for choice in pattern.choices]
-        problem = f"{key}={_cut(word)} is not "
-        meant = None
-        if choices:
-            meant = closest(word, choices)
-            problem += f"one of {', '.join(choices)}"
-        elif patterns[0].text == _NAME:
-            problem += _NAME_WORDS
-            meant = self._meant_name(patterns[0], word)
-        else:
-            problem += f"as the rules of DWS say: {_one_of(p.text for p in patterns)}"
-            meant = self._meant_name(patterns[0], word)
-        raise _wrong_word(directive, key, word, problem, meant)
 
-    def _meant_name(self, pattern: Pattern, word: str) -> Optional[str]:
-        meant = word.lower().replace("_", "-").replace(".", "-")
-        short = len(word) <= _SHOWN
-        return meant if short and self._search(pattern, meant) else None
+def _check_value(
+    directive: Directive, rule: ArgumentRule, key: str, value: str
+) -> None:
+    if rule.type == "integer":
+        _check_integer(directive, rule, key, value)
+    elif rule.type == "bool" and rule.patterns:
+        if value.lower() not in _BOOLEANS:
+            problem = f"{key}={_cut(value)} is not one of {', '.join(_BOOLEANS)}"
+            raise directive.wrong_value(key, problem)
+    elif rule.type == "string":
+        _check_word(directive, rule, key, value)
+    elif rule.type == "list-of-string":
+        words = value.split(",")
+        for word in words:
+            _check_word(directive, rule, key, word)
+        if len(set(words)) < len(words):
+            problem = f"{key}={_cut(value)} has a word twice"
+            raise directive.wrong_value(key, problem)
+
+
+def _check_word(directive: Directive, rule: ArgumentRule, key: str, word: str) -> None:
+    patterns = rule.patterns
+    if not patterns or any(pattern.matches(word) for pattern in patterns):
+        return
+    choices = [choice for pattern in patterns for choice in pattern.choices]
+    problem = f"{key}={_cut(word)} is not "
+    meant = None
+    if choices:
+        meant = closest(word, choices)
+        problem += f"one of {', '.join(choices)}"
+    elif patterns[0].text == _NAME:
+        problem += _NAME_WORDS
+        meant = _meant_name(patterns[0], word)
+    else:
+        problem += f"as the rules of DWS say: {_one_of(p.text for p in patterns)}"
+        meant = _meant_name(patterns[0], word)
+    raise _wrong_word(directive, key, word, problem, meant)
+
+
+def _meant_name(pattern: Pattern, word: str) -> Optional[str]:
+    meant = word.lower().replace("_", "-").replace(".", "-")
+    return meant if len(word) <= _SHOWN and pattern.matches(meant) else None
 
 
 def _wrong_word(
