@@ -195,7 +195,7 @@ def test_the_nodes_of_a_job_with_existing_storage(case: str, scheduler: bool) ->
         runs(system, jobspec(CREATE.format(type, name), count, **on(where)))
     if not scheduler:
         assert system.service is not None
-        system.service.settings.scheduler = False
+        system.service.context.settings.scheduler = False
     spec = {**spec, "attributes": {"system": {**spec["attributes"]["system"]}}}
     spec["attributes"]["system"]["dw"] = dw
     assert outcome(system, spec) == expected

@@ -8,13 +8,14 @@ from __future__ import annotations
 import syslog
 from typing import Any, Optional, Sequence
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.dws.datamovement import key_of
 from flux_k8s.dws.directiverules import read_rules
 from flux_k8s.dws.directives import Directive
 from flux_k8s.errors import DirectiveError
-from flux_k8s.ports import DWDIRECTIVERULE, Flux, Json, Kind, Kube, KubeError, Watch
+from flux_k8s.ports import DWDIRECTIVERULE, Json, Kind, KubeError, Watch
 from flux_k8s.reasons import Reason
 
 
@@ -22,14 +23,14 @@ class DirectiveRules:
     """A watch of the rules (a ``WatchHandler``). No job needs it: DWS applies them, and
     here they explain what it has refused."""
 
-    def __init__(self, flux: Flux, kube: Kube) -> None:
-        self._flux = flux
-        self._kube = kube
+    def __init__(self, context: Context) -> None:
+        self._flux = context.flux
+        self._kube = context.kube
         self._specs: dict[tuple[str, str], list[Any]] = {}
         self._synced = False
         self._logged = False
         self._watch: Optional[Watch] = None
-        self._controller = Controller[Kind](flux, self._open)
+        self._controller = Controller[Kind](context.flux, self._open)
 
     def start(self) -> None:
         self._controller.run(DWDIRECTIVERULE)

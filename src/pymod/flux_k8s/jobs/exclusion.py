@@ -12,7 +12,7 @@ import syslog
 from dataclasses import replace
 from typing import Callable, Sequence
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup, nodefailure
@@ -32,10 +32,8 @@ from flux_k8s.ports import (
     COMPUTES,
     SERVERS,
     STORAGE,
-    Flux,
     Json,
     Kind,
-    Kube,
     KubeError,
 )
 from flux_k8s.rabbits.nodes import Nodes
@@ -53,17 +51,15 @@ class Exclusion:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         planner: Planner,
         workflows: WorkflowRequests,
         nodes: Nodes,
     ) -> None:
         self._nodes = nodes
-        self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._settings = settings
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._settings = context.settings
         self._planner = planner
         self._workflows = workflows
 

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import filterfalse
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Answer, Call, call, drive, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
@@ -47,10 +47,8 @@ from flux_k8s.ports import (
     CLIENTMOUNT,
     SERVERS,
     STORAGE,
-    Flux,
     Json,
     Kind,
-    Kube,
     KubeError,
     RpcError,
 )
@@ -91,18 +89,24 @@ class InUse:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         machine: Availability,
         workflows: WorkflowRequests,
     ) -> None:
-        self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._settings = settings
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._settings = context.settings
         self._nodes = machine.nodes
         self._find_writers = machine.find_writers
+        self._system_status = machine.system_status
         self._workflows = workflows
+
+    async def passed_over(self, info: WorkflowInfo) -> bool:
+        """Whether DWS may have passed over nodes of the job in the state that was
+        reached."""
+        hosts = None if info.allocation is None else info.allocation.hosts
+        since = None if info.view is None else info.view.since
+        return await self._system_status.was_any_disabled(hosts, since, info.name)
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
         """Drain the nodes that have not unmounted the job's storage in time. As long as

@@ -7,6 +7,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Callable, Optional, Sequence
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.datamovement import Movement, Progress
@@ -15,7 +16,6 @@ from flux_k8s.jobs.jobrows import Known, Mounts, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.progressmemos import data_text, mount_text
 from flux_k8s.jobs.progresswatch import JobObjects, client_mounts
-from flux_k8s.ports import Flux, Kube
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.rset import Allocated
@@ -40,8 +40,7 @@ class JobFacts:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
+        context: Context,
         jobs: JobTable,
         machine: Availability,
         movements: JobObjects[Movement],
@@ -51,7 +50,7 @@ class JobFacts:
         self._machine = machine
         self._nodes: dict[int, tuple[Allocated, str, int]] = {}
         self._movements = movements
-        self._mounts = client_mounts(flux, kube, jobs, changed, machine.is_rabbit)
+        self._mounts = client_mounts(context, jobs, changed, machine.is_rabbit)
 
     def changed(self, jobid: int) -> None:
         """A job has changed: its data movements or mounts may be needed, or not any

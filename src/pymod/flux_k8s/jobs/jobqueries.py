@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.jobs import jobrows
@@ -18,7 +18,7 @@ from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.json_reader import INT64_MAX, Reader
-from flux_k8s.ports import Clock, Json
+from flux_k8s.ports import Json
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rfc.jobid import f58
 
@@ -82,16 +82,15 @@ class JobQueries:
 
     def __init__(
         self,
-        clock: Clock,
-        settings: Settings,
+        context: Context,
         jobs: JobTable,
         machine: Availability,
         index: JobIndex,
         facts: JobFacts,
         read_details: Callable[[int], bool],
     ) -> None:
-        self._clock = clock
-        self._settings = settings
+        self._clock = context.clock
+        self._settings = context.settings
         self._jobs = jobs
         self._machine = machine
         self._index = index

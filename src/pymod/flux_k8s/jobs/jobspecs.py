@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 
+from flux_k8s.config.context import Context
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import call
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.jobs.requests import read_create
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Flux, Json
+from flux_k8s.ports import Json
 
 CURRENT = 2
 """``FLUX_JOB_LOOKUP_CURRENT``: with all updates of the jobspec."""
@@ -22,9 +23,9 @@ CURRENT = 2
 class Jobspecs:
     """Reads the requests of jobs for storage from their jobspecs."""
 
-    def __init__(self, flux: Flux, settings: Settings) -> None:
-        self._flux = flux
-        self._settings = settings
+    def __init__(self, context: Context) -> None:
+        self._flux = context.flux
+        self._settings = context.settings
 
     async def request(self, info: WorkflowInfo) -> StorageRequest:
         """What a job asks Flux for now, with the storage that it was planned with.

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterator, Optional
 
-from flux_k8s.config.settings import Identity
+from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.turns import Parts, Turns
@@ -26,7 +26,7 @@ from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.json_reader import read_string
-from flux_k8s.ports import WORKFLOW, Clock, Json, KindOfRequest
+from flux_k8s.ports import WORKFLOW, Json, KindOfRequest
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 from flux_k8s.version import UNKNOWN
@@ -102,6 +102,8 @@ class JobTable:
         unclaimed: the Workflows in our naming scheme that belong to no known job.
         unseen: the last event of each Workflow whose job is left alone.
         stopped: the service has stopped; later answers do not count.
+        note_busy: is called with a job that has changed while a step of it is under
+            way.
         note_change: is called with a job that is there, or of which something may have
             changed.
         note_details: is called with a job whose Workflow has details to be read.
@@ -112,22 +114,18 @@ class JobTable:
 
     def __init__(
         self,
-        clock: Clock,
+        context: Context,
         queue: Controller[int],
         outage: Outage,
         records: Records,
-        report_busy: Callable[[Job], None],
         rng: random.Random,
         barred: Collection[Work],
-        identity: Identity,
     ) -> None:
         """
         Args:
             queue: runs the :class:`Reconciler`.
-            report_busy: reports a change of a job of which a step is under way.
             rng: for the pauses after failures.
             barred: the work that is not to be done, since services have died of it.
-            identity: of the Flux instance.
         """
         self.complete = False
         self.awaits_hello = False
@@ -136,21 +134,21 @@ class JobTable:
         self.unclaimed: dict[int, tuple[WorkflowView, Json]] = {}
         self.unseen: dict[int, tuple[str, Json]] = {}
         self.stopped = False
+        self.note_busy: Visit = lambda job: None
         self.note_change: Callable[[int], None] = lambda jobid: None
         self.note_details: Callable[[int], None] = lambda jobid: None
         self.note_end: Callable[[int], None] = lambda jobid: None
         self.note_nodes_released: Callable[[int], None] = lambda jobid: None
-        self._clock = clock
-        self._started = clock.now()
+        self._clock = context.clock
+        self._started = self._clock.now()
         self._queue = queue
         self._outage = outage
         self._records = records
-        self._report_busy = report_busy
         self._rng = rng
         self._barred = frozenset(barred)
-        self._identity = identity
+        self._identity = context.settings.identity
         self._jobs: dict[int, Job] = {}
-        self._visits = Turns[None](clock)
+        self._visits = Turns[None](self._clock)
 
     def __iter__(self) -> Iterator[Job]:
         return iter(tuple(self._jobs.values()))
@@ -217,7 +215,7 @@ class JobTable:
         """Something that matters to a job has changed: have the job handled. A step
         that is under way may take long, so what others wait for is reported now."""
         if self._queue.busy(job.info.jobid):
-            self._report_busy(job)
+            self.note_busy(job)
         self.note_change(job.info.jobid)
         self._queue.add(job.info.jobid)
 

@@ -11,51 +11,40 @@ storage is kept from others. The steps may be repeated without harm, as all of
 
 from __future__ import annotations
 
-from typing import Awaitable, Callable, Iterable
-
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.step import FindWriters, KeepFailed, LetNodesGo
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
-from flux_k8s.ports import Clock
-from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 
 
 class Keeping:
-    """Keeps the storage of jobs.
-
-    Args:
-        passed_over: finds out whether DWS may have passed over nodes of a job in the
-            state that was reached.
-        infos: returns all jobs.
-    """
+    """Keeps the storage of jobs."""
 
     def __init__(
         self,
-        clock: Clock,
-        settings: Settings,
-        free_storage: FreeStorage,
+        context: Context,
+        machine: Availability,
+        jobs: JobTable,
         workflows: WorkflowRequests,
         in_use: InUse,
         data: DataReports,
-        passed_over: Callable[[WorkflowInfo], Awaitable[bool]],
-        infos: Callable[[], Iterable[WorkflowInfo]],
     ) -> None:
-        self._clock = clock
-        self._settings = settings
-        self._free_storage = free_storage
+        self._clock = context.clock
+        self._settings = context.settings
+        self._free_storage = machine.free_storage
         self._workflows = workflows
         self._in_use = in_use
         self._data = data
-        self._passed_over = passed_over
-        self._infos = infos
+        self._jobs = jobs
 
     def may_end(self, view: WorkflowView) -> bool:
         """Whether a job may end before its storage is gone. A container runs on, and
@@ -74,7 +63,7 @@ class Keeping:
         view, now = info.view, self._clock.now()
         assert view is not None
         passed_over = view.forced or info.failure_tolerance > 0 or not view.complete
-        if not (passed_over or await self._passed_over(info)):
+        if not (passed_over or await self._in_use.passed_over(info)):
             info.writers, info.still_mounted, info.unmounted = (), (), True
             return
         writers, overdue = await self._in_use.find_writers(info, step.note, step.failed)
@@ -128,7 +117,7 @@ class Keeping:
         user may have. Copies of many jobs may fail in the same moment."""
         machine = sum(self._free_storage.sizes.values())
         jobs = [info.jobid]
-        for other in self._infos():
+        for other in self._jobs.infos():
             failed = other.view is not None and other.view.has_failed
             kept = failed or other.keeping
             if kept and other.userid == info.userid and other is not info:

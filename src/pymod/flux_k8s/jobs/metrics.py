@@ -9,13 +9,14 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Callable
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobrows import NONE
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Clock, Json
+from flux_k8s.ports import Json
 from flux_k8s.version import PROTOCOL, version
 
 BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
@@ -77,17 +78,17 @@ class Metrics:
 
     def __init__(
         self,
-        clock: Clock,
+        context: Context,
         jobs: JobTable,
         index: JobIndex,
         kube_metrics: Callable[[], Json],
     ) -> None:
-        self._clock = clock
+        self._clock = context.clock
         self._jobs = jobs
         self._index = index
         self._kube_metrics = kube_metrics
         self._version = version()
-        self._started = clock.now()
+        self._started = self._clock.now()
         self._durations = StateDurations(self._started)
         self._seen: set[int] = set()
         self._failing: set[int] = set()

@@ -14,7 +14,7 @@ import json
 import syslog
 from typing import Callable, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.dws.workflowview import FINALIZER
@@ -24,7 +24,7 @@ from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.ports import WORKFLOW, Flux, RpcError
+from flux_k8s.ports import WORKFLOW, RpcError
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58, workflow_name
 
@@ -66,24 +66,23 @@ class Orphans:
 
     def __init__(
         self,
-        flux: Flux,
-        settings: Settings,
+        context: Context,
         jobs: JobTable,
         outage: Outage,
         scope: JobScope,
         release_share: Callable[[WorkflowInfo], None],
     ) -> None:
-        self._flux = flux
-        self._settings = settings
+        self._flux = context.flux
+        self._settings = context.settings
         self._jobs = jobs
         self._outage = outage
         self._release_share = release_share
-        self._data = DataReports(flux)
+        self._data = DataReports(context.flux)
         self._checked = False
         self._failing = False
         self._not_ended: set[int] = set()
         self._controller = Controller[int](
-            flux,
+            context.flux,
             self._release_if_ended,
             self._failed,
             Options[int](expected=(TryAgain,), scope=scope.run, bind=scope.bind),

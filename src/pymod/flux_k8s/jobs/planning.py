@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
@@ -37,9 +37,7 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
     COMPUTES,
     SERVERS,
-    Clock,
     Json,
-    Kube,
 )
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
@@ -65,21 +63,19 @@ class Planner:
 
     def __init__(
         self,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         machine: Availability,
-        clock: Clock,
     ) -> None:
-        self._calls = KubeCalls(kube)
-        self._reader = BreakdownReader(kube)
-        self._settings = settings
+        self._calls = KubeCalls(context.kube)
+        self._reader = BreakdownReader(context.kube)
+        self._settings = context.settings
         self._machine = machine
         self._rabbits = machine.rabbits
         self._free_storage = machine.free_storage
-        self._clock = clock
+        self._clock = context.clock
         self._shares: dict[int, Counter[str]] = {}
         self._unplaced_shares: Counter[str] = Counter()
-        self._chooser = StorageChooser(settings, machine.rabbits, clock.now)
+        self._chooser = StorageChooser(context, machine.rabbits)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
         """Read the job's DirectiveBreakdowns."""

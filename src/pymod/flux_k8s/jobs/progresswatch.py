@@ -14,6 +14,7 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Generic, Optional, TypeVar
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.dws import datamovement
@@ -24,10 +25,8 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.ports import (
     CLIENTMOUNT,
     NNFDATAMOVEMENT,
-    Flux,
     Json,
     Kind,
-    Kube,
     KubeError,
     Watch,
 )
@@ -69,8 +68,7 @@ class JobObjects(Generic[T]):
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
+        context: Context,
         kind: Kind,
         jobs: JobTable,
         most: int,
@@ -78,8 +76,8 @@ class JobObjects(Generic[T]):
         changed: Callable[[int], None],
         note: Optional[Callable[[int, Optional[T], T], None]] = None,
     ) -> None:
-        self._flux = flux
-        self._kube = kube
+        self._flux = context.flux
+        self._kube = context.kube
         self._kind = kind
         self._jobs = jobs
         self._most = most
@@ -95,7 +93,7 @@ class JobObjects(Generic[T]):
         self._refused_at = float("-inf")
         self._synced = False
         self._logged = False
-        self._controller = Controller[Kind](flux, self._reconcile)
+        self._controller = Controller[Kind](context.flux, self._reconcile)
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
@@ -216,22 +214,18 @@ class JobObjects(Generic[T]):
 
 
 def data_movements(
-    flux: Flux,
-    kube: Kube,
+    context: Context,
     jobs: JobTable,
     changed: Callable[[int], None],
     note: Callable[[int, Optional[Movement], Movement], None],
 ) -> JobObjects[Movement]:
     """The data movements of jobs."""
     parse = datamovement.parse
-    return JobObjects(
-        flux, kube, NNFDATAMOVEMENT, jobs, MOVEMENTS, parse, changed, note
-    )
+    return JobObjects(context, NNFDATAMOVEMENT, jobs, MOVEMENTS, parse, changed, note)
 
 
 def client_mounts(
-    flux: Flux,
-    kube: Kube,
+    context: Context,
     jobs: JobTable,
     changed: Callable[[int], None],
     is_rabbit: Callable[[str], bool],
@@ -245,4 +239,4 @@ def client_mounts(
             return None
         return is_mounted(object), not mounted_nodes([object])
 
-    return JobObjects(flux, kube, CLIENTMOUNT, jobs, MOUNTS, read, changed)
+    return JobObjects(context, CLIENTMOUNT, jobs, MOUNTS, read, changed)

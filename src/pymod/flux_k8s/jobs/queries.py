@@ -15,7 +15,7 @@ import syslog
 from functools import partial
 from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, call, drive
 from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.dws.datamovement import Movement
@@ -38,7 +38,7 @@ from flux_k8s.jobs.rescue import Rescue
 from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Flux, Json, Kube, KubeError
+from flux_k8s.ports import Json, KubeError
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
@@ -68,9 +68,7 @@ class Queries:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         jobs: JobTable,
         workflows: WorkflowRequests,
         machine: Availability,
@@ -79,24 +77,26 @@ class Queries:
         read_details: Callable[[int], bool],
         kube_metrics: Callable[[], Json],
     ) -> None:
-        self._flux = flux
-        self._settings = settings
+        self._flux = context.flux
+        self._settings = context.settings
         self._jobs = jobs
         self._machine = machine
         self._outage = outage
         self._index = JobIndex()
-        self._facts = JobFacts(flux, kube, jobs, machine, movements, self.progressed)
-        self._memos = ProgressMemos(flux, partial(self._safely, self._facts.memo))
-        self._measures = Metrics(flux, jobs, self._index, kube_metrics)
-        self._rules = DirectiveRules(flux, kube)
-        workflows.explain = self._rules.explain
-        self._held = HeldQueries(flux, self._details_of)
-        self._turns = Turns[Json](flux)
-        self._job_queries = JobQueries(
-            flux, settings, jobs, machine, self._index, self._facts, read_details
+        self._facts = JobFacts(context, jobs, machine, movements, self.progressed)
+        self._memos = ProgressMemos(
+            context.flux, partial(self._safely, self._facts.memo)
         )
-        self._rabbits = RabbitQueries(flux, settings, self._index, machine)
-        self._rescue = Rescue(flux, kube, workflows, jobs)
+        self._measures = Metrics(context, jobs, self._index, kube_metrics)
+        self._rules = DirectiveRules(context)
+        workflows.explain = self._rules.explain
+        self._held = HeldQueries(context.clock, self._details_of)
+        self._turns = Turns[Json](context.clock)
+        self._job_queries = JobQueries(
+            context, jobs, machine, self._index, self._facts, read_details
+        )
+        self._rabbits = RabbitQueries(context, self._index, machine)
+        self._rescue = Rescue(context, workflows, jobs)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_details = partial(self._safely, self._held.changed)

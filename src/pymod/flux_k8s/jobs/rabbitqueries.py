@@ -9,13 +9,13 @@ import math
 from itertools import islice
 from typing import AbstractSet, Any, Coroutine, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.turns import Parts, Shared
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Flux, Json
+from flux_k8s.ports import Json
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.text import SHOWN, printable, quoted
 
@@ -38,10 +38,10 @@ class RabbitQueries:
     """Answers ``dws.rabbit-list``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``."""
 
     def __init__(
-        self, flux: Flux, settings: Settings, index: JobIndex, machine: Availability
+        self, context: Context, index: JobIndex, machine: Availability
     ) -> None:
-        self._flux = flux
-        self._settings = settings
+        self._flux = context.flux
+        self._settings = context.settings
         self._index = index
         self._machine = machine
         self._rows: list[Json] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.controller import TryAgain
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import describe
@@ -24,7 +24,6 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.userturns import UserTurns
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
-from flux_k8s.ports import Flux
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
@@ -34,8 +33,7 @@ class Reconciler:
 
     def __init__(
         self,
-        flux: Flux,
-        settings: Settings,
+        context: Context,
         jobs: JobTable,
         steps: Steps,
         outage: Outage,
@@ -46,12 +44,12 @@ class Reconciler:
         Args:
             jobs_changed: is called when a job may be handled, and when it is over.
         """
-        self._flux = flux
-        self._settings = settings
+        self._flux = context.flux
+        self._settings = context.settings
         self._jobs = jobs
         self._steps = steps
         self._staging = steps.staging
-        self._turns = UserTurns(settings, jobs.ask)
+        self._turns = UserTurns(context.settings, jobs.ask)
         self._outage = outage
         self._reporter = reporter
         self._jobs_changed = jobs_changed

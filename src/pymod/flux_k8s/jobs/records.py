@@ -57,7 +57,7 @@ import syslog
 from functools import lru_cache
 from typing import Any, Callable, Iterable, Optional, Sequence
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import drive
 from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.cleanup import workflow_selector
@@ -72,9 +72,7 @@ from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     POD,
     WORKFLOW,
-    Flux,
     Json,
-    Kube,
     KubeError,
     RpcError,
 )
@@ -116,10 +114,10 @@ class _NotRecorded(Exception):
 class Records:
     """Keeps records of jobs."""
 
-    def __init__(self, flux: Flux, kube: Kube, settings: Settings) -> None:
-        self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._settings = settings
+    def __init__(self, context: Context) -> None:
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._settings = context.settings
 
     def note(self, info: WorkflowInfo, workflow: Json) -> None:
         """Write the duration of each state, and the Workflow when it moves to Teardown

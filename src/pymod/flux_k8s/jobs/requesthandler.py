@@ -13,8 +13,8 @@ import syslog
 from functools import partial
 from typing import Any, Callable, Mapping, Optional
 
+from flux_k8s.config.context import Context
 from flux_k8s.config.policy import check_request
-from flux_k8s.config.settings import Settings
 from flux_k8s.dws.storagerequest import AHEAD
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.jobs.inuse import InUse
@@ -32,7 +32,7 @@ from flux_k8s.jobs.setuppayload import read_setup
 from flux_k8s.jobs.setupreader import Result, SetupReader
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.ports import Flux, Json
+from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.rset import Summary, UnreadableR
 
@@ -47,8 +47,7 @@ class RequestHandler:
 
     def __init__(
         self,
-        flux: Flux,
-        settings: Settings,
+        context: Context,
         jobs: JobTable,
         scope: JobScope,
         in_use: InUse,
@@ -63,8 +62,8 @@ class RequestHandler:
             setup_reader: reads R where requests may be
                 :class:`~flux_k8s.jobs.requests.LargeSetup`.
         """
-        self._flux = flux
-        self._settings = settings
+        self._flux = context.flux
+        self._settings = context.settings
         self._jobs = jobs
         self._scope = scope
         self._in_use = in_use

@@ -17,6 +17,7 @@ import errno
 import syslog
 from typing import Any, Coroutine, Optional
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
@@ -30,9 +31,7 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
-    Flux,
     Json,
-    Kube,
     KubeError,
     gone,
 )
@@ -44,10 +43,10 @@ class Rescue:
     """Starts copies again, or gives them up."""
 
     def __init__(
-        self, flux: Flux, kube: Kube, workflows: WorkflowRequests, jobs: JobTable
+        self, context: Context, workflows: WorkflowRequests, jobs: JobTable
     ) -> None:
-        self._flux = flux
-        self._calls = KubeCalls(kube)
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
         self._workflows = workflows
         self._jobs = jobs
         self._giving_up: set[int] = set()

@@ -19,7 +19,8 @@ import random
 from functools import partial
 from typing import AbstractSet, Any, Callable, Collection, Optional
 
-from flux_k8s.config.settings import Queues, Settings
+from flux_k8s.config.context import Context
+from flux_k8s.config.settings import Queues
 from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.dws.datamovement import Movement
@@ -42,7 +43,7 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
-from flux_k8s.ports import WORKFLOW, Flux, Json, KindOfRequest, Kube
+from flux_k8s.ports import WORKFLOW, Json, KindOfRequest
 from flux_k8s.rabbits.availability import Availability
 
 STATS = "stats-get"
@@ -58,47 +59,41 @@ class Service:
             :class:`~flux_k8s.jobs.requests.LargeSetup`.
         note_work: is called with the work that is being done.
         barred: the work that is not to be done, since services have died of it.
-        kube_counts: returns the counts in ``dws.metrics`` of requests to Kubernetes.
-        count_events: returns the number of answers and events of Kubernetes that wait
-            for the reactor.
+        kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
 
     Attributes:
+        context: what all parts have.
         workflows: the watch of Workflows.
     """
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         rng: Optional[random.Random] = None,
         setup_reader: Optional[SetupReader] = None,
         note_work: NoteWork = lambda work: None,
         barred: Collection[Work] = (),
-        kube_counts: Callable[[], Json] = dict,
-        count_events: Callable[[], int] = int,
+        kube_metrics: Callable[[], Json] = dict,
     ) -> None:
-        self.settings = settings
-        self._flux = flux
-        self._kube = kube
+        self.context = context
+        flux, kube, settings = context.flux, context.kube, context.settings
         self._scope = scope = JobScope(self._broke, self._releases, note_work)
-        flux_of_job, kube_of_job = scope.port(flux), scope.port(kube)
-        records = Records(flux_of_job, kube_of_job, settings)
+        of_job = Context(scope.port(flux), scope.port(kube), settings)
+        records = Records(of_job)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._reporter = Reporter(flux, outage)
         self._outage_reports = Controller[int](
             flux, self._report_outage, options=Options(scope=scope.run)
         )
         self._jobs = jobs = JobTable(
-            flux,
+            context,
             self._make_queue(),
             outage,
             records,
-            self._report_busy,
             rng or random.Random(),
             barred,
-            settings.identity,
         )
+        jobs.note_busy = self._report_busy
         self._machine = machine = Availability(
             flux,
             kube,
@@ -114,36 +109,29 @@ class Service:
             machine.free_storage.release_share, torn_down=False
         )
         movements = data_movements(
-            flux, kube, jobs, self._movements_changed, self._movement_changed
+            context, jobs, self._movements_changed, self._movement_changed
         )
-        self._stalls = stalls = Stalls(
-            flux_of_job, kube_of_job, settings, movements.of, jobs.ask
-        )
+        self._stalls = stalls = Stalls(of_job, movements.of, jobs.ask)
         steps = Steps(
-            flux_of_job,
-            kube_of_job,
-            settings,
+            of_job,
             machine,
+            jobs,
             records,
             stalls,
             scope.bind,
-            jobs.infos,
-            jobs.unclaimed_views,
-            jobs.ask,
         )
         self._reconciler = Reconciler(
-            flux, settings, jobs, steps, outage, self._reporter, machine.jobs_changed
+            context, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
         self._last_resort = LastResort(flux, jobs, steps.in_use, scope)
         self._staging = steps.staging
         release = steps.release_share
-        self._orphans = Orphans(flux, settings, jobs, outage, scope, release)
-        self._unreported = unreported = Unreported(flux_of_job, jobs, outage, scope)
+        self._orphans = Orphans(context, jobs, outage, scope, release)
+        self._unreported = unreported = Unreported(of_job.flux, jobs, outage, scope)
         self.workflows = WorkflowWatch(jobs, self._orphans, unreported, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
         self._requests = RequestHandler(
-            flux,
-            settings,
+            context,
             jobs,
             scope,
             steps.in_use,
@@ -152,22 +140,19 @@ class Service:
             setup_reader,
         )
         self._queries = Queries(
-            flux,
-            kube,
-            settings,
+            context,
             jobs,
             steps.workflows,
             machine,
             movements,
             outage,
             self.workflows.read_details,
-            self._kube_metrics,
+            kube_metrics,
         )
-        self._kube_counts, self._count_events = kube_counts, count_events
 
     def _make_queue(self) -> Controller[int]:
         return Controller(
-            self._flux,
+            self.context.flux,
             lambda jobid: self._reconciler.reconcile(jobid),
             options=Options(
                 backoff=lambda jobid: self._jobs.backoff(jobid),
@@ -185,7 +170,7 @@ class Service:
         """Open the watches and ask the plugin which jobs there are."""
         self._outage.start()
         self._machine.start()
-        self.workflows.start(self._kube, self.settings.namespace)
+        self.workflows.start(self.context)
         self._lister.relist()
         self._queries.start()
 
@@ -204,8 +189,8 @@ class Service:
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
         """Use another configuration, and other queues, from now on."""
-        self.settings.config = config
-        self.settings.queues = queues
+        settings = self.context.settings
+        settings.config, settings.queues = config, queues
         self._machine.config_changed()
         self._jobs.visit_all(self._jobs.changed)
 
@@ -221,10 +206,6 @@ class Service:
     ) -> None:
         """Handle ``dws.<method>``, one of those that users call."""
         self._queries.request(method, payload, sender, respond)
-
-    def _kube_metrics(self) -> Json:
-        """The part of ``dws.metrics`` about Kubernetes."""
-        return {**self._kube_counts(), "events": self._count_events()}
 
     def recovered(self, request: KindOfRequest) -> None:
         """Kubernetes carries out requests again that it had wanted later."""
@@ -257,7 +238,7 @@ class Service:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
         if self._outage.has_listed(WORKFLOW):
             self._machine.workflows_listed()
-        self._jobs.visit_all(partial(self._note_outage, self._flux.now()))
+        self._jobs.visit_all(partial(self._note_outage, self.context.clock.now()))
 
     def _note_outage(self, changed: float, job: Job) -> None:
         """Have a job handled, some time after an outage has begun or ended."""

@@ -10,12 +10,10 @@ node at a time may mount (xfs, raw) would be mounted twice then.
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Optional
-
 from flux_k8s.dws.directivebreakdown import ONE_FOR_EACH_NODE, Reference
 from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import StorageUnavailable
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.reasons import Reason
@@ -28,24 +26,20 @@ class SharedStorage:
     """The persistent storage of all jobs.
 
     Args:
+        jobs: all jobs, and the Workflows that belong to none of them: a service that
+            was just started knows late of a job that has ended.
         namespace: where DWS has it.
-        infos: returns all jobs.
-        unclaimed: returns the Workflows that belong to no job that is known; None as
-            long as not all Workflows have been seen. A service that was just started
-            knows late of a job that has ended.
     """
 
     def __init__(
         self,
+        jobs: JobTable,
         free_storage: FreeStorage,
         namespace: str,
-        infos: Callable[[], Iterable[WorkflowInfo]],
-        unclaimed: Callable[[], Optional[Iterable[WorkflowView]]],
     ) -> None:
         self._free_storage = free_storage
         self._namespace = namespace
-        self._infos = infos
-        self._unclaimed = unclaimed
+        self._jobs = jobs
 
     def check(self, info: WorkflowInfo) -> None:
         """Refuse to mount the storage of a job for now, if a node may still write to
@@ -58,13 +52,13 @@ class SharedStorage:
         view = info.view
         if view is None or not view.persistent_storage:
             return
-        unclaimed = self._unclaimed()
+        unclaimed = self._jobs.unclaimed_views()
         if unclaimed is None:
             raise StorageUnavailable("Workflows are not listed yet", Reason.NOT_READY)
         # As long as DWS waits, a node that could not write may come back.
         others = [
             other.view
-            for other in self._infos()
+            for other in self._jobs.infos()
             if other.view is not None
             and other is not info
             and not (other.view.complete and other.writers == ())

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Callable, Iterable, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.config.stagepolicy import check_limits, no_rabbits
 from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.dws.directivebreakdown import (
@@ -44,12 +44,13 @@ from flux_k8s.errors import (
     StorageUnavailable,
 )
 from flux_k8s.jobs.breakdownreader import Breakdowns
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
 from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Flux, Json
+from flux_k8s.ports import Json
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import constraints, hostlist
@@ -67,29 +68,23 @@ Rabbit, and the bytes that are left there."""
 class Staging:
     """Makes storage ahead.
 
-    Args:
-        infos: returns all jobs.
-        ask: as for :class:`StagingQueue`.
-
     Attributes:
         queue: the jobs that wait for their turn.
     """
 
     def __init__(
         self,
-        flux: Flux,
-        settings: Settings,
+        context: Context,
         machine: Availability,
         planner: Planner,
-        infos: Callable[[], Iterable[WorkflowInfo]],
-        ask: Callable[[int], None],
+        jobs: JobTable,
     ) -> None:
-        self._flux = flux
-        self._settings = settings
+        self._flux = context.flux
+        self._settings = context.settings
         self._machine = machine
         self._planner = planner
-        self._infos = infos
-        self.queue = StagingQueue(flux, ask)
+        self._jobs = jobs
+        self.queue = StagingQueue(context.flux, jobs.ask)
 
     async def stage(self, info: WorkflowInfo) -> tuple[JobPlacement, str]:
         """Write the job's Servers. Return its placement, and the nodes that it may get
@@ -206,7 +201,7 @@ class Staging:
     def _node_times(self) -> NodeTimes:
         """Which nodes jobs have, and wait for where their data is."""
         awaited: Counter[str] = Counter()
-        for info in self._infos():
+        for info in self._jobs.infos():
             if info.stages_ahead and info.view is not None and info.view.staged_for:
                 awaited += self._machine.free_storage.allocations_of(info.jobid)
         until = self._machine.node_use.until
@@ -271,7 +266,7 @@ class Staging:
     def _held(self, info: WorkflowInfo) -> Counter[Optional[int]]:
         """The bytes that other jobs without nodes have, by user."""
         held: Counter[Optional[int]] = Counter()
-        for other in self._infos():
+        for other in self._jobs.infos():
             if other.holds_ahead and other is not info:
                 held[other.userid] += sum(
                     self._machine.free_storage.bytes_of(other.jobid).values()

@@ -15,14 +15,14 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Mapping, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
 from flux_k8s.dws.datamovement import SUCCESS, Movement, key_of, parse
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import NNFDATAMOVEMENT, Flux, Json, Kube, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from flux_k8s.reasons import Reason
 
 Movements = Mapping[tuple[str, str], Movement]
@@ -42,15 +42,13 @@ class Stalls:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         shown: Callable[[int], Optional[Movements]],
         ask: Callable[[int], None],
     ) -> None:
-        self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._settings = settings
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._settings = context.settings
         self._shown = shown
         self._ask = ask
         self._ended: dict[int, set[str]] = {}

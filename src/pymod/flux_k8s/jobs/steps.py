@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import syslog
-from typing import Callable, Iterable, Mapping, Optional, Union
+from typing import Mapping, Optional, Union
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Bind, call
 from flux_k8s.dws.workflowmarks import (
     COPIES,
@@ -35,6 +35,7 @@ from flux_k8s.jobs.failurereports import FailureReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobspecs import Jobspecs
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.planning import Planner
@@ -82,9 +83,7 @@ from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests, cause_note
 from flux_k8s.ports import (
-    Flux,
     Json,
-    Kube,
     KubeError,
 )
 from flux_k8s.rabbits.availability import Availability
@@ -100,52 +99,44 @@ class Steps:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         machine: Availability,
+        jobs: JobTable,
         records: Records,
         stalls: Stalls,
         bind: Bind,
-        infos: Callable[[], Iterable[WorkflowInfo]],
-        unclaimed: Callable[[], Optional[Iterable[WorkflowView]]],
-        ask: Callable[[int], None],
     ) -> None:
         """
         Args:
             bind: makes a callback one of the job for which a step is carried out.
-            infos, ask: as for :class:`Staging`.
-            unclaimed: as for :class:`SharedStorage`.
         """
-        self._flux = flux
+        self._flux = flux = context.flux
         self._records = records
         self._stalls = stalls
-        self._tokens = Tokens(flux, kube)
-        self._jobspecs = Jobspecs(flux, settings)
-        self._planner = Planner(kube, settings, machine, flux)
+        self._tokens = Tokens(context)
+        self._jobspecs = Jobspecs(context)
+        self._planner = Planner(context, machine)
         self._machine = machine
         self._free_storage = machine.free_storage
         self._system_status = machine.system_status
-        self.workflows = WorkflowRequests(flux, kube, settings, records, self._tokens)
+        self.workflows = WorkflowRequests(context, records, self._tokens)
         self._exclusion = Exclusion(
-            flux, kube, settings, self._planner, self.workflows, machine.nodes
+            context, self._planner, self.workflows, machine.nodes
         )
         self._data = DataReports(flux)
         self._failures = FailureReports(flux, self.workflows, bind)
         self._shared = SharedStorage(
-            machine.free_storage, settings.namespace, infos, unclaimed
+            jobs, machine.free_storage, context.settings.namespace
         )
-        self.staging = Staging(flux, settings, machine, self._planner, infos, ask)
-        self.in_use = InUse(flux, kube, settings, machine, self.workflows)
+        self.staging = Staging(context, machine, self._planner, jobs)
+        self.in_use = InUse(context, machine, self.workflows)
         self._keeping = Keeping(
-            flux,
-            settings,
-            machine.free_storage,
+            context,
+            machine,
+            jobs,
             self.workflows,
             self.in_use,
             self._data,
-            self._was_any_disabled,
-            infos,
         )
 
     async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
@@ -291,18 +282,11 @@ class Steps:
         assert info.view is not None
         if info.writers is not None:
             return  # it is known that none could write
-        if info.view.forced or await self._was_any_disabled(info):
+        if info.view.forced or await self.in_use.passed_over(info):
             note = "DWS did not wait for it"
             await self.in_use.drain_mounted(info, note)
         else:
             info.unmounted = True
-
-    async def _was_any_disabled(self, info: WorkflowInfo) -> bool:
-        """Whether DWS may have passed over nodes of the job in the state that was
-        reached."""
-        hosts = None if info.allocation is None else info.allocation.hosts
-        since = None if info.view is None else info.view.since
-        return await self._system_status.was_any_disabled(hosts, since, info.name)
 
     # Storage: planned before the job is scheduled, placed afterwards
 
@@ -444,7 +428,7 @@ class Steps:
         that are Disabled in SystemStatus, so such nodes are surveyed first. The job has
         the variables of the Workflow as it mounted: the watch may go back meanwhile."""
         view = info.view
-        disabled = await self._was_any_disabled(info)
+        disabled = await self.in_use.passed_over(info)
         if view is None or info.view is None:
             return  # it was deleted meanwhile: next_step() has the job fail with that
         if disabled:

@@ -10,9 +10,9 @@ Nothing is written here. Other jobs must not choose before the choice is counted
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Callable, Mapping, Optional
+from typing import AbstractSet, Mapping, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.config.table import Daemon
 from flux_k8s.dws import nodefailure
 from flux_k8s.dws.directivebreakdown import (
@@ -73,18 +73,12 @@ class Choice:
 
 
 class StorageChooser:
-    """Chooses the storage of jobs.
+    """Chooses the storage of jobs."""
 
-    Args:
-        now: returns the UNIX time.
-    """
-
-    def __init__(
-        self, settings: Settings, rabbits: RabbitManager, now: Callable[[], float]
-    ) -> None:
-        self._settings = settings
+    def __init__(self, context: Context, rabbits: RabbitManager) -> None:
+        self._settings = context.settings
         self._rabbits = rabbits
-        self._now = now
+        self._clock = context.clock
 
     def choose(
         self,
@@ -145,7 +139,7 @@ class StorageChooser:
         lost = tuple(host for host in hosts if rabbits[host] in broken)
         if not lost or tolerance == 0:
             raise error
-        survey = Survey(State.Setup, self._now(), hosts, lost, served=True)
+        survey = Survey(State.Setup, self._clock.now(), hosts, lost, served=True)
         named = dict.fromkeys(str(rabbits[host]) for host in lost)
         problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in named)
         if not nodefailure.tolerated(hosts, survey, tolerance):

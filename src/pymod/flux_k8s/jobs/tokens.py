@@ -9,11 +9,12 @@ it is unlinked when the job has no use for it any more.
 
 from __future__ import annotations
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.answers import read_token
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import SECRET, Flux, Kube
+from flux_k8s.ports import SECRET
 from flux_k8s.reasons import Note, Reason
 
 TOKEN_KEY = "dws_token"
@@ -23,9 +24,9 @@ TOKEN_KEY = "dws_token"
 class Tokens:
     """Gives jobs their workflow tokens, and takes them back."""
 
-    def __init__(self, flux: Flux, kube: Kube) -> None:
-        self._flux = flux
-        self._calls = KubeCalls(kube)
+    def __init__(self, context: Context) -> None:
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
 
     async def give(self, info: WorkflowInfo) -> None:
         """Write a job's token, if it has one; without one in its Secret the job

@@ -11,8 +11,8 @@ import contextlib
 import syslog
 from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
 
+from flux_k8s.config.context import Context
 from flux_k8s.config.policy import releases_unmounted
-from flux_k8s.config.settings import Settings
 from flux_k8s.config.stagepolicy import stages_ahead
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls
@@ -46,9 +46,7 @@ from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import RejectedRequest, WorkflowInfo
 from flux_k8s.ports import (
     WORKFLOW,
-    Flux,
     Json,
-    Kube,
     KubeError,
     Patch,
     RpcError,
@@ -79,15 +77,13 @@ class WorkflowRequests:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         records: Records,
         tokens: Tokens,
     ) -> None:
-        self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._settings = settings
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._settings = context.settings
         self._records = records
         self._tokens = tokens
         self.explain: Callable[[Sequence[Directive]], str] = lambda directives: ""

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from typing import Optional
 
+from flux_k8s.config.context import Context
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.step import Create
 from flux_k8s.jobs.unreported import Unreported
-from flux_k8s.ports import WORKFLOW, Json, Kube, KubeError, Watch
+from flux_k8s.ports import WORKFLOW, Json, KubeError, Watch
 from flux_k8s.rfc.jobid import jobid_of_workflow
 
 
@@ -34,9 +35,10 @@ class WorkflowWatch:
         self._scope = scope
         self._watch: Optional[Watch] = None
 
-    def start(self, kube: Kube, namespace: str) -> None:
-        """Watch the Workflows of a namespace."""
-        self._watch = kube.watch(WORKFLOW, namespace, self)
+    def start(self, context: Context) -> None:
+        """Watch the Workflows of the service's namespace."""
+        namespace = context.settings.namespace
+        self._watch = context.kube.watch(WORKFLOW, namespace, self)
 
     def stop(self) -> None:
         if self._watch is not None:
