@@ -18,6 +18,7 @@ from flux_k8s.dws.directivebreakdown import (
     Location,
     Reference,
 )
+from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import (
@@ -137,7 +138,7 @@ def test_the_example_of_storage_nodes_is_read() -> None:
         allocation_sets=(
             AllocationSet(
                 label="xfs",
-                strategy="AllocatePerCompute",
+                strategy=STRATEGIES["AllocatePerCompute"],
                 minimum_capacity=2**30,
                 labels=("Rabbit", "firmware_test", "fast"),
                 colocation=("lustre-mgt",),
@@ -218,7 +219,7 @@ def test_a_recorded_breakdown_is_read(
         near(servers or own, *access, index=index) for index, *access in locations
     )
     assert breakdown.allocation_sets == tuple(
-        AllocationSet(label, strategy, size, (RABBIT,), keys, count, scale)
+        AllocationSet(label, STRATEGIES[strategy], size, (RABBIT,), keys, count, scale)
         for label, (strategy, size, count, scale, keys) in sets.items()
     )
 
@@ -396,7 +397,7 @@ def test_connections_to_own_storage_are_checked_once_it_is_placed() -> None:
 def test_storage_that_was_made_ahead_has_an_allocation_for_each_node() -> None:
     check, servers = directivebreakdown.check_storage_of_nodes, placed("r1 r2 r2")
     servers["spec"]["allocationSets"][0].update(label="xfs", allocationSize=GIB)
-    sets = (AllocationSet("xfs", "AllocatePerCompute", GIB),)
+    sets = (AllocationSet("xfs", STRATEGIES["AllocatePerCompute"], GIB),)
     made = [Breakdown("b", "#DW ...", allocation_sets=sets, servers=OWN)]
     check(made, {OWN: servers}, {"h1": "r1", "h3": "r2", "h4": "r2"}, SYSTEM)
     with pytest.raises(AllocationError, match="2 nodes below r1, .* made for 1 there"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
 from flux_k8s.dws.directivebreakdown import AllocationSet, Breakdown, Reference
+from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
 from flux_k8s.dws.nodefailure import (
     Survey,
     computes_patch,
@@ -71,7 +72,7 @@ def servers(ready: dict[str, bool], label: str = "xfs") -> Json:
 
 
 def breakdown(strategy: str, label: str = "xfs", lifetime: str = "job") -> Breakdown:
-    entry = AllocationSet(label, strategy, 9)
+    entry = AllocationSet(label, STRATEGIES[strategy], 9)
     return Breakdown("b", "#DW", lifetime, (entry,), SERVERS)
 
 

@@ -20,7 +20,7 @@ from flux_k8s.dws.directivebreakdown import (
     share_of_node,
     ssd_per_node,
 )
-from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
+from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.ports import Json
@@ -47,7 +47,7 @@ XFS = breakdown(per_compute(10 * GIB))
 allocation_sets = st.builds(
     AllocationSet,
     st.just("ost"),
-    st.sampled_from(STRATEGIES),
+    st.sampled_from([*STRATEGIES.values()]),
     st.integers(1, 2**45) | st.integers(1, 2**63 - 1),
 )
 breakdowns = st.lists(
@@ -108,8 +108,8 @@ def ssd_of(resources: list[Json]) -> int:
     return int(slot["with"][1]["count"])
 
 
-ONE, HALF = AllocationSet("mgt", "AllocateSingleServer", 3 * GIB), GIB // 2
-PER_SERVER = AllocationSet("ost", "AllocatePerServer", 7 * GIB)
+ONE, HALF = AllocationSet("mgt", STRATEGIES["AllocateSingleServer"], 3 * GIB), GIB // 2
+PER_SERVER = AllocationSet("ost", STRATEGIES["AllocatePerServer"], 7 * GIB)
 HALVES = [breakdown(per_compute(HALF), across(HALF)), breakdown(per_compute(HALF))]
 
 # What storage is requested for how many nodes; and how many ssd each node needs.
@@ -247,12 +247,14 @@ def test_rounding_to_ssd_never_gives_less_than_directives_request(
 ) -> None:
     ssd = ssd_per_node(found, nodes)
     sets = [entry for item in found for entry in item.allocation_sets]
-    each = sum(
-        entry.minimum_capacity for entry in sets if entry.strategy in STRATEGIES[:2]
-    )
-    shared = sum(
-        entry.minimum_capacity for entry in sets if entry.strategy in STRATEGIES[2:]
-    )
+    per_node = ("AllocatePerCompute", "AllocatePerServer")
+    sizes = {
+        own: sum(
+            s.minimum_capacity for s in sets if (s.strategy.name in per_node) is own
+        )
+        for own in (True, False)
+    }
+    each, shared = sizes[True], sizes[False]
     assert ssd * GIB * nodes >= each * nodes + shared
     assert ssd * GIB <= each + shared // nodes + len(sets) + GIB
 

@@ -26,6 +26,7 @@ from flux_k8s.dws.directivebreakdown import (
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.allocation import Room
+from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES, Strategy
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.ports import Json
@@ -106,7 +107,11 @@ NOWHERE = at("", {"a": 5, "b": 9, "c": 8}, unconnected=("n1", "n2"), storages=RA
         (across(30 * GIB), at("a:3 b:2"), "a:3 b:2"),
         (across(9 * GIB, count=4), at("a:2 b:2"), "a:2 b:2"),
         (across(GIB, count=3), at("a"), "a:3"),
-        (AllocationSet("ost", "AllocatePerServer", GIB), at("a:3 b"), "a b"),
+        (
+            AllocationSet("ost", STRATEGIES["AllocatePerServer"], GIB),
+            at("a:3 b"),
+            "a b",
+        ),
         # One allocation where there is room, or most of it
         (single(6 * GIB), UNEVEN, "b"),
         (single(50 * GIB), UNEVEN, "b"),
@@ -299,10 +304,16 @@ def test_an_allocation_comes_from_r_and_the_mapping() -> None:
 capacities = st.integers(1, 2**20) | st.integers(1, 2**45)
 keys = st.sets(st.sampled_from(["", "k", "mgt"]), max_size=1).map(tuple)
 labels = st.sets(st.sampled_from(["x", "y=1"]), max_size=1).map(tuple)
+
+
+def strategy_of(*names: str) -> st.SearchStrategy[Strategy]:
+    return st.sampled_from([STRATEGIES[name] for name in names])
+
+
 shared_sets = st.builds(
     AllocationSet,
     label=st.just("ost"),
-    strategy=st.sampled_from(["AllocateAcrossServers", "AllocateSingleServer"]),
+    strategy=strategy_of("AllocateAcrossServers", "AllocateSingleServer"),
     minimum_capacity=capacities,
     labels=labels,
     colocation=keys,
@@ -312,7 +323,7 @@ shared_sets = st.builds(
 own_sets = st.builds(
     AllocationSet,
     label=st.just("xfs"),
-    strategy=st.sampled_from(["AllocatePerCompute", "AllocatePerServer"]),
+    strategy=strategy_of("AllocatePerCompute", "AllocatePerServer"),
     minimum_capacity=capacities,
     labels=labels,
 )
@@ -374,19 +385,19 @@ def test_built_servers_keep_all_promises_of_the_docstring(
             number = sum(found.values())
             assert entry["label"] == wanted.label
             assert all(count > 0 for count in found.values())
-            if wanted.strategy == "AllocatePerCompute":
+            if wanted.strategy.name == "AllocatePerCompute":
                 assert found == {r: n for r, n in on.nodes_per_rabbit.items() if n}
                 assert entry["allocationSize"] == wanted.minimum_capacity
-            elif wanted.strategy == "AllocatePerServer":
+            elif wanted.strategy.name == "AllocatePerServer":
                 assert set(found.values()) == {1}
                 assert entry["allocationSize"] == wanted.minimum_capacity
             else:
                 size = entry["allocationSize"]
                 assert size * number >= wanted.minimum_capacity
                 assert (size - 1) * number < wanted.minimum_capacity
-            if wanted.strategy == "AllocateSingleServer":
+            if wanted.strategy.name == "AllocateSingleServer":
                 assert number == 1
-            elif wanted.strategy == "AllocateAcrossServers" and wanted.count:
+            elif wanted.strategy.name == "AllocateAcrossServers" and wanted.count:
                 assert number == wanted.count
             for rabbit in found:
                 assert carries(wanted, on.storages[rabbit])
@@ -462,7 +473,7 @@ plain_jobs = st.lists(
         st.builds(
             AllocationSet,
             label=st.just("ost"),
-            strategy=st.sampled_from(["AllocatePerCompute", "AllocateAcrossServers"]),
+            strategy=strategy_of("AllocatePerCompute", "AllocateAcrossServers"),
             minimum_capacity=capacities,
             scale=st.none() | st.integers(1, 10),
         ),

@@ -16,6 +16,7 @@ from flux_k8s.dws.directivebreakdown import (
     Reference,
     build_allocation_sets,
 )
+from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
 from flux_k8s.ports import Json
 
 RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}
@@ -42,15 +43,15 @@ def colocated(servers: Json) -> Mapping[str, frozenset[str]]:
 
 
 def per_compute(capacity: int, **more: Any) -> AllocationSet:
-    return AllocationSet("xfs", "AllocatePerCompute", capacity, **more)
+    return AllocationSet("xfs", STRATEGIES["AllocatePerCompute"], capacity, **more)
 
 
 def across(capacity: int, label: str = "ost", **more: Any) -> AllocationSet:
-    return AllocationSet(label, "AllocateAcrossServers", capacity, **more)
+    return AllocationSet(label, STRATEGIES["AllocateAcrossServers"], capacity, **more)
 
 
 def single(capacity: int, **more: Any) -> AllocationSet:
-    return AllocationSet("mgt", "AllocateSingleServer", capacity, **more)
+    return AllocationSet("mgt", STRATEGIES["AllocateSingleServer"], capacity, **more)
 
 
 def allocation(nodes: dict[str, int], ssd: Any = None, **more: Any) -> Allocation:

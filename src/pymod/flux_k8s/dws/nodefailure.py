@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Iterable, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown import Breakdown, Reference
-from flux_k8s.dws.directivebreakdown.breakdown import JOB, PER_COMPUTE, PER_SERVER
+from flux_k8s.dws.directivebreakdown.breakdown import JOB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.workflowdirectives import MOUNTING
 from flux_k8s.dws.workflowstate import State
@@ -32,10 +32,6 @@ in which it can mount them."""
 EXCLUSION_STATE = "flux-framework.readthedocs.io/exclusion-state"
 EXCLUSION_DATE = "flux-framework.readthedocs.io/exclusion-date"
 """Annotations of Computes: the state in which nodes were last removed, and the time."""
-
-OWN_RABBIT = (PER_COMPUTE, PER_SERVER)
-"""Strategies that put a node's storage on its own Rabbit. With the other strategies all
-nodes share the storage: if a part of it is missing, no node has it."""
 
 
 @dataclass(frozen=True)
@@ -179,9 +175,9 @@ def survey_storage(
     for breakdown, servers in holdings:
         reader = Reader(f"Servers {breakdown.servers}", servers)
         missing = _missing(reader)
-        strategies = {s.label: s.strategy for s in breakdown.allocation_sets}
+        apart = {s.label for s in breakdown.allocation_sets if s.strategy.apart}
         for label, rabbits in missing.items():
-            if breakdown.lifetime == JOB and strategies.get(label) in OWN_RABBIT:
+            if breakdown.lifetime == JOB and label in apart:
                 lost.update(h for h in hosts if mapping.rabbit_of(h) in rabbits)
             elif rabbits:
                 lost.update(hosts)

@@ -32,7 +32,6 @@ from flux_k8s.dws.directivebreakdown import (
     requested_per_node,
     ssd_per_node,
 )
-from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.stagechoice import NodeTimes, StageChoice, choose_nodes
@@ -354,10 +353,8 @@ class Staging:
 
 def _needs_nodes_near(breakdown: Breakdown) -> bool:
     """Whether the job's nodes must be below the Rabbits of this storage."""
-    sets = breakdown.allocation_sets
-    return any(s.strategy == PER_COMPUTE for s in sets) or any(
-        map(breakdown.needs_pcie, range(len(sets)))
-    )
+    indexes = range(len(breakdown.allocation_sets))
+    return any(map(breakdown.needs_own_rabbit, indexes))
 
 
 def _rabbits(mapping: RabbitMapping, hosts: Sequence[str]) -> Counter[str]:

@@ -87,7 +87,7 @@ def _breakdown(breakdown: Breakdown) -> Iterator[str]:
     rows = [
         (
             entry.label,
-            entry.strategy,
+            entry.strategy.name,
             size(entry.minimum_capacity),
             "" if entry.count is None else str(entry.count),
             "" if entry.scale is None else str(entry.scale),

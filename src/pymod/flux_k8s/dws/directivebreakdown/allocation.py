@@ -24,7 +24,6 @@ from typing import (
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown.breakdown import (
-    ACROSS_SERVERS,
     AllocationSet,
     Breakdown,
     Labels,
@@ -313,10 +312,11 @@ def _places(free: Union[int, float], size: int, most: int) -> int:
 def _smallest(entry: AllocationSet) -> int:
     """The bytes that the smallest useful allocation of a set takes. Where the number
     of allocations is our choice, none is made smaller than 1 GiB."""
-    number = entry.count if entry.strategy == ACROSS_SERVERS else 1
-    if number is None:
+    if entry.strategy.each:
+        return entry.minimum_capacity
+    if entry.number is None:
         return min(entry.minimum_capacity, GIB)
-    return -(-entry.minimum_capacity // number)
+    return -(-entry.minimum_capacity // entry.number)
 
 
 def gib(size: float) -> str:

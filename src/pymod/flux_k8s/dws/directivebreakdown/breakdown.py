@@ -8,14 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional
 
+from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES, Strategy
 from flux_k8s.errors import NotReady
 from flux_k8s.json_reader import Reader
-
-PER_COMPUTE = "AllocatePerCompute"
-PER_SERVER = "AllocatePerServer"
-ACROSS_SERVERS = "AllocateAcrossServers"
-SINGLE_SERVER = "AllocateSingleServer"
-STRATEGIES = (PER_COMPUTE, PER_SERVER, ACROSS_SERVERS, SINGLE_SERVER)
 
 Labels = Mapping[str, str]
 """``metadata.labels`` of a Storage."""
@@ -51,22 +46,26 @@ class AllocationSet:
 
     Attributes:
         label: the label of the set in Servers, which may be any text.
-        strategy: one of ``STRATEGIES``.
-        minimum_capacity: bytes; of each allocation for AllocatePerCompute and
-            AllocatePerServer, of all together for the other two.
+        minimum_capacity: bytes of each allocation, or of all together, by the strategy.
         labels: the labels that a Storage must carry, as ``key=value`` or ``key``.
         colocation: keys. A Rabbit takes at most one allocation for each key.
-        count: the number of allocations for AllocateAcrossServers.
+        count: the number of allocations, where the strategy leaves it to the breakdown.
         scale: 1 to 10, a hint to that number; see :mod:`.servers`.
     """
 
     label: str
-    strategy: str
+    strategy: Strategy
     minimum_capacity: int
     labels: tuple[str, ...] = ()
     colocation: tuple[str, ...] = ()
     count: Optional[int] = None
     scale: Optional[int] = None
+
+    @property
+    def number(self) -> Optional[int]:
+        """The number of allocations that share the capacity; None where that is our
+        choice, or each has its own."""
+        return None if self.strategy.each else self.strategy.number or self.count
 
     def missing_label(self, labels: Labels) -> Optional[str]:
         """The first label of the set that a Storage with ``labels`` lacks."""
@@ -132,6 +131,11 @@ class Breakdown:
             for location in self.locations
         )
 
+    def needs_own_rabbit(self, index: int) -> bool:
+        """Whether each compute node must be below a Rabbit with an allocation of set
+        number ``index``."""
+        return self.allocation_sets[index].strategy.own or self.needs_pcie(index)
+
 
 def parse(obj: Any) -> Breakdown:
     """Read a DirectiveBreakdown that is ready.
@@ -192,7 +196,7 @@ def _allocation_sets(storage: Reader) -> tuple[AllocationSet, ...]:
     return tuple(
         AllocationSet(
             label=entry.string("label"),
-            strategy=entry.string("allocationStrategy", STRATEGIES),
+            strategy=STRATEGIES[entry.string("allocationStrategy", (*STRATEGIES,))],
             minimum_capacity=entry.integer("minimumCapacity", minimum=1),
             labels=entry.optional_strings("constraints.labels"),
             colocation=_colocation(entry),

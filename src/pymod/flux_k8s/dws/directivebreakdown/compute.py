@@ -20,7 +20,6 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
     BEST_EFFORT,
     MANDATORY,
     NETWORK,
-    PER_COMPUTE,
     PHYSICAL,
     Access,
     AllocationSet,
@@ -283,7 +282,7 @@ def check_storage_of_nodes(
             there = counts.get(entry.label, {})
             for rabbit, number in nodes.items():
                 made = 0 if rabbit is None else there.get(rabbit, 0)
-                if entry.strategy == PER_COMPUTE and number > made:
+                if entry.strategy.own and number > made:
                     raise AllocationError(
                         f"the job has {number} nodes below {rabbit or 'no Rabbit'}, and"
                         f" its storage was made for {made} there before it had nodes",
@@ -336,8 +335,8 @@ def _labelled_sets(
     for breakdown in breakdowns:
         for index, entry in enumerate(breakdown.allocation_sets):
             if entry.labels:
-                pcie = entry.strategy == PER_COMPUTE or breakdown.needs_pcie(index)
-                yield f"{breakdown.name}: allocation set {entry.label}", entry, pcie
+                name = f"{breakdown.name}: allocation set {entry.label}"
+                yield name, entry, breakdown.needs_own_rabbit(index)
 
 
 def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location]]:

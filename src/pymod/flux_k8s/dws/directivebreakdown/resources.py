@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
+from flux_k8s.dws.directivebreakdown.breakdown import Breakdown
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.json_reader import Reader, is_integer
@@ -176,7 +176,7 @@ def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
     share = 0
     for breakdown in breakdowns:
         for entry in breakdown.allocation_sets:
-            if entry.strategy in (PER_COMPUTE, PER_SERVER):
+            if entry.strategy.each:
                 share += entry.minimum_capacity
             else:
                 share += -(-entry.minimum_capacity // nodes)
@@ -199,7 +199,7 @@ def share_of_node(
         entry.minimum_capacity
         for breakdown in breakdowns
         for entry in breakdown.allocation_sets
-        if entry.strategy == PER_COMPUTE
+        if entry.strategy.own
     )
 
 

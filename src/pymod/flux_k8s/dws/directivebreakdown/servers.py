@@ -22,17 +22,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import partial, reduce
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 from flux_k8s.dws.directivebreakdown.allocation import Allocation, Room, gib
-from flux_k8s.dws.directivebreakdown.breakdown import (
-    ACROSS_SERVERS,
-    PER_COMPUTE,
-    PER_SERVER,
-    SINGLE_SERVER,
-    AllocationSet,
-    Breakdown,
-)
+from flux_k8s.dws.directivebreakdown.breakdown import AllocationSet, Breakdown
+from flux_k8s.dws.directivebreakdown.strategies import Place
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
 from flux_k8s.ports import Json
@@ -63,22 +57,11 @@ class Demand(NamedTuple):
         return f"{self.breakdown.name}: allocation set {self.entry.label}"
 
     @property
-    def number(self) -> Optional[int]:
-        """The number of allocations that there must be; None where it is our choice."""
-        if self.entry.strategy == SINGLE_SERVER:
-            return 1
-        return self.entry.count if self.entry.strategy == ACROSS_SERVERS else None
-
-    @property
-    def freedom(self) -> int:
+    def freedom(self) -> tuple[Place, bool, bool]:
         """The order in which sets are placed: those that leave the least choice come
         first."""
-        if self.entry.strategy == PER_COMPUTE:
-            return 0
-        if self.entry.strategy == PER_SERVER:
-            return 1
-        chosen = self.number is None
-        return (2 if self.entry.colocation else 4) + chosen
+        entry = self.entry
+        return entry.strategy.place, not entry.colocation, entry.number is None
 
     def excludes(self, other: Demand) -> bool:
         """Whether no Rabbit may have allocations of both sets."""
@@ -156,7 +139,7 @@ def _place_all(
     placements: dict[int, Placement] = {}
     alike = Counter(demand.freedom for demand in demands)
 
-    def choice(index: int) -> tuple[int, int, int]:
+    def choice(index: int) -> tuple[object, int, int]:
         demand = demands[index]
         usable = 0
         if alike[demand.freedom] > 1:
@@ -180,17 +163,15 @@ def _place(
     """Place a set. ``others`` is the number of sets still to be placed that each need a
     Rabbit without it."""
     entry = demand.entry
-    if entry.strategy == PER_COMPUTE:
-        return Placement(
-            entry.minimum_capacity, _one_per_node(demand, allocation, room)
-        )
+    place = entry.strategy.place
+    if place is Place.OWN_RABBIT:
+        counts = _one_per_node(demand, allocation, room)
+        return Placement(entry.minimum_capacity, counts)
     rabbits = _candidates(demand, allocation, room)
-    if entry.strategy == PER_SERVER:
+    if place is Place.EACH_RABBIT:
         return Placement(entry.minimum_capacity, dict.fromkeys(rabbits, 1))
     most = 1 if entry.colocation else None
-    number = demand.number or _number(
-        demand, rabbits, allocation, room, by_node, others
-    )
+    number = entry.number or _number(demand, rabbits, allocation, room, by_node, others)
     size = -(-entry.minimum_capacity // number)
     weights = {rabbit: allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits}
     # A set that nodes must reach gets an allocation on each of their Rabbits, if it has
@@ -222,8 +203,8 @@ def _check_needed(demand: Demand, nodes: Mapping[str, int], room: Room) -> None:
     nodes that need each Rabbit."""
     for rabbit in sorted(nodes, key=natural_key):
         problem = room.problem(rabbit, demand.entry) if nodes[rabbit] else None
-        each = demand.entry.strategy == PER_COMPUTE
-        if problem is None and each and demand.entry.colocation and nodes[rabbit] > 1:
+        own = demand.entry.strategy.place is Place.OWN_RABBIT
+        if problem is None and own and demand.entry.colocation and nodes[rabbit] > 1:
             problem = f"may take one allocation, not {nodes[rabbit]}"
         if problem is not None:
             raise AllocationError(
@@ -237,14 +218,14 @@ def _candidates(demand: Demand, allocation: Allocation, room: Room) -> list[str]
     """The Rabbits that a set may use: the job's own, if there are enough."""
     if demand.pcie:
         _check_needed(demand, allocation.nodes_per_rabbit, room)
-    needed = (demand.number or 1) if demand.entry.colocation else 1
+    needed = (demand.entry.number or 1) if demand.entry.colocation else 1
     problems = {r: room.problem(r, demand.entry) for r in allocation.rabbits}
     usable = [rabbit for rabbit, problem in problems.items() if problem is None]
     if len(usable) >= needed:
         return usable
-    if not demand.pcie and demand.entry.strategy != PER_SERVER:
+    if not demand.pcie and demand.entry.strategy.place is Place.ANY_RABBIT:
         spares = room.roomiest(allocation.spares, demand.entry)
-        most = demand.number or len(allocation.hosts)
+        most = demand.entry.number or len(allocation.hosts)
         usable += spares[: max(0, most - len(usable))]
     if len(usable) >= needed:
         return usable
