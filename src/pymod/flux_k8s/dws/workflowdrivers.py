@@ -5,57 +5,44 @@ Workflow."""
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional
+from typing import Mapping, Optional, Sequence
+
+from msgspec import Struct
 
 from flux_k8s.dws.workflowdirectives import WorkflowDirectives
 from flux_k8s.dws.workflowstate import ERROR, STATES, State, Times
-from flux_k8s.json_reader import Reader, read_string
 from flux_k8s.rfc.timestamps import parse_timestamp
 
 
-class Driver(NamedTuple):
+class Driver(Struct, frozen=True, gc=False, rename="camel"):
     """An entry of ``status.drivers``: the work of a driver of DWS on a directive in a
     state.
 
     Attributes:
-        directive: the number of the directive.
-        failed: whether the driver has given it up.
-        ended: when the work was completed (UNIX time), or None.
+        dwd_index: the number of the directive.
     """
 
-    directive: Optional[int]
-    state: Optional[str]
-    completed: bool
-    failed: bool
-    ended: Optional[float]
+    dwd_index: Optional[int] = None
+    watch_state: Optional[str] = None
+    completed: Optional[bool] = None
+    status: Optional[str] = None
+    complete_time: Optional[str] = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the driver has given it up."""
+        return self.status == ERROR
 
 
-def read_drivers(status: Reader) -> list[Driver]:
-    """Read ``status.drivers``.
-
-    Raises:
-        BadObject: they are malformed.
-    """
-    return [
-        Driver(
-            driver.optional_integer("dwdIndex"),
-            driver.optional_string("watchState"),
-            driver.optional_boolean("completed") or False,
-            read_string(driver.value, "status") == ERROR,
-            parse_timestamp(read_string(driver.value, "completeTime")),
-        )
-        for driver in status.optional_objects("drivers")
-    ]
-
-
-def times_ended(drivers: list[Driver]) -> Times:
+def times_ended(drivers: Sequence[Driver]) -> Times:
     """For each state the UNIX time at which the last of its drivers completed it; None
     where there is none, or one has not."""
     times: dict[Optional[str], list[Optional[float]]] = {state: [] for state in STATES}
     for driver in drivers:
-        found = times.get(driver.state)
+        found = times.get(driver.watch_state)
         if found is not None:
-            found.append(driver.ended if driver.completed else None)
+            ended = parse_timestamp(driver.complete_time or "")
+            found.append(ended if driver.completed else None)
     return tuple(
         None if None in found else max(filter(None, found), default=None)
         for found in times.values()
@@ -63,7 +50,7 @@ def times_ended(drivers: list[Driver]) -> Times:
 
 
 def unsaved_copies(
-    directives: WorkflowDirectives, drivers: list[Driver], noted: Mapping[int, bool]
+    directives: WorkflowDirectives, drivers: Sequence[Driver], noted: Mapping[int, bool]
 ) -> tuple[str, ...]:
     """Source and destination of each copy_out that DWS has not completed. Where some of
     them have failed, and others not, it says which.
@@ -73,10 +60,10 @@ def unsaved_copies(
     """
     if not directives.copies_out:
         return ()
-    ends = [driver for driver in drivers if driver.state == State.DataOut.name]
-    copied = {driver.directive for driver in ends if driver.completed}
+    ends = [driver for driver in drivers if driver.watch_state == State.DataOut.name]
+    copied = {driver.dwd_index for driver in ends if driver.completed}
     copied |= {index for index, done in noted.items() if done}
-    failed = {driver.directive for driver in ends if driver.failed}
+    failed = {driver.dwd_index for driver in ends if driver.failed}
     failed = failed.union(noted) - copied
     left = [copy for copy in directives.copies_out if copy[0] not in copied]
     if all(index in failed for index, _ in left):
@@ -87,11 +74,11 @@ def unsaved_copies(
 
 
 def outstanding(
-    directives: WorkflowDirectives, drivers: list[Driver], state: Optional[str]
+    directives: WorkflowDirectives, drivers: Sequence[Driver], state: Optional[str]
 ) -> tuple[str, ...]:
     """The commands of the directives that DWS has not completed in a state."""
     return tuple(
-        directives.commands.get(driver.directive, "")
+        directives.commands.get(driver.dwd_index, "")
         for driver in drivers
-        if driver.state == state and not driver.completed
+        if driver.watch_state == state and not driver.completed
     )

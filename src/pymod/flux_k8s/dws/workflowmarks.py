@@ -118,10 +118,10 @@ def annotations_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return annotations if isinstance(annotations, dict) else {}
 
 
-def instance_of(metadata: Mapping[str, Any]) -> str:
-    """The label :data:`INSTANCE`, or ""."""
+def labels_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All labels of a Workflow."""
     labels = metadata.get("labels")
-    return read_string(labels, INSTANCE) if isinstance(labels, dict) else ""
+    return labels if isinstance(labels, dict) else {}
 
 
 def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,26 +5,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Union
+
+from msgspec import Struct, field, to_builtins
 
 from flux_k8s.dws.goduration import parse_go_duration
 from flux_k8s.dws.workflowdirectives import (
     COPYING,
-    WorkflowDirectives,
     read_directives,
 )
 from flux_k8s.dws.workflowdrivers import (
     Driver,
     outstanding,
-    read_drivers,
     times_ended,
     unsaved_copies,
 )
 from flux_k8s.dws.workflowmarks import (
+    INSTANCE,
     KEPT_FOR,
     NO_FAILURE,
     annotations_of,
-    instance_of,
+    labels_of,
     read_copies,
     read_hosts,
     read_marks,
@@ -39,7 +40,8 @@ from flux_k8s.dws.workflowstate import (
     Times,
 )
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader, is_integer, read_string
+from flux_k8s.json_reader import is_integer, read_string
+from flux_k8s.objects.decoding import Encoded, Filled, decode, named, plain
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Note
 from flux_k8s.rfc.timestamps import parse_timestamp
@@ -47,6 +49,9 @@ from flux_k8s.text import NOTE, printable
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
 """The finalizer of the service, by which Kubernetes keeps a Workflow."""
+
+NAMED = "Workflow {name}"
+"""A Workflow in messages."""
 
 WLM_ID = "flux"
 """``spec.wlmID`` of the service's Workflows."""
@@ -332,18 +337,15 @@ class WorkflowView:
         )
 
     @classmethod
-    def parse(cls, workflow: Json) -> WorkflowView:
+    def parse(cls, workflow: Encoded) -> WorkflowView:
         """Read a Workflow. One that is malformed gives a view with ``damage``."""
-        metadata = workflow.get("metadata")
-        name = read_string(metadata, "name") if isinstance(metadata, dict) else ""
-        reader = Reader(f"Workflow {name}", workflow)
         try:
-            return cls(**_read(reader))
+            return cls(**_read(decode(_Workflow, workflow, NAMED)))
         except BadObject as error:
-            return cls._damaged(workflow, str(error))
+            return cls._damaged(plain(workflow), str(error))
 
     @classmethod
-    def _damaged(cls, workflow: Json, damage: str) -> WorkflowView:
+    def _damaged(cls, workflow: Any, damage: str) -> WorkflowView:
         """The view of a malformed Workflow: enough to follow its Teardown."""
         metadata, spec, status = (
             part if isinstance(part, dict) else {}
@@ -356,7 +358,7 @@ class WorkflowView:
         return cls(
             uid=read_string(metadata, "uid"),
             resource_version=read_string(metadata, "resourceVersion"),
-            jobid=_jobid(spec),
+            jobid=_jobid(read_string(spec, "jobID")),
             wlm=read_string(spec, "wlmID"),
             desired=desired,
             state=STATES.get(read_string(status, "state")),
@@ -366,7 +368,7 @@ class WorkflowView:
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
             **read_marks(annotations),
-            instance=instance_of(metadata),
+            instance=read_string(labels_of(metadata), INSTANCE),
             requested=None if desired is None else begun[desired],
             begun=begun,
             changed=None,
@@ -379,109 +381,139 @@ class WorkflowView:
         )
 
 
-def _read(workflow: Reader) -> dict[str, Any]:
+# What is declared here is what a Workflow must be right in.
+
+
+class _Metadata(Struct):
+    uid: Filled
+    resource_version: Filled = field(name="resourceVersion")
+    name: Optional[str] = None
+    finalizers: Optional[tuple[str, ...]] = None
+    deletion: Any = field(name="deletionTimestamp", default=None)
+    labels: Optional[dict[str, str]] = None
+    annotations: Optional[dict[str, str]] = None
+
+
+class _Spec(Struct):
+    desired: str = field(name="desiredState")
+    wlm: str = field(name="wlmID")
+    jobid: Any = field(name="jobID", default=None)
+    userid: Any = field(name="userID", default=None)
+    directives: Optional[tuple[str, ...]] = field(name="dwDirectives", default=None)
+    forced: Optional[bool] = field(name="forceReady", default=None)
+
+
+class _Reference(Struct):
+    namespace: Optional[str] = None
+    name: Optional[str] = None
+
+
+class _Secret(Struct):
+    namespace: Optional[str] = field(name="secretNamespace", default=None)
+    name: Optional[str] = field(name="secretName", default=None)
+
+
+class _Status(Struct):
+    state: Optional[str] = None
+    ready: Optional[bool] = None
+    status: Optional[str] = None
+    message: Optional[str] = None
+    changed: Optional[str] = field(name="desiredStateChange", default=None)
+    elapsed: Optional[str] = field(name="elapsedTimeLastState", default=None)
+    breakdowns: Optional[list[_Reference]] = field(
+        name="directiveBreakdowns", default=None
+    )
+    computes: Optional[_Reference] = None
+    env: Optional[dict[str, str]] = None
+    token: Optional[_Secret] = field(name="workflowToken", default=None)
+    drivers: Optional[list[Driver]] = None
+
+
+class _Workflow(Struct):
+    metadata: _Metadata
+    spec: _Spec
+    status: Optional[_Status] = None
+
+    def bad(self, path: str, value: Any, expected: str) -> BadObject:
+        name = named(NAMED, {"metadata": {"name": self.metadata.name}})
+        return BadObject(name, path, value, expected)
+
+    def state(self, path: str, name: str) -> State:
+        """The state of this name."""
+        if name not in STATES:
+            raise self.bad(path, name, f"one of {', '.join(STATES)}")
+        return STATES[name]
+
+    def reference(
+        self, path: str, found: Union[_Reference, _Secret]
+    ) -> tuple[str, str]:
+        """Namespace and name of another object."""
+        if not (found.namespace and found.name):
+            raise self.bad(path, to_builtins(found), "a namespace and a name")
+        return found.namespace, found.name
+
+    def optional_reference(
+        self, path: str, found: Union[_Reference, _Secret, None]
+    ) -> Optional[tuple[str, str]]:
+        """The same, where there may be none. Go may write an empty one."""
+        if found is None or found.namespace is found.name is None:
+            return None
+        return self.reference(path, found)
+
+
+def _read(workflow: _Workflow) -> dict[str, Any]:
     """The attributes of a view.
 
     Raises:
         BadObject: the Workflow is malformed.
     """
-    metadata, spec = workflow.object("metadata"), workflow.object("spec")
-    status = workflow.optional_object("status") or Reader(workflow.name, {}, "status")
-    annotations = annotations_of(metadata.value)
+    metadata, spec, status = workflow.metadata, workflow.spec, workflow.status
+    status = status or _Status()
+    desired, state = workflow.state("spec.desiredState", spec.desired), None
+    if status.state is not None:
+        state = workflow.state("status.state", status.state)
+    annotations = metadata.annotations or {}
     begun = requested_times(annotations)
-    directives = read_directives(spec.optional_strings("dwDirectives"))
-    drivers = read_drivers(status)
+    directives = read_directives(spec.directives or ())
+    drivers = status.drivers or ()
     copied = read_copies(annotations)
+    userid = spec.userid
     return {
-        **_metadata(metadata, annotations, begun),
-        **_spec(spec, begun),
+        "uid": metadata.uid,
+        "resource_version": metadata.resource_version,
+        "finalizers": metadata.finalizers or (),
+        "deleting": metadata.deletion is not None,
+        "unmounting": begun[State.PostRun],
+        "instance": (metadata.labels or {}).get(INSTANCE, ""),
+        "begun": begun,
+        **read_marks(annotations),
+        "userid": userid if is_integer(userid) and userid >= 0 else None,
+        "jobid": _jobid(spec.jobid if isinstance(spec.jobid, str) else ""),
+        "wlm": spec.wlm,
+        "desired": desired,
+        "requested": begun[desired],
+        "forced": spec.forced or False,
         **directives.storage,
-        **_status(status),
-        **_progress(status, directives, drivers),
+        "state": state,
+        "ready": status.ready or False,
+        "status": printable(status.status or "", NOTE),
+        "message": printable(status.message or "", NOTE),
+        "changed": parse_timestamp(status.changed or ""),
+        "elapsed": parse_go_duration(status.elapsed or ""),
+        "breakdowns": tuple(
+            workflow.reference(f"status.directiveBreakdowns[{number}]", item)
+            for number, item in enumerate(status.breakdowns or ())
+        ),
+        "computes": workflow.optional_reference("status.computes", status.computes),
+        "environment": status.env or {},
+        "token": workflow.optional_reference("status.workflowToken", status.token),
+        "outstanding": outstanding(directives, drivers, status.state),
+        "ended": times_ended(drivers),
         "unsaved": unsaved_copies(directives, drivers, copied or {}),
         "copies_noted": copied is not None,
     }
 
 
-def _metadata(
-    metadata: Reader, annotations: Mapping[str, Any], begun: Times
-) -> dict[str, Any]:
-    return {
-        "uid": metadata.string("uid"),
-        "resource_version": metadata.string("resourceVersion"),
-        "finalizers": metadata.optional_strings("finalizers"),
-        "deleting": metadata.has("deletionTimestamp"),
-        "unmounting": begun[State.PostRun],
-        "instance": instance_of(metadata.value),
-        "begun": begun,
-        **read_marks(annotations),
-    }
-
-
-def _spec(spec: Reader, begun: Times) -> dict[str, Any]:
-    desired = STATES[spec.string("desiredState", choices=STATES)]
-    userid: Any = spec.value.get("userID")
-    return {
-        "userid": userid if is_integer(userid) and userid >= 0 else None,
-        "jobid": _jobid(spec.value),
-        "wlm": spec.text("wlmID"),
-        "desired": desired,
-        "requested": begun[desired],
-        "forced": spec.optional_boolean("forceReady") or False,
-    }
-
-
-def _jobid(spec: Json) -> str:
+def _jobid(text: str) -> str:
     """The job ID with the prefix that :func:`flux_k8s.rfc.jobid.f58` writes."""
-    text = read_string(spec, "jobID")
     return f"f{text[1:]}" if text.startswith("ƒ") else text
-
-
-def _status(status: Reader) -> dict[str, Any]:
-    return {
-        "ready": status.optional_boolean("ready") or False,
-        "status": printable(status.optional_text("status") or "", NOTE),
-        "message": printable(status.optional_text("message") or "", NOTE),
-        "changed": parse_timestamp(status.optional_text("desiredStateChange") or ""),
-        "elapsed": parse_go_duration(
-            status.optional_text("elapsedTimeLastState") or ""
-        ),
-        "breakdowns": tuple(
-            (item.string("namespace"), item.string("name"))
-            for item in status.optional_objects("directiveBreakdowns")
-        ),
-        "computes": _reference(status, "computes", "namespace", "name"),
-        "environment": _environment(status),
-        "token": _reference(status, "workflowToken", "secretNamespace", "secretName"),
-    }
-
-
-def _progress(
-    status: Reader, directives: WorkflowDirectives, drivers: list[Driver]
-) -> dict[str, Any]:
-    """The state, and what DWS has done for the directives."""
-    state = status.optional_string("state", choices=STATES)
-    return {
-        "state": None if state is None else STATES[state],
-        "outstanding": outstanding(directives, drivers, state),
-        "ended": times_ended(drivers),
-    }
-
-
-def _environment(status: Reader) -> Mapping[str, str]:
-    variables = status.optional_object("env")
-    if variables is None:
-        return {}
-    for name, value in variables.value.items():
-        if not isinstance(value, str):
-            raise BadObject(status.name, f"status.env[{name}]", value, "a string")
-    return dict(variables.value)
-
-
-def _reference(
-    status: Reader, path: str, namespace: str, name: str
-) -> Optional[tuple[str, str]]:
-    reference = status.optional_object(path)
-    if reference is None or not reference.value:
-        return None
-    return reference.string(namespace), reference.string(name)
