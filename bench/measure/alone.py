@@ -17,10 +17,8 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping
 from flux_k8s.jobs.jobqueries import ROWS
-from flux_k8s.jobs.requesthandler import Respond
-from flux_k8s.jobs.requests import Sender
 from flux_k8s.kube.client import KubeClient
-from flux_k8s.ports import Json
+from flux_k8s.ports import Json, Respond, Sender
 from flux_k8s.rfc.jobid import workflow_name
 
 from .child import memory, serve

@@ -16,7 +16,7 @@ import syslog
 from collections.abc import Mapping
 from typing import Any, Callable, Optional, Sequence
 
-from flux_k8s.jobs import requests
+from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import (
     CommitDone,
@@ -146,7 +146,7 @@ class PlainFlux:
         if R is None:
             R = json.dumps(resource_set(rank, self._hosts[rank])).encode()
         self._send(
-            "setup", requests.parse("setup", b'{"jobid":%d,"R":%s}' % (jobid, R))
+            "setup", setupreader.parse("setup", b'{"jobid":%d,"R":%s}' % (jobid, R))
         )
         return {}
 

@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config, parse_fsd
+from flux_k8s.control.kubecalls import refusal
 from flux_k8s.dws import directives, getrabbit, mapping
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.goduration import parse_go_duration
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, show
-from flux_k8s.jobs.answers import read_token, refusal
 from flux_k8s.jobs.hello import held_job
+from flux_k8s.jobs.plugin import read_create
 from flux_k8s.jobs.records import join_logs
-from flux_k8s.jobs.requests import read_create
+from flux_k8s.jobs.tokens import read_token
 from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.failures import response_error
 from flux_k8s.kube.status import status_error

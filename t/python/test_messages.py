@@ -24,15 +24,13 @@ PACKAGE = TOP / "src/pymod/flux_k8s"
 DOCUMENT = (TOP / "doc/messages.md").read_text()
 
 ANSWERS = {
-    "answers.py",
     "heldqueries.py",
     "jobqueries.py",
     "progressmemos.py",
     "queries.py",
     "querybounds.py",
     "rabbitqueries.py",
-    "requests.py",
-    "setuppayload.py",
+    "setupreader.py",
 }
 """Files whose strings are answers to programs, which show them."""
 

@@ -24,7 +24,7 @@ Torture: --jobs 5 --faults none
 Jobs fail for no reason.
 
 """
-CHANGED = "src/pymod/flux_k8s/jobs/setuppayload.py"
+CHANGED = "src/pymod/flux_k8s/jobs/setupreader.py"
 
 
 def diff() -> str:

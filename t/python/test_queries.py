@@ -16,9 +16,8 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs import heldqueries, queries
 from flux_k8s.jobs.jobfacts import JobFacts
-from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import STORAGE, Json, KubeError
+from flux_k8s.ports import STORAGE, Json, KubeError, Sender
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table

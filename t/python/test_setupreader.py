@@ -21,10 +21,8 @@ from flux_k8s.broker import readerprocess
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.dws import mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
-from flux_k8s.jobs import requests
-from flux_k8s.jobs.requests import LargeSetup
-from flux_k8s.jobs.setuppayload import load, read_setup
-from flux_k8s.jobs.setupreader import Result
+from flux_k8s.jobs import setupreader
+from flux_k8s.jobs.setupreader import LargeSetup, Result, load, read_setup
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.rset import Summary, UnreadableR
 from rabbitsim.setups import READING
@@ -183,7 +181,6 @@ def test_the_process_that_reads_imports_little() -> None:
     found = {name for name in run.stdout.decode().split() if name.startswith(ours)}
     assert found == {
         "flux_k8s.broker.readerprogram",
-        "flux_k8s.jobs.setuppayload",
         "flux_k8s.jobs.setupreader",
     }
 
@@ -246,10 +243,10 @@ def test_a_reader_process_that_does_not_end_keeps_no_R_waiting(
 
 def test_only_a_large_setup_is_left_unread() -> None:
     small = payload(some_R())
-    assert requests.parse("setup", small) == json.loads(small)
-    large = payload(large_R(2 * requests.LARGE))
-    assert requests.parse("setup", large) == LargeSetup(JOBID, large)
-    assert requests.parse("create", large) == json.loads(large)
+    assert setupreader.parse("setup", small) == json.loads(small)
+    large = payload(large_R(2 * setupreader.LARGE))
+    assert setupreader.parse("setup", large) == LargeSetup(JOBID, large)
+    assert setupreader.parse("create", large) == json.loads(large)
 
 
 # ---- whole systems ----------------------------------------------------------

@@ -175,3 +175,15 @@ class NoEffect(Exception):
 
     def __init__(self, step: object) -> None:
         super().__init__(f"{step} had no effect")
+
+
+class QueryError(DWSError):
+    """A query that is refused.
+
+    Attributes:
+        errnum: the errno of the answer.
+    """
+
+    def __init__(self, errnum: int, text: str) -> None:
+        super().__init__(text)
+        self.errnum = errnum

@@ -371,3 +371,21 @@ class Flux(Clock, Protocol):
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         """Pass to ``done`` whether a job is INACTIVE or unknown (True) or active
         (False); None when Flux cannot answer."""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The sender of a request, as Flux has authenticated it.
+
+    Attributes:
+        owner: whether it has the role of the instance owner.
+        route: the way back to it, by which its requests are known.
+    """
+
+    userid: int
+    owner: bool
+    route: tuple[bytes, ...] = ()
+
+
+Respond = Callable[[int, str, Optional[Json]], None]
+"""Answers an RPC: errno (0 for success), the error's text, the payload."""

@@ -10,12 +10,10 @@ from collections import Counter
 from typing import Callable, Optional
 
 from flux_k8s.broker.querybounds import QueryBounds
-from flux_k8s.jobs import requests, setupreader
-from flux_k8s.jobs.requesthandler import Respond
-from flux_k8s.jobs.requests import Sender
+from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.service import Service
-from flux_k8s.jobs.setuppayload import Payload
-from flux_k8s.ports import Clock, Json
+from flux_k8s.jobs.setupreader import Payload
+from flux_k8s.ports import Clock, Json, Respond, Sender
 from flux_k8s.rfc.rset import UnreadableR
 
 READING = 0.5
@@ -83,7 +81,7 @@ class Receiver:
         if method == "setup" and isinstance(jobid, int) and self._is_large(jobid):
             text = json.dumps(payload, separators=(",", ":")).encode()
             self._service.request(
-                method, requests.parse(method, text, large=0), respond
+                method, setupreader.parse(method, text, large=0), respond
             )
         else:
             self._service.request(method, payload, respond)

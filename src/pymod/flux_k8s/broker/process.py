@@ -43,10 +43,9 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
-from flux_k8s.jobs import requests
-from flux_k8s.jobs.setuppayload import NotJson
+from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES, Work
-from flux_k8s.ports import Json
+from flux_k8s.ports import Json, Sender
 from flux_k8s.reasons import Reason
 
 CALLBACKS_PER_TURN = 32
@@ -185,8 +184,8 @@ class Process:
 
         text = payload_of(msg)
         try:
-            payload = None if text is None else requests.parse(method, text)
-        except NotJson as error:
+            payload = None if text is None else setupreader.parse(method, text)
+        except setupreader.NotJson as error:
             respond(errno.EPROTO, str(error), None)
             return
         try:
@@ -216,10 +215,10 @@ class Process:
             )
 
 
-def sender_of(msg: Any) -> requests.Sender:
+def sender_of(msg: Any) -> Sender:
     """The sender of a request. The supervisor passes on its user and role, which the
     broker has authenticated."""
-    return requests.Sender(
+    return Sender(
         userid=int(msg.userid),
         owner=bool(msg.rolemask & FLUX_ROLE_OWNER),
         route=route_of(msg),

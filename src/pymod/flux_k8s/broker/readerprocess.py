@@ -20,8 +20,7 @@ from functools import partial
 from typing import Optional
 
 from flux_k8s.broker.readerprogram import LENGTH, MAX_REUSE_SIZE
-from flux_k8s.jobs.setuppayload import Payload
-from flux_k8s.jobs.setupreader import Done, Result, decode_answer
+from flux_k8s.jobs.setupreader import Done, Payload, Result, decode_answer
 from flux_k8s.ports import Deliver, Log
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.rset import UnreadableR

@@ -35,6 +35,26 @@ def absent_or_forbidden(error: KubeError) -> bool:
     return error.status in (403, 404)
 
 
+def refused(error: KubeError) -> bool:
+    """Kubernetes or DWS will never accept this request as it is. (A plain 403
+    is another matter: an administrator can grant the permission.)"""
+    if error.status == 403:
+        return "admission webhook" in error.message
+    return error.status in (400, 422)
+
+
+def in_question(error: KubeError) -> bool:
+    """A patch has failed, maybe since the object is gone, is another one of its name,
+    or has changed: a GET tells."""
+    return error.status in (400, 404, 409, 422)
+
+
+def refusal(error: KubeError) -> str:
+    """The message of DWS about a request that it refused, for the job's owner."""
+    _, found, message = error.message.partition("denied the request: ")
+    return f"DWS refuses: {message if found else error.message}"
+
+
 def check_list(kind: Kind, answer: Json) -> None:
     """Refuse what is no list of a kind.
 

@@ -13,7 +13,7 @@ from flux_k8s.dws.nextstep import with_next_step, without_next_step
 from flux_k8s.dws.workflowmarks import WARNED
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobs.losses import left_persistent
-from flux_k8s.jobs.pluginrequests import request_plugin
+from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.step import Warn
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests

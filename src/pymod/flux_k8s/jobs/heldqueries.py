@@ -9,8 +9,7 @@ from typing import Callable, Optional
 
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Answer, Call
-from flux_k8s.jobs.requests import Sender
-from flux_k8s.ports import Clock, Json, Timer
+from flux_k8s.ports import Clock, Json, Sender, Timer
 
 HOLD_TIME = 30.0
 """Seconds after which a query is answered without a change."""

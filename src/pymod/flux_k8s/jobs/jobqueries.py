@@ -12,13 +12,13 @@ from typing import Any, Callable, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowstate import STATES
+from flux_k8s.errors import QueryError
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.json_reader import INT64_MAX, Reader
-from flux_k8s.ports import Json
+from flux_k8s.ports import Json, Sender
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rfc.jobid import f58
 

@@ -14,7 +14,7 @@ from flux_k8s.jobs.isolation import JobScope, describe, left_behind
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import data_loss
-from flux_k8s.jobs.pluginrequests import request_plugin
+from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux

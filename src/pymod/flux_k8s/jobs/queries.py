@@ -19,7 +19,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, call, drive
 from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.dws.datamovement import Movement
-from flux_k8s.errors import BadObject
+from flux_k8s.errors import BadObject, QueryError
 from flux_k8s.jobs.directiverules import DirectiveRules
 from flux_k8s.jobs.heldqueries import HeldQueries
 from flux_k8s.jobs.isolation import describe
@@ -32,13 +32,11 @@ from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.progressmemos import ProgressMemos
 from flux_k8s.jobs.progresswatch import JobObjects
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
-from flux_k8s.jobs.requesthandler import Respond
-from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.jobs.rescue import Rescue
 from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Json, KubeError
+from flux_k8s.ports import Json, KubeError, Respond, Sender
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58

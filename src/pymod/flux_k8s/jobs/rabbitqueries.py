@@ -12,10 +12,10 @@ from typing import AbstractSet, Any, Coroutine, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.turns import Parts, Shared
+from flux_k8s.errors import QueryError
 from flux_k8s.jobs.jobindex import JobIndex
-from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Json
+from flux_k8s.ports import Json, Sender
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.text import SHOWN, printable, quoted
 

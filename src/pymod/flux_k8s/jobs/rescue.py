@@ -24,9 +24,9 @@ from flux_k8s.dws.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
 from flux_k8s.dws.workflowmarks import COPIES, FAILED_UNTIL, GIVEN_UP, RESCUED
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.errors import QueryError
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.records import list_movements
-from flux_k8s.jobs.requests import QueryError
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (

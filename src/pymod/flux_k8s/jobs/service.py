@@ -30,20 +30,19 @@ from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.lastresort import LastResort
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
+from flux_k8s.jobs.plugin import RequestHandler
 from flux_k8s.jobs.progresswatch import data_movements
 from flux_k8s.jobs.queries import Queries
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
-from flux_k8s.jobs.requesthandler import RequestHandler, Respond
-from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
-from flux_k8s.ports import WORKFLOW, Json, KindOfRequest
+from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Respond, Sender
 from flux_k8s.rabbits.availability import Availability
 
 STATS = "stats-get"

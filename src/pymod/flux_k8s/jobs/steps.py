@@ -15,6 +15,7 @@ from typing import Mapping, Optional, Union
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Bind, call
+from flux_k8s.control.kubecalls import refusal, refused
 from flux_k8s.dws.workflowmarks import (
     COPIES,
     GIVEN_UP,
@@ -28,18 +29,16 @@ from flux_k8s.dws.workflowmarks import (
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
-from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.failurereports import FailureReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import allocations
-from flux_k8s.jobs.jobspecs import Jobspecs
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.planning import Planner
-from flux_k8s.jobs.pluginrequests import request_plugin
+from flux_k8s.jobs.plugin import read_jobspec, request_plugin
 from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
@@ -114,7 +113,7 @@ class Steps:
         self._records = records
         self._stalls = stalls
         self._tokens = Tokens(context)
-        self._jobspecs = Jobspecs(context)
+        self._context = context
         self._planner = Planner(context, machine)
         self._machine = machine
         self._free_storage = machine.free_storage
@@ -294,7 +293,7 @@ class Steps:
         if info.planned:
             self._planner.forget(info)
             try:
-                await self._jobspecs.request(info)
+                await read_jobspec(self._context, info)
             except DWSError as error:
                 self._refuse(info, error)
                 return
@@ -304,7 +303,7 @@ class Steps:
         """Plan the storage of a job whose Workflow was made again. Flux was told before
         what the job needs, and may be about to give it that."""
         try:
-            jobspec = await self._jobspecs.request(info)
+            jobspec = await read_jobspec(self._context, info)
             proposal = await self._planner.plan(info)
         except (KubeError, DWSError) as error:
             self._refuse(info, error)

@@ -9,12 +9,15 @@ it is unlinked when the job has no use for it any more.
 
 from __future__ import annotations
 
+import base64
+import binascii
+from typing import Optional
+
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.jobs.answers import read_token
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import SECRET
+from flux_k8s.ports import SECRET, Json
 from flux_k8s.reasons import Note, Reason
 
 TOKEN_KEY = "dws_token"
@@ -51,3 +54,15 @@ class Tokens:
         unknown = info.token is None and (info.existed or info.request is None)
         if info.token or unknown:
             self._flux.kvs_put(info.jobid, TOKEN_KEY, None)
+
+
+def read_token(secret: Json) -> Optional[str]:
+    """The workflow token in a Secret, or None."""
+    data = secret.get("data")
+    encoded = data.get("token") if isinstance(data, dict) else None
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return None

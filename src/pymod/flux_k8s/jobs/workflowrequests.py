@@ -15,7 +15,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.policy import releases_unmounted
 from flux_k8s.config.stagepolicy import stages_ahead
 from flux_k8s.control.coroutines import Call, call
-from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.control.kubecalls import KubeCalls, in_question, refusal, refused
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.directives import Directive
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
@@ -39,7 +39,6 @@ from flux_k8s.dws.workflowmarks import (
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
-from flux_k8s.jobs.answers import in_question, refusal, refused
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.step import Advance
 from flux_k8s.jobs.tokens import Tokens

@@ -14,9 +14,16 @@ import time
 from collections import Counter, deque
 from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
-from flux_k8s.jobs.requesthandler import Respond
-from flux_k8s.jobs.requests import Sender
-from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, ReadOutput, RpcDone
+from flux_k8s.ports import (
+    Clock,
+    CommitDone,
+    Json,
+    ProgramDone,
+    ReadOutput,
+    Respond,
+    RpcDone,
+    Sender,
+)
 from rabbitsim.day.site import OTHER_COST
 from rabbitsim.flux.broker import FluxPort, Module, PortWatch
 

@@ -15,7 +15,7 @@ from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
-from flux_k8s.jobs.setuppayload import Payload
+from flux_k8s.jobs.setupreader import Payload
 from flux_k8s.ports import SERVERS, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.day.copies import SharedFiles

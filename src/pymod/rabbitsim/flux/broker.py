@@ -14,8 +14,15 @@ import syslog
 from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
-from flux_k8s.jobs.requests import Sender
-from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, ReadOutput, RpcError
+from flux_k8s.ports import (
+    Clock,
+    CommitDone,
+    Json,
+    ProgramDone,
+    ReadOutput,
+    RpcError,
+    Sender,
+)
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.reasons import Reason, log_line
 from flux_k8s.rfc import hostlist

@@ -14,9 +14,8 @@ import syslog
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.work import OWNER_QUERIES, QUERIES
-from flux_k8s.ports import Clock, Json, RpcError
+from flux_k8s.ports import Clock, Json, RpcError, Sender
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux import services
 from rabbitsim.flux.broker import (
