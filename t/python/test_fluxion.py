@@ -15,8 +15,8 @@ from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, Timer
-from flux_k8s.rabbits.fluxion import Fluxion
-from flux_k8s.rabbits.fluxiongraph import Chassis, read_parent, read_rabbits
+from flux_k8s.rabbits.fluxion import Fluxion, Wanted
+from flux_k8s.rabbits.fluxiongraph import Chassis, Node, read_nodes, read_rabbits
 from flux_k8s.reasons import Reason
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
@@ -39,28 +39,29 @@ def found(*vertices: Json) -> Json:
 
 
 def test_rabbits_are_where_their_names_are() -> None:
-    paths = read_rabbits(
+    rabbits = read_rabbits(
         found(
             vertex("/c/rack1/chassis0", rabbit="r0", ssdcount="36"),
-            vertex("/c/chassis1", type="rack", rabbit="r1", ssddown="2-3"),
+            vertex("/c/chassis1", type="rack", rabbit="r1"),
             vertex("/c/chassis1/node", type="node", rabbit="r1"),
             vertex("/c/chassis1/r1", type="storage_node", rabbit=""),
             vertex("/c", type="cluster"),
         )
     )
-    assert paths.chassis == {
+    assert rabbits == {
         "r0": Chassis("/c/rack1/chassis0", 36, is_chassis=True),
-        "r1": Chassis("/c/chassis1", 0, frozenset({2, 3})),
+        "r1": Chassis("/c/chassis1", 0),
     }
-    assert paths.of_node("n7", "r0") == "/c/rack1/chassis0/n7"
-    assert paths.of_node("n7", "r2") is None
 
 
 def test_nothing_is_found_in_a_graph_without_rabbits() -> None:
-    assert read_rabbits({"R": None}).chassis == {}
-    assert read_parent(found(vertex("/c/n1"), vertex("/c/n2")), "n2") == "/c"
-    with pytest.raises(BadObject):
-        read_parent({"R": None}, "n1")
+    assert read_rabbits({"R": None}) == {}
+    assert read_nodes({"R": None}) == {}
+    answer = found(vertex("/c/n1", "node"), vertex("/c/n2", "node", badrabbit="dws"))
+    assert read_nodes(answer) == {
+        "n1": Node("/c/n1"),
+        "n2": Node("/c/n2", frozenset({"badrabbit"})),
+    }
 
 
 @pytest.mark.parametrize("answer", [None, [], {"R": 1}, {"R": {"graph": {}}}])
@@ -77,7 +78,7 @@ def test_a_rabbit_with_few_ssd_goes_down_by_their_status() -> None:
     set_status(system, "rabbit-01", "Offline")
     wait(system)
     assert (marked(system), ssds_free(system)) == ("", [0, 2])
-    assert sum(requests(system).values()) == 3
+    assert sum(requests(system).values()) == 2
     system.kill_module()
     set_status(system, "rabbit-01", "Ready")
     system.load_module()
@@ -260,7 +261,7 @@ def test_a_clock_that_is_set_back_does_not_keep_ssd_that_jobs_give_back() -> Non
     sizes = {"rabbit-01": 4 * GIB}
     mapping = rabbitmapping.assemble({"rabbit-01": ["compute-01"]}, sizes, {})
     fluxion = Fluxion(cast(Flux, flux), mapping)
-    fluxion.want_reserved({"rabbit-01": 2 * GIB})
+    fluxion.want(Wanted(withheld={"rabbit-01": 2 * GIB}))
     fluxion.start()
     flux.loop.run(timeout=20.0)
     assert flux.asked
@@ -281,7 +282,7 @@ class WithoutRabbits(OfJobs):
         self.lines.append(message)
 
     def rpc(self, topic: str, payload: Json, done: Callable[[Json], None]) -> None:
-        is_node = payload.get("criteria") == "names=compute-01"
+        is_node = payload.get("criteria") == "agfilter=true"
         node = (vertex("/cluster0/compute-01", "node"),) if is_node else ()
         answer: Json = found(*node) if topic.endswith(".find") else {}
         self.loop.call_later(0.001, lambda: done(answer))

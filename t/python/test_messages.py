@@ -37,7 +37,6 @@ ANSWERS = {
 OTHERS = {
     "==> … <==\n…",
     "R of job …",
-    "a vertex named …",
     "dws: …: …",
     "dws.…: no such method",
     "status=down and sched-now=allocated",

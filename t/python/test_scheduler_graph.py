@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Flux, Json, RpcError, Timer
-from flux_k8s.rabbits.fluxion import RABBIT_MODULE, Fluxion
-from flux_k8s.rabbits.fluxiongraph import read_parent, read_rabbits, read_ssds
+from flux_k8s.rabbits.fluxion import RABBIT_MODULE, Fluxion, Wanted
+from flux_k8s.rabbits.fluxiongraph import read_nodes, read_rabbits, read_ssds
 from flux_k8s.reasons import Reason
 from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.graph import ALLOCATED, DOWN, RequestError, ResourceGraph
@@ -49,7 +49,7 @@ PATHS = [
     "/nowhere",
 ]
 SSDS = [f"/cluster0/chassis{n}/ssd{id}" for n in range(3) for id in range(CHUNKS)]
-KEYS = st.sampled_from(["badrabbit", "alloc_rabbit", "ssddown"])
+KEYS = st.sampled_from(["badrabbit", "alloc_rabbit", "other"])
 REQUESTS = st.one_of(
     st.tuples(
         st.just("set_property"),
@@ -180,8 +180,8 @@ def test_the_module_keeps_storage_from_jobs_also_when_it_is_loaded_again() -> No
     flux, pool = WithSchedulers(), make_pool()
     flux.graph = ResourceGraph(pool, lambda: None)
     service = Fluxion(cast(Flux, flux), topology())
-    service.want_reserved({"rabbit0": SSD_SIZE * GIB})
-    service.want_out_of_service({"rabbit1"})
+    withheld = {"rabbit0": SSD_SIZE * GIB}
+    service.want(Wanted({}, frozenset({"rabbit1"}), withheld))
     service.start()
     flux.loop.run(timeout=20.0)
     assert service.present and not flux.lines
@@ -195,7 +195,7 @@ def test_the_module_keeps_storage_from_jobs_also_when_it_is_loaded_again() -> No
 def test_the_module_waits_for_one_of_the_schedulers() -> None:
     flux, pool = WithSchedulers(), make_pool()
     service = Fluxion(cast(Flux, flux), topology())
-    service.want_out_of_service({"rabbit0"})
+    service.want(Wanted({}, frozenset({"rabbit0"})))
     service.start()
     flux.loop.run(timeout=20.0)
     assert not service.present
@@ -209,14 +209,14 @@ def test_the_module_waits_for_one_of_the_schedulers() -> None:
 
 def test_the_module_finds_rabbits_and_nodes() -> None:
     graph = make_graph()
-    paths = read_rabbits(graph.handle("find", {"criteria": "property=rabbit"}))
-    assert {name: (c.path, c.ssds) for name, c in paths.chassis.items()} == {
+    rabbits = read_rabbits(graph.handle("find", {"criteria": "property=rabbit"}))
+    assert {name: (c.path, c.ssds) for name, c in rabbits.items()} == {
         "rabbit0": ("/cluster0/chassis0", CHUNKS),
         "rabbit1": ("/cluster0/chassis1", CHUNKS),
     }
-    assert all(chassis.is_chassis for chassis in paths.chassis.values())
-    found = graph.handle("find", {"criteria": "names=node4"})
-    assert read_parent(found, "node4") == "/cluster0"
+    assert all(chassis.is_chassis for chassis in rabbits.values())
+    found = read_nodes(graph.handle("find", {"criteria": "names=node4"}))
+    assert found["node4"].path == "/cluster0/node4"
 
 
 def test_an_ssd_that_is_down_is_found_and_given_to_nobody() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from flux_k8s.dws import mapping
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.rabbits.ssds import Ssds
 from flux_k8s.rabbits.takenssds import TakenSsds
 from support.effort import examples
 

@@ -58,7 +58,7 @@ class Settings:
             when its connection to a Rabbit breaks. None for all nodes.
         ssds_by_status: the most ``ssd`` of a Rabbit that are taken out of service one
             by one. A Rabbit with more is taken out by a property of its nodes
-            (:mod:`flux_k8s.rabbits.fluxionstate`).
+            (:mod:`flux_k8s.rabbits.fluxion`).
         identity: of the Flux instance.
         graph_file: of Fluxion's resource graph, for messages; empty if it is not known.
     """

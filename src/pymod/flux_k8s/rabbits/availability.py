@@ -41,9 +41,7 @@ from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.disagreements import Disagreements
 from flux_k8s.rabbits.fences import Fences
-from flux_k8s.rabbits.fluxion import Fluxion
-from flux_k8s.rabbits.fluxiongraph import Ssds
-from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
+from flux_k8s.rabbits.fluxion import ALLOC_RABBIT, BAD_RABBIT, Fluxion, Wanted
 from flux_k8s.rabbits.health import (
     OFFLINE,
     Health,
@@ -56,6 +54,7 @@ from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rabbits.nodeuse import NodeUse
 from flux_k8s.rabbits.rabbitrows import rabbit_rows
+from flux_k8s.rabbits.ssds import Ssds
 from flux_k8s.rabbits.storage import RabbitManager
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rabbits.takenssds import TakenSsds
@@ -464,17 +463,18 @@ class Availability:
         return self._down | self._disagreements.avoided
 
     def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
-        self._fluxion.want_out_of_service(down)
-        self._fluxion.want(BAD_RABBIT, marked)
-        free = self.free_storage
+        free, scheduler = self.free_storage, self._settings.scheduler
+        properties = {BAD_RABBIT: self._settings.mapping.hosts & marked}
+        withheld = None
         if free.counted:
-            scheduler = self._settings.scheduler
             used = () if scheduler else free.in_use
-            self._fluxion.want(ALLOC_RABBIT, self._hosts_of(used))
+            properties[ALLOC_RABBIT] = self._hosts_of(used)
             # Before, Fluxion keeps what an earlier module had it keep.
             if self._workflows_listed:
-                self._fluxion.want_reserved(free.unscheduled if scheduler else {})
-                self._await_fluxion()
+                withheld = free.unscheduled if scheduler else {}
+        self._fluxion.want(Wanted(properties, frozenset(down), withheld))
+        if withheld is not None:
+            self._await_fluxion()
         if not self._fluxion_started:
             self._fluxion_started = True
             self._fluxion.start()

@@ -3,16 +3,18 @@
 """Sends the state of nodes and Rabbits to the scheduler Fluxion (seed 001, "Resource
 Scheduling Integration").
 
-The callers of :class:`Fluxion` set the desired state: the nodes with a property, the
-Rabbits out of service, and the storage that jobs must not get. :class:`Fluxion` is a
-reconciler (:mod:`flux_k8s.control.controller`) that sends one request at a time.
-:mod:`flux_k8s.rabbits.fluxionstate` decides on the request. After a reload of Fluxion
-the whole state is sent again.
+:class:`Fluxion` reads from Fluxion's graph what is there, compares it with what is
+wanted, and sends the difference, one request at a time: first what takes something
+out of service. What Fluxion has carried out is noted; after an error, and after a
+reload of Fluxion, the graph is read again.
 
-The nodes of a Rabbit are expected directly below the vertex that has its name in
-the property ``rabbit``, under their host names, as in the graphs of ``flux
-dws2jgf``; its ``ssd`` beside them as ``ssd0``, ``ssd1``..., with their number in the
-property ``ssdcount``.
+A Rabbit is out of service when its ``ssd`` are down, or when its nodes have the
+property ``badrabbit``: jobs take both from the same chassis. With its ``ssd`` down, a
+job that fits nowhere else waits. With the property Fluxion denies such a job, since its
+check for jobs that can never run looks at properties. But each ``ssd`` is a request of
+its own, and the property is one request for all nodes: so a Rabbit with many ``ssd`` is
+taken out of service by the property. :mod:`flux_k8s.rabbits.ssds` chooses which ``ssd``
+are down, and :mod:`flux_k8s.rabbits.fluxiongraph` says how the graph is to look.
 
 ``sched-rabbit`` takes the same requests (:mod:`flux_k8s.scheduler.graph`), under its
 own name. The one that answers is the scheduler of the instance.
@@ -23,41 +25,29 @@ from __future__ import annotations
 import errno
 import syslog
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
+from typing import AbstractSet, Callable, Collection, Iterator, Mapping, Optional
 
 from flux_k8s.config.arguments import FLUXION, NOT_WITH_FLUXION
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import call
 from flux_k8s.dws.agreement import GraphRabbit
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, RpcError, Watch
-from flux_k8s.rabbits.downssds import RecordDown, SsdChange
 from flux_k8s.rabbits.fluxiongraph import (
-    NODES,
-    RABBITS,
-    SSD_DOWN,
+    ALLOCATED,
     Chassis,
-    Paths,
-    Ssds,
-    read_parent,
-    read_rabbits,
+    Graph,
+    read_graph,
     read_ssds,
 )
-from flux_k8s.rabbits.fluxionstate import (
-    ChangeProperty,
-    ChangeSsd,
-    Desired,
-    FindAllocated,
-    FluxionState,
-    ReportUnknown,
-    Request,
-    Reschedule,
-)
+from flux_k8s.rabbits.ssds import Change, Ssds, SsdStates
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc import hostlist, idset, resourcestatus
+from flux_k8s.rfc import hostlist, resourcestatus
 from flux_k8s.rfc.jgf import SSD
 
 RABBIT_MODULE = "sched-rabbit"
@@ -67,8 +57,14 @@ MODULES = (FLUXION, RABBIT_MODULE)
 NAMES = {FLUXION: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
 """What the log calls the schedulers."""
 
-ALLOCATED = "status=down and sched-now=allocated"
-"""The vertices that are down, and that jobs have."""
+BAD_RABBIT = "badrabbit"
+"""The property of nodes that must not get jobs with Rabbit storage."""
+
+ALLOC_RABBIT = "alloc_rabbit"
+"""The property of nodes whose Rabbit has a job's storage, where the scheduler
+does not know the storage itself."""
+
+PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
 
 KEY = "fluxion"
 """The one key of the controller."""
@@ -80,6 +76,23 @@ FIRST_PAUSE = 2.0
 LONGEST_PAUSE = 60.0
 """Seconds until a request that failed is sent again, and until Fluxion is asked again
 which ``ssd`` jobs have given back."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What Fluxion is to have.
+
+    Attributes:
+        marked: the nodes to carry a property. A property that is missing here stays
+            as an earlier module has left it.
+        out_of_service: the Rabbits that are out of service.
+        withheld: the bytes of each Rabbit that no job holds and that jobs must not
+            get. None: as an earlier module has left it.
+    """
+
+    marked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    out_of_service: frozenset[str] = frozenset()
+    withheld: Optional[Mapping[str, int]] = None
 
 
 class FluxionError(Exception):
@@ -124,9 +137,11 @@ class Fluxion:
         self._mapping = mapping
         self._ssds_by_status = ssds_by_status
         self._schedules = schedules
-        self._desired = Desired()
-        # An earlier module may have left any node with a property.
-        self._state = self._new_state(mapping.hosts)
+        self._wanted = Wanted()
+        self._graph: Optional[Graph] = None
+        self._is_read = False  # and nothing has failed since
+        self._look_again = False  # Fluxion is to have another look at its jobs
+        self._reported: AbstractSet[str] = frozenset()
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._check_backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._check_due: Optional[float] = None
@@ -159,19 +174,30 @@ class Fluxion:
 
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the state that Fluxion has."""
-        state = self._state
+        graph = self._graph or Graph({}, {}, None, {key: set() for key in PROPERTIES})
         return {
             "loaded": self.present,
             "module": self._module,
-            **{key: len(nodes.certain) for key, nodes in state.properties.items()},
-            "ssd_down": sum(len(s.applied.certain) for s in state.ssds.values()),
-            "unknown_nodes": len(state.unknown),
+            **{key: len(hosts) for key, hosts in graph.marked.items()},
+            "ssd_down": sum(len(each.down) for each in graph.ssds.values()),
+            "unknown_nodes": len(self._unknown),
         }
 
     def ssds_of(self, rabbit: str) -> Optional[Ssds]:
         """The ``ssd`` that jobs may have on a Rabbit in service; None if Fluxion is
-        not the scheduler, or has not answered yet."""
-        return self._state.ssds_of(rabbit) if self.present else None
+        not the scheduler, has not answered yet, or does not say. A graph of other
+        Rabbits has none for this one."""
+        graph = self._graph
+        if not self.present or graph is None:
+            return None
+        chassis = graph.chassis.get(rabbit)
+        if chassis is None:
+            return Ssds(1, 0) if graph.chassis else None
+        size = self._ssd_size(rabbit, chassis)
+        if not size:
+            return None
+        withheld = min(chassis.ssds, self._needed(rabbit, graph))
+        return Ssds(size, chassis.ssds - withheld, withheld)
 
     @property
     def graph(self) -> Optional[dict[str, GraphRabbit]]:
@@ -179,15 +205,14 @@ class Fluxion:
         as long as they are not known."""
         if not (self.present and self._schedules):
             return {}
-        paths = self._state.paths
-        return None if paths is None else paths.rabbits
+        return None if self._graph is None else self._graph.rabbits
 
     @property
     def is_misused(self) -> bool:
         """Whether Fluxion is the scheduler, and is to schedule no storage
         (``scheduler=none``): it would deny jobs that have to wait for a Rabbit."""
         is_fluxion = self.present and self._module == FLUXION
-        return is_fluxion and not self._schedules and self._state.paths is not None
+        return is_fluxion and not self._schedules and self._graph is not None
 
     def graph_name(self, file: str) -> str:
         """What messages call the graph.
@@ -201,9 +226,9 @@ class Fluxion:
     @property
     def why_none(self) -> str:
         """Why it gives no storage to any job; empty if it does, as far as is known."""
-        paths, hosts = self._state.paths, self._mapping.hosts
-        known = self.present and self._schedules and paths is not None and hosts
-        lacks = known and paths is not None and not paths.chassis
+        graph = self._graph
+        known = self.present and self._schedules and self._mapping.hosts
+        lacks = known and graph is not None and not graph.chassis
         return self._without_rabbits if lacks else ""
 
     @property
@@ -216,63 +241,65 @@ class Fluxion:
     @property
     def has_chassis(self) -> bool:
         """Whether each Rabbit is a chassis in Fluxion's graph, as far as is known."""
-        paths = self._state.paths
-        return paths is not None and all(c.is_chassis for c in paths.chassis.values())
+        graph = self._graph
+        return graph is not None and all(c.is_chassis for c in graph.chassis.values())
 
-    def want(self, key: str, hosts: AbstractSet[str]) -> None:
-        """Have these nodes, and no others, carry a property."""
-        known = self._mapping.hosts.intersection(hosts)
-        if known != self._desired.properties.get(key):
-            self._desired.properties[key] = known
-            self._controller.add(KEY)
-
-    def want_out_of_service(self, rabbits: AbstractSet[str]) -> None:
-        """Have these Rabbits, and no others, out of service."""
-        if rabbits != self._desired.out_of_service:
-            self._desired.out_of_service = frozenset(rabbits)
-            self._controller.add(KEY)
-
-    def want_reserved(self, reserved: Mapping[str, int]) -> None:
-        """Have ``ssd`` of so many bytes out of service on each Rabbit: storage
-        that jobs do not hold, and that thus is not allocated in the graph."""
-        positive = {rabbit: size for rabbit, size in reserved.items() if size > 0}
-        if positive != self._desired.reserved:
-            self._desired.reserved = positive
+    def want(self, wanted: Wanted) -> None:
+        """Have Fluxion be so, from now on."""
+        if wanted != self._wanted:
+            self._wanted = wanted
             self._controller.add(KEY)
 
     def when_withheld(self, rabbits: frozenset[str], done: Callable[[], None]) -> None:
-        """Call ``done`` once Fluxion keeps from jobs what is reserved on these Rabbits
+        """Call ``done`` once Fluxion keeps from jobs what is withheld on these Rabbits
         now, or is not the scheduler."""
         self._awaiting.append((rabbits, done))
         self._controller.add(KEY)
 
     async def is_given_out(self, rabbits: frozenset[str]) -> bool:
-        """Whether jobs have ``ssd`` of these Rabbits that are reserved.
+        """Whether jobs may have ``ssd`` of these Rabbits that are withheld.
 
         Raises:
             RpcError: Fluxion does not answer.
             BadObject: its answer is malformed.
         """
-        found = await self._find(ALLOCATED)
-        return self._state.is_given_out(rabbits, read_ssds(found))
+        allocated = read_ssds(await self._find(ALLOCATED))
+        graph = self._graph
+        if graph is None:
+            return True
+        for rabbit in rabbits:
+            if rabbit not in graph.ssds:
+                return True
+            taken = allocated.get(graph.chassis[rabbit].path, set())
+            if len(graph.ssds[rabbit].down - taken) < self._needed(rabbit, graph):
+                return True
+        return False
 
     def _check_withheld(self) -> None:
         waiting, self._awaiting = self._awaiting, []
         for rabbits, done in waiting:
-            if not self.present or self._state.withholds(rabbits):
+            if not self.present or all(map(self._withholds, rabbits)):
                 done()
             else:
                 self._awaiting.append((rabbits, done))
 
-    def _new_state(self, possible: Iterable[str] = ()) -> FluxionState:
-        return FluxionState(
-            self._mapping, self._ssds_by_status, self._desired, possible
-        )
+    def _withholds(self, rabbit: str) -> bool:
+        """Whether no job gets what is withheld on a Rabbit. One that the graph lacks
+        is given to no job."""
+        graph = self._graph
+        if graph is None or not self._is_read:
+            return False
+        hosts = self._mapping.hosts_of(rabbit)
+        marked = self._wanted.marked.get(ALLOC_RABBIT, frozenset()).intersection(hosts)
+        if not marked & graph.nodes.keys() <= graph.marked[ALLOC_RABBIT]:
+            return False
+        needed, ssds = self._needed(rabbit, graph), graph.ssds.get(rabbit)
+        return ssds is None or ssds.withholds(needed)
 
     def _loaded(self, module: str) -> None:
         """Fluxion, or sched-rabbit, has been loaded, and knows nothing."""
         self._module = module
-        self._state = self._new_state()
+        self._graph, self._is_read, self._reported = None, False, frozenset()
         self._check_due = None
         self._check_backoff.reset()
         self._backoff.reset()
@@ -292,6 +319,7 @@ class Fluxion:
         try:
             pause = await self._work()
         except RpcError as error:
+            self._is_read = False
             if error.errnum != errno.ENOSYS:
                 raise
             if self._untried:
@@ -306,116 +334,211 @@ class Fluxion:
             )
             self._flux.log(syslog.LOG_INFO, text, Reason.FLUXION_MISSING)
             return None
+        except FluxionError:
+            self._is_read = False
+            raise
         self._untried = []
         self._backoff.reset()  # a failure of the next request is news
         return pause
 
     async def _work(self) -> Optional[float]:
-        state = self._state
-        if state.paths is None:
-            state.see_paths(await self._find_rabbits())
-            self._graph_read()
-            if self.is_misused:
-                self._flux.log(syslog.LOG_ERR, NOT_WITH_FLUXION, Reason.CONFIG_WRONG)
-            return 0.0
-        now = self._flux.now()
-        due = self._check_due
+        """Send the next difference. Returns 0 if there may be more, or the seconds
+        until Fluxion is to be asked again."""
+        graph = self._graph
+        if graph is None or not self._is_read:
+            graph = await self._read()
+        now, due = self._flux.now(), self._check_due
         # A due time far ahead is from before the clock was set back.
         if due is not None and not now < due <= now + LONGEST_PAUSE:
             self._check_due = None
-            state.check_again()
-        state.choose_ssds()
+            for ssds in graph.ssds.values():
+                ssds.taken.clear()
         self._check_withheld()
-        request = state.next_request()
-        if request is None:
-            return None if self._check_due is None else self._check_due - now
-        state.begin(request)
-        try:
-            await self._send(request, state.paths)
-        except RpcError as error:
-            if error.errnum != errno.ENOENT or not isinstance(request, ChangeProperty):
-                raise
-            state.divide(request)
-        else:
-            state.end(request)
-        return 0.0
+        if (
+            await self._change_property(graph)
+            or await self._change_ssds(graph)
+            or await self._find_allocated(graph)
+        ):
+            return 0.0
+        if self._look_again and graph.root:
+            await self._set_status(graph.root, "up")  # the root is never down
+            self._look_again = False
+        await self._report_unknown()
+        return None if self._check_due is None else self._check_due - now
 
-    async def _find_rabbits(self) -> Paths:
+    # Reading
+
+    async def _read(self) -> Graph:
+        """Read what is there. An earlier module may have left anything, and have gone
+        before it had Fluxion look at its jobs."""
         with _to("cannot find the Rabbits in its graph"):
-            paths = read_rabbits(await self._find(RABBITS))
-            if paths.chassis and self._schedules:
-                paths = paths.with_nodes(await self._find(NODES))
-        mapping = self._mapping
-        hosts = (host for name in mapping.rabbits for host in mapping.hosts_of(name))
-        sample = next(hosts, None)
-        if paths.chassis or sample is None:
-            return paths
-        if self._schedules:
-            text = self._without_rabbits
-            self._flux.log(syslog.LOG_WARNING, text, Reason.MAPPING_DISAGREES)
-        with _to(f"cannot find {sample} in its graph"):
-            return Paths({}, read_parent(await self._find(f"names={sample}"), sample))
+            graph = await read_graph(self._find, self._mapping, PROPERTIES)
+        first = self._graph is None
+        self._graph = graph
+        self._is_read = self._look_again = True
+        self._graph_read()
+        if first and self.why_none:
+            reason = Reason.MAPPING_DISAGREES
+            self._flux.log(syslog.LOG_WARNING, self.why_none, reason)
+        if first and self.is_misused:
+            self._flux.log(syslog.LOG_ERR, NOT_WITH_FLUXION, Reason.CONFIG_WRONG)
+        return graph
 
-    async def _send(self, request: Request, paths: Paths) -> None:
-        if isinstance(request, ChangeProperty):
-            await self._change_property(request, paths)
-        elif isinstance(request, ChangeSsd):
-            with _to(request.rabbit):
-                await self._change_ssd(request.change, paths.chassis[request.rabbit])
-        elif isinstance(request, FindAllocated):
-            await self._find_allocated(request)
-        elif isinstance(request, Reschedule):
-            await self._set_status(request.path, "up")
+    # What is wanted, and is not there
+
+    async def _change_property(self, graph: Graph) -> bool:
+        """Give the property to nodes that lack it, or remove it from others. Returns
+        whether there was anything to change."""
+        wanted = dict(self._wanted.marked)
+        if BAD_RABBIT in wanted:
+            wanted[BAD_RABBIT] = wanted[BAD_RABBIT] | self._hosts_out_of_service(graph)
+        for present in (True, False):
+            for key, desired in wanted.items():
+                there = graph.marked[key]
+                lacking = desired - there if present else there - desired
+                hosts = sorted(lacking & graph.nodes.keys(), key=hostlist.natural_key)
+                if hosts:
+                    await self._mark(graph, key, hosts, present)
+                    return True
+        return False
+
+    async def _mark(
+        self, graph: Graph, key: str, hosts: list[str], present: bool
+    ) -> None:
+        """Change a property of nodes. One that Fluxion does not know spoils a request
+        for many: each gets one of its own then."""
+        paths = [graph.nodes[host] for host in hosts]
+        try:
+            if present:
+                payload: Json = {"sp_resource_path": paths, "sp_keyval": f"{key}=dws"}
+                await self._ask("set_property", payload)
+            else:
+                payload = {"resource_path": paths, "key": key}
+                await self._ask("remove_property", payload)
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
+            for host in hosts if len(hosts) > 1 else ():
+                await self._mark(graph, key, [host], present)
+            if len(hosts) == 1:
+                del graph.nodes[hosts[0]]
+            return
+        if present:
+            graph.marked[key].update(hosts)
         else:
-            await self._report_unknown(request)
+            graph.marked[key].difference_update(hosts)
+            # A property that is removed does not have it do so.
+            self._look_again = True
 
-    async def _change_property(self, request: ChangeProperty, paths: Paths) -> None:
-        rabbit_of = self._mapping.rabbit_of
-        nodes = [str(paths.of_node(h, str(rabbit_of(h)))) for h in request.hosts]
-        value = "dws" if request.present else None
-        await self._set_property(nodes, request.key, value)
+    async def _change_ssds(self, graph: Graph) -> bool:
+        """Set ``ssd`` of a Rabbit down, or up. Returns whether there were any."""
+        for rabbit, ssds in graph.ssds.items():
+            change = ssds.change(*self._needed_now(rabbit, graph))
+            if change is not None:
+                with _to(rabbit):
+                    await self._set_ssds(graph.chassis[rabbit], ssds, change)
+                return True
+        return False
 
-    async def _change_ssd(self, change: SsdChange, chassis: Chassis) -> None:
-        if isinstance(change, RecordDown):
-            value = idset.encode(change.numbers) or None
-            await self._set_property([chassis.path], SSD_DOWN, value)
-        else:
-            path = f"{chassis.path}/{SSD}{change.number}"
-            await self._set_status(path, "down" if change.down else "up")
+    async def _set_ssds(
+        self, chassis: Chassis, ssds: SsdStates, change: Change
+    ) -> None:
+        """There may be ten thousands of them: something else may be wanted before."""
+        wanted = self._wanted
+        for number in change.numbers:
+            if self._wanted is not wanted:
+                return
+            status = "down" if change.down else "up"
+            await self._set_status(f"{chassis.path}/{SSD}{number}", status)
+            ssds.set(number, change.down)
 
-    async def _find_allocated(self, request: FindAllocated) -> None:
-        """Find out which ``ssd`` jobs have, and when to do that again since jobs have
-        too many."""
-        state = self._state
-        with _to("cannot find the storage of jobs in its graph"):
-            found = await self._find(ALLOCATED)
-            state.see_allocated(request, read_ssds(found))
-        if not state.short:
+    async def _find_allocated(self, graph: Graph) -> bool:
+        """Find out which ``ssd`` that are down jobs have, for all Rabbits at once:
+        Fluxion goes through its whole graph. Jobs that have too many have it done again
+        later. Returns whether that was done."""
+        needed = {rabbit: self._needed_now(rabbit, graph) for rabbit in graph.ssds}
+        unsure = [r for r, ssds in graph.ssds.items() if ssds.is_unsure(*needed[r])]
+        if unsure:
+            with _to("cannot find the storage of jobs in its graph"):
+                allocated = read_ssds(await self._find(ALLOCATED))
+            for rabbit in unsure:
+                path = graph.chassis[rabbit].path
+                graph.ssds[rabbit].see_allocated(allocated.get(path, set()))
+        if not any(ssds.is_short(*needed[r]) for r, ssds in graph.ssds.items()):
             self._check_due = None
             self._check_backoff.reset()
         elif self._check_due is None:
             self._check_due = self._flux.now() + self._check_backoff.fail()
+        return bool(unsure)
 
-    async def _report_unknown(self, request: ReportUnknown) -> None:
+    def _hosts_out_of_service(self, graph: Graph) -> set[str]:
+        """The nodes of Rabbits that are taken out of service by a property."""
+        hosts: set[str] = set()
+        for rabbit in self._wanted.out_of_service:
+            if not self._by_status(rabbit, graph):
+                hosts.update(self._mapping.hosts_of(rabbit))
+                hosts.update((graph.below or {}).get(rabbit, ()))
+        return hosts
+
+    def _by_status(self, rabbit: str, graph: Graph) -> bool:
+        """Whether a Rabbit is taken out of service by the status of its ``ssd``."""
+        chassis = graph.chassis.get(rabbit)
+        return chassis is not None and 0 < chassis.ssds <= self._ssds_by_status
+
+    def _needed_now(self, rabbit: str, graph: Graph) -> tuple[int, bool]:
+        """How many ``ssd`` are to be down that no job has, and whether all are."""
+        out = rabbit in self._wanted.out_of_service and self._by_status(rabbit, graph)
+        return self._needed(rabbit, graph), out
+
+    def _needed(self, rabbit: str, graph: Graph) -> int:
+        """The number of ``ssd`` of a Rabbit for the bytes that are withheld there."""
+        if rabbit not in graph.ssds:
+            return 0
+        if self._wanted.withheld is None:
+            return graph.ssds[rabbit].found
+        size = self._ssd_size(rabbit, graph.chassis[rabbit]) * GIB
+        return -(-self._wanted.withheld.get(rabbit, 0) // size) if size else 0
+
+    def _ssd_size(self, rabbit: str, chassis: Chassis) -> int:
+        """GiB of each ``ssd``, as ``flux dws2jgf`` cuts a Rabbit."""
+        ssds = chassis.ssds
+        return self._mapping.capacity(rabbit) // GIB // ssds if ssds else 0
+
+    # Nodes that the graph lacks
+
+    @property
+    def _unknown(self) -> AbstractSet[str]:
+        """The nodes of the mapping that the graph lacks."""
+        graph = self._graph
+        return (
+            frozenset() if graph is None else self._mapping.hosts - graph.nodes.keys()
+        )
+
+    async def _report_unknown(self) -> None:
         """Log nodes that are not where they should be in Fluxion's graph. One that
         Flux excludes from scheduling is rightly missing, and those of a Rabbit that the
         graph lacks are missing with it."""
+        unknown = self._unknown
+        hosts = sorted(unknown - self._reported, key=hostlist.natural_key)
+        self._reported = unknown
+        if not hosts:
+            return
         try:
             answer = await call(self._flux.rpc, "resource.status", {})
-            excluded = resourcestatus.parse(answer).excluded
+            excluded: Collection[str] = resourcestatus.parse(answer).excluded
         except (RpcError, BadObject):
-            excluded = frozenset()
+            excluded = ()
         graph, rabbit_of = self.graph or {}, self._mapping.rabbit_of
         missing = [
             host
-            for host in request.hosts
+            for host in hosts
             if host not in excluded and (not graph or rabbit_of(host) in graph)
         ]
         if missing:
-            name, hosts = NAMES[self._module], hostlist.encode(missing)
             text = (
-                f"{name}: {hosts} of the rabbit mapping not found below the chassis of"
-                " their Rabbits in its graph (flux dws2jgf): jobs are not kept off them"
+                f"{NAMES[self._module]}: {hostlist.encode(missing)} of the rabbit"
+                " mapping not found below the chassis of their Rabbits in its graph"
+                " (flux dws2jgf): jobs are not kept off them"
             )
             self._flux.log(syslog.LOG_WARNING, text, Reason.MAPPING_DISAGREES)
 
@@ -423,16 +546,6 @@ class Fluxion:
 
     async def _find(self, criteria: str) -> Json:
         return await self._ask("find", {"criteria": criteria, "format": "jgf"})
-
-    async def _set_property(
-        self, paths: list[str], key: str, value: Optional[str]
-    ) -> None:
-        """Set a property, or (None) remove it."""
-        if value is None:
-            await self._ask("remove_property", {"resource_path": paths, "key": key})
-        else:
-            payload = {"sp_resource_path": paths, "sp_keyval": f"{key}={value}"}
-            await self._ask("set_property", payload)
 
     async def _set_status(self, path: str, status: str) -> None:
         await self._ask("set_status", {"resource_path": path, "status": status})

@@ -1,17 +1,31 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Reads Fluxion's answers to ``find``: the paths of Rabbits, nodes and ``ssd``."""
+"""Reads Fluxion's answers to ``find``: its Rabbits, nodes and ``ssd``.
+
+The nodes of a Rabbit are expected below the vertex that has its name in the property
+``rabbit``, as in the graphs of ``flux dws2jgf``; its ``ssd`` beside them as ``ssd0``,
+``ssd1``..., with their number in the property ``ssdcount``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Iterable, Mapping, Optional
+from typing import (
+    AbstractSet,
+    Any,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Optional,
+)
 
 from flux_k8s.dws.agreement import GraphRabbit
-from flux_k8s.errors import BadObject
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.json_reader import Reader, decimal
-from flux_k8s.rfc import idset
+from flux_k8s.ports import Json
+from flux_k8s.rabbits.ssds import SsdStates
 from flux_k8s.rfc.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
 
 RABBITS = "property=rabbit or names=ssd0"
@@ -21,25 +35,13 @@ NODES = "agfilter=true"
 """The vertices with pruning filters: those of compute nodes, and all above them. There
 is no criterion for a type, and all vertices would be a hundred times as many."""
 
+DOWN = "status=down"
+"""The vertices that are down: nodes that are away, and ``ssd`` kept from jobs."""
+
+ALLOCATED = "status=down and sched-now=allocated"
+"""Those of them that jobs have."""
+
 SSD_COUNT = "ssdcount"
-SSD_DOWN = "ssddown"
-"""The property in which a Rabbit's chassis keeps which ``ssd`` the module has set
-down, as an idset (RFC 22): the next module reads it there."""
-
-
-@dataclass(frozen=True)
-class Ssds:
-    """The ``ssd`` of a Rabbit that jobs may have.
-
-    Attributes:
-        size: GiB of each. A job gets an ``ssd`` as a whole.
-        count: how many there are.
-        withheld: how many more there would be without storage that no job has.
-    """
-
-    size: int
-    count: int
-    withheld: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,87 +51,101 @@ class Chassis:
     Attributes:
         path: of its chassis.
         ssds: how many ``ssd`` it has; 0 when the graph does not say.
-        down: the numbers of those that an earlier module may have set down.
         is_chassis: the vertex is of this type: a request can name it.
         ssd_size: GiB of each ``ssd``; None if that is not known.
-        nodes: the compute nodes below it; None if they are not known.
     """
 
     path: str
     ssds: int = 0
-    down: frozenset[int] = frozenset()
     is_chassis: bool = False
     ssd_size: Optional[int] = None
-    nodes: Optional[frozenset[str]] = None
 
 
 @dataclass(frozen=True)
-class Paths:
-    """The paths of Rabbits and nodes in Fluxion's graph.
+class Node:
+    """A node in Fluxion's graph."""
+
+    path: str
+    properties: AbstractSet[str] = frozenset()
+
+
+@dataclass
+class Graph:
+    """Fluxion's graph as it was read, with what was changed since.
 
     Attributes:
         chassis: by the name of the Rabbit.
-        nodes: the path above the nodes, in a graph without Rabbits.
-        rabbit_of: the Rabbit above each node, where nodes were asked for.
+        nodes: the path of each node, by its name.
+        below: the nodes below each Rabbit; None if Fluxion does not show nodes.
+        marked: the nodes that carry each property.
+        ssds: the ``ssd`` of each Rabbit that has any.
     """
 
     chassis: Mapping[str, Chassis]
-    nodes: Optional[str] = None
-    rabbit_of: Mapping[str, str] = field(default_factory=dict)
+    nodes: dict[str, str]
+    below: Optional[Mapping[str, frozenset[str]]]
+    marked: Mapping[str, set[str]]
+    ssds: dict[str, SsdStates] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
-        """The path of the graph's root."""
-        paths = [chassis.path for chassis in self.chassis.values()]
-        return "/" + (paths or [self.nodes or "/"])[0].split("/")[1]
+        """The path of the graph's root; "" if the graph shows nothing."""
+        paths = [*(each.path for each in self.chassis.values()), *self.nodes.values()]
+        return "/" + paths[0].split("/")[1] if paths else ""
 
-    def of_node(self, host: str, rabbit: str) -> Optional[str]:
-        """The path of a node, as it follows from the form of the graph.
-
-        Args:
-            rabbit: the one of the node, if the graph does not show another one.
-        """
-        chassis = self.chassis.get(self.rabbit_of.get(host, rabbit))
-        parent = self.nodes if chassis is None else chassis.path
-        return None if parent is None else f"{parent}/{host}"
-
-    @cached_property
+    @property
     def rabbits(self) -> dict[str, GraphRabbit]:
         """The Rabbits of the graph."""
+        below = self.below
         return {
-            rabbit: GraphRabbit(chassis.ssds, chassis.ssd_size, chassis.nodes)
-            for rabbit, chassis in self.chassis.items()
-        }
-
-    def with_nodes(self, result: Any) -> Paths:
-        """These paths with the nodes below each Rabbit, from Fluxion's answer to
-        ``find`` with :data:`NODES`.
-
-        Raises:
-            BadObject: it is something else.
-        """
-        at = {chassis.path: rabbit for rabbit, chassis in self.chassis.items()}
-        rabbit_of: dict[str, str] = {}
-        below: dict[str, set[str]] = {rabbit: set() for rabbit in self.chassis}
-        nodes = [v for v in _vertices(result) if v.value.get("type") == NODE]
-        for node in nodes:
-            above, _, name = node.string("paths.containment").rpartition("/")
-            while above and above not in at:
-                above = above.rpartition("/")[0]
-            if above:
-                host = node.optional_string("name") or name
-                rabbit_of[host] = at[above]
-                below[at[above]].add(host)
-        if not nodes:
-            return self
-        chassis = {
-            rabbit: replace(each, nodes=frozenset(below[rabbit]))
+            rabbit: GraphRabbit(
+                each.ssds, each.ssd_size, None if below is None else below[rabbit]
+            )
             for rabbit, each in self.chassis.items()
         }
-        return Paths(chassis, self.nodes, rabbit_of)
 
 
-def read_rabbits(result: Any) -> Paths:
+async def read_graph(
+    find: Callable[[str], Awaitable[Json]],
+    mapping: RabbitMapping,
+    properties: Collection[str],
+) -> Graph:
+    """Read what is there now.
+
+    Args:
+        find: asks Fluxion for the vertices of some criteria.
+        properties: those that nodes may carry.
+
+    Raises:
+        RpcError: Fluxion does not answer.
+        BadObject: an answer is malformed.
+    """
+    chassis = read_rabbits(await find(RABBITS))
+    nodes = read_nodes(await find(NODES))
+    paths = {host: node.path for host, node in nodes.items()}
+    below = nodes_below(chassis, nodes) if nodes else None
+    if not nodes:
+        # The graph has no pruning filters at nodes, which are taken to be below the
+        # vertices of their Rabbits.
+        for rabbit, each in chassis.items():
+            for host in mapping.hosts_of(rabbit):
+                paths[host] = f"{each.path}/{host}"
+        for key in properties:
+            nodes.update(read_nodes(await find(f"property={key}")))
+    marked = {
+        key: {host for host, node in nodes.items() if key in node.properties}
+        for key in properties
+    }
+    down = read_ssds(await find(DOWN))
+    ssds = {
+        rabbit: SsdStates.read(each.ssds, down.get(each.path, set()))
+        for rabbit, each in chassis.items()
+        if each.ssds
+    }
+    return Graph(chassis, paths, below, marked, ssds)
+
+
+def read_rabbits(result: Any) -> dict[str, Chassis]:
     """The Rabbits in Fluxion's answer to ``find`` with :data:`RABBITS`.
 
     Raises:
@@ -149,15 +165,44 @@ def read_rabbits(result: Any) -> Paths:
             chassis[rabbit] = Chassis(
                 metadata.string("paths.containment"),
                 _count(properties.get(SSD_COUNT)),
-                _numbers(properties.get(SSD_DOWN)),
                 metadata.optional_string("type") == CHASSIS,
             )
-    return Paths(
-        {
-            rabbit: replace(each, ssd_size=sizes.get(each.path))
-            for rabbit, each in chassis.items()
-        }
-    )
+    return {
+        rabbit: replace(each, ssd_size=sizes.get(each.path))
+        for rabbit, each in chassis.items()
+    }
+
+
+def read_nodes(result: Any) -> dict[str, Node]:
+    """The nodes in Fluxion's answer to ``find``, by name.
+
+    Raises:
+        BadObject: it is something else.
+    """
+    nodes: dict[str, Node] = {}
+    for metadata in _vertices(result):
+        if metadata.optional_string("type") == NODE:
+            path = metadata.string("paths.containment")
+            name = metadata.optional_string("name") or path.rpartition("/")[2]
+            found = metadata.optional_object("properties")
+            properties = () if found is None else found.value
+            nodes[name] = Node(path, frozenset(properties))
+    return nodes
+
+
+def nodes_below(
+    chassis: Mapping[str, Chassis], nodes: Mapping[str, Node]
+) -> dict[str, frozenset[str]]:
+    """The nodes below each Rabbit."""
+    at = {each.path: rabbit for rabbit, each in chassis.items()}
+    below: dict[str, set[str]] = {rabbit: set() for rabbit in chassis}
+    for host, node in nodes.items():
+        above = node.path.rpartition("/")[0]
+        while above and above not in at:
+            above = above.rpartition("/")[0]
+        if above:
+            below[at[above]].add(host)
+    return {rabbit: frozenset(hosts) for rabbit, hosts in below.items()}
 
 
 def read_ssds(result: Any) -> dict[str, set[int]]:
@@ -175,19 +220,6 @@ def read_ssds(result: Any) -> dict[str, set[int]]:
     return numbers
 
 
-def read_parent(result: Any, host: str) -> str:
-    """The path of a node's parent, from Fluxion's answer to ``find names=HOST``.
-
-    Raises:
-        BadObject: the answer is something else, or lacks the node.
-    """
-    for metadata in _vertices(result):
-        parent, _, name = metadata.string("paths.containment").rpartition("/")
-        if name == host:
-            return parent
-    raise BadObject("the answer", "R.graph", None, f"a vertex named {host}")
-
-
 def _vertices(result: Any) -> Iterable[Reader]:
     reader = Reader("the answer", result)
     if reader.has("R"):  # null when nothing was found
@@ -197,10 +229,3 @@ def _vertices(result: Any) -> Iterable[Reader]:
 
 def _count(value: Any) -> int:
     return (decimal(value) if isinstance(value, str) else None) or 0
-
-
-def _numbers(value: Any) -> frozenset[int]:
-    try:
-        return frozenset(idset.decode(value) if isinstance(value, str) else ())
-    except ValueError:
-        return frozenset()

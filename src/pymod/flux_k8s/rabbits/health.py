@@ -87,7 +87,7 @@ class Verdict:
 
     Attributes:
         marked: nodes with the property ``badrabbit``. Those of a Rabbit that is out of
-            service may have it, too (:mod:`flux_k8s.rabbits.fluxionstate`).
+            service may have it, too (:mod:`flux_k8s.rabbits.fluxion`).
         avoided: the nodes that a job gets a constraint against, where the scheduler
             does not know of properties.
         to_drain: the nodes to be drained, by reason.

@@ -9,7 +9,7 @@ from typing import AbstractSet, Callable, Iterator
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.disagreements import Disagreements
-from flux_k8s.rabbits.fluxiongraph import Ssds
+from flux_k8s.rabbits.ssds import Ssds
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rfc import hostlist
 from flux_k8s.text import SHOWN, printable

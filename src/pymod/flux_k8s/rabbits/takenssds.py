@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Callable, Mapping, Optional
 
-from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.rabbits.ssds import Ssds
 
 
 class TakenSsds:

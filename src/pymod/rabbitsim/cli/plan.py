@@ -26,7 +26,7 @@ from flux_k8s.errors import DWSError, show
 from flux_k8s.jobs.breakdownreader import NETWORKED
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.fluxionstate import BAD_RABBIT
+from flux_k8s.rabbits.fluxion import BAD_RABBIT
 from flux_k8s.rfc import hostlist, idset, rset
 from flux_k8s.rfc.constraints import conjunction, exclude_properties
 from rabbitsim.cli.errors import UsageError

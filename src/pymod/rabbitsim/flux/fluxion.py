@@ -59,7 +59,9 @@ class Fluxion:
     def _find(self, payload: Json, userid: int) -> Json:
         self.requests["find"] += 1
         if payload["criteria"] == "status=down and sched-now=allocated":
-            nodes = [{"metadata": metadata} for metadata in self._ssds_down_and_taken()]
+            nodes = [{"metadata": metadata} for metadata in self._ssds_down(True)]
+        elif payload["criteria"] == "status=down":
+            nodes = [{"metadata": metadata} for metadata in self._ssds_down(False)]
         elif payload["criteria"] == "property=rabbit or names=ssd0":
             nodes = [{"metadata": metadata} for metadata in self._rabbits()]
         elif payload["criteria"] == "agfilter=true":
@@ -91,11 +93,13 @@ class Fluxion:
             yield self._vertex("chassis", path, own)
             yield {**self._vertex("ssd", f"{path}/ssd0", {}), "size": chassis.ssd_size}
 
-    def _ssds_down_and_taken(self) -> Iterator[Json]:
+    def _ssds_down(self, allocated: bool) -> Iterator[Json]:
         pool = self._scheduler.pool
         for chassis in pool.chassis:
-            taken = pool.ssds_taken(chassis.index)
-            for number in taken & pool.ssds_down(chassis.index):
+            found = pool.ssds_down(chassis.index)
+            if allocated:
+                found = found & pool.ssds_taken(chassis.index)
+            for number in found:
                 path = f"{CLUSTER}/chassis{chassis.index}/ssd{number}"
                 yield self._vertex("ssd", path, {})
 
