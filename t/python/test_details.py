@@ -12,8 +12,13 @@ from typing import Any, Optional
 
 import pytest
 
+from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs import reconciler
 from flux_k8s.jobs.jobtable import DETAILS
+from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.workflow import next_step
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.kube.direct import Fault, Request
@@ -72,7 +77,7 @@ def test_details_of_a_real_workflow_are_no_reason_to_act() -> None:
             view = WorkflowView.parse(workflow)
             before = known.get(view.uid)
             if before is not None:
-                is_detail = before.differs_in_details(workflow)
+                is_detail = before.differs_in_details(view)
                 found[is_detail] += 1
                 changed = {
                     each.name
@@ -102,69 +107,58 @@ def change(system: VirtualSystem, jobid: int, **status: Any) -> None:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[WorkflowView]:
-    """The Workflows that the service has read."""
-    views: list[WorkflowView] = []
-    parse = WorkflowView.parse
+def handled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The messages of Workflows whose jobs were handled."""
+    messages: list[str] = []
 
-    def noted(workflow: Json) -> WorkflowView:
-        views.append(parse(workflow))
-        return views[-1]
+    def noted(info: WorkflowInfo, now: float, config: Config) -> Step:
+        messages.append("" if info.view is None else info.view.message)
+        return next_step(info, now, config)
 
-    monkeypatch.setattr(WorkflowView, "parse", noted)
-    return views
-
-
-def messages(read: list[WorkflowView]) -> list[str]:
-    return [view.message for view in read]
+    monkeypatch.setattr(reconciler, "next_step", noted)
+    return messages
 
 
-def test_many_details_are_read_once(read: list[WorkflowView]) -> None:
+def test_a_job_is_handled_once_for_many_details(handled: list[str]) -> None:
     system, jobid = mounted()
-    read.clear()
+    handled.clear()
     for number in range(10):
         change(system, jobid, message=f"mounting {number}")
         system.loop.run(timeout=DETAILS / 20)
     system.loop.run(timeout=DETAILS)
-    assert messages(read) == ["mounting 9"]
+    assert handled == ["mounting 9"]
     settle_jobs(system)
 
 
-def test_trouble_is_read_at_once_also_after_details(read: list[WorkflowView]) -> None:
+def test_trouble_is_handled_at_once_also_after_details(handled: list[str]) -> None:
     system, jobid = mounted()
-    read.clear()
+    handled.clear()
     change(system, jobid, message="mounting")
     change(system, jobid, status="TransientCondition", message="no disk")
     system.loop.run(timeout=DETAILS / 10)
-    assert "no disk" in messages(read) and "mounting" not in messages(read)
+    assert "no disk" in handled and "mounting" not in handled
     change(system, jobid, status="Completed", message="")
     settle_jobs(system)
 
 
-def test_a_workflow_that_changes_all_the_time_is_read_all_the_same(
-    read: list[WorkflowView],
+def test_a_job_whose_workflow_changes_all_the_time_is_handled_all_the_same(
+    handled: list[str],
 ) -> None:
     system, jobid = mounted()
     for number in range(40):
         change(system, jobid, message=f"mounting {number}")
         system.loop.run(timeout=DETAILS / 4)
-        assert number <= 8 or number - int(read[-1].message.split()[-1]) <= 5
+        assert number <= 8 or number - int(handled[-1].split()[-1]) <= 5
     settle_jobs(system)
     assert system.loop.run(lambda: not system.workflows(), timeout=HOUR)
 
 
-@pytest.mark.parametrize("method", ["job-show", "job-list"])
-def test_details_are_read_when_somebody_asks_for_them(
-    method: str, read: list[WorkflowView]
-) -> None:
+def test_who_asks_about_a_job_is_told_of_details() -> None:
     system, jobid = mounted()
     for message in ("mounting", "mounted"):
         change(system, jobid, message=message)
         system.loop.run(timeout=DETAILS / 100)
-        read.clear()
-        found = query(system, method, {"id": jobid})
-        assert messages(read) == [message]
-        assert method == "job-list" or found["message"] == message
+        assert query(system, "job-show", {"id": jobid})["message"] == message
     settle_jobs(system)
 
 

@@ -208,7 +208,7 @@ STORIES = (
         "gone workflow-deleted! finish clean 2:Setup..gone",
         When("start", pause_dws(700.0), 30.0),
         When("start", delete, 31.0),
-        spans=(("gone", "2:Setup", 704.2),),
+        spans=(("gone", "2:Setup", 702.6),),
     ),
     *(
         keyed(

@@ -22,7 +22,6 @@ from flux_k8s.dws.workflowdrivers import (
 )
 from flux_k8s.dws.workflowmarks import (
     INSTANCE,
-    KEPT_FOR,
     NO_FAILURE,
     annotations_of,
     labels_of,
@@ -289,51 +288,39 @@ class WorkflowView:
             and metadata.get("resourceVersion") == self.resource_version != ""
         )
 
-    def differs_in_details(self, workflow: Json) -> bool:
-        """Whether another version of this Workflow is like this view but for details
-        that nothing is to be done about at once. Most changes of a Workflow are such:
-        DWS begins with the state that was requested, and the drivers of the state
-        begin and end, one after the other, before it is complete."""
-        metadata, spec, status = map(workflow.get, ("metadata", "spec", "status"))
-        if not (
-            isinstance(metadata, dict)
-            and isinstance(spec, dict)
-            and isinstance(status, dict)
-        ):
-            return False
+    def differs_in_details(self, later: WorkflowView) -> bool:
+        """Whether a later view of this Workflow is like this one but for details that
+        nothing is to be done about at once. Most changes of a Workflow are such: DWS
+        begins with the state that was requested, and the drivers of the state begin and
+        end, one after the other, before it is complete."""
         return (
-            self.damage is None
-            and self.desired is not None
-            and metadata.get("uid") == self.uid
-            and spec.get("desiredState") == self.desired.name
-            and bool(spec.get("forceReady")) is self.forced
-            and not self.deleting
-            and "deletionTimestamp" not in metadata
-            and read_string(annotations_of(metadata), KEPT_FOR) == self.kept_for
+            self.damage is None is later.damage
+            and later.uid == self.uid
+            and later.desired is self.desired
+            and later.forced is self.forced
+            and not (self.deleting or later.deleting)
+            and later.kept_for == self.kept_for
             and self.status not in TROUBLES
-            and status.get("status") not in TROUBLES
-            and (self._is_as_far(status) or self._is_begun(status))
+            and later.status not in TROUBLES
+            and (self._is_as_far(later) or self._is_begun(later))
         )
 
-    def _is_as_far(self, status: Json) -> bool:
-        """Whether another status of this Workflow is about the same state, and DWS is
-        as far with it."""
-        return (
-            status.get("state") == (None if self.state is None else self.state.name)
-            and status.get("status", "") == self.status
-            and status.get("ready", False) is self.ready
+    def _is_as_far(self, later: WorkflowView) -> bool:
+        """Whether a later view is about the same state, and DWS is as far with it."""
+        return (later.state, later.status, later.ready) == (
+            self.state,
+            self.status,
+            self.ready,
         )
 
-    def _is_begun(self, status: Json) -> bool:
-        """Whether DWS works on the requested state in another status of this Workflow,
-        and has not completed the state in either. A finalizer that is still there in
-        Teardown is removed as soon as DWS has begun."""
-        assert self.desired is not None
+    def _is_begun(self, later: WorkflowView) -> bool:
+        """Whether DWS works on the requested state in a later view, and has not
+        completed the state in either. A finalizer that is still there in Teardown is
+        removed as soon as DWS has begun."""
         return (
             not (self.desired is State.Teardown and FINALIZER in self.finalizers)
-            and status.get("state") == self.desired.name
-            and status.get("ready", False) is False
-            and not self.complete
+            and later.state is self.desired
+            and not (later.ready or self.complete)
         )
 
     @classmethod

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import json
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
@@ -28,9 +28,8 @@ ROWS = 250
 TURN = 2000
 """Units of work in one turn of the reactor, each about a microsecond."""
 
-LOOK, ROW, RABBIT, READ = 1, 20, 5, 100
-"""Units of work for a job that is looked at, for its row, for each Rabbit in it, and to
-read its Workflow."""
+LOOK, ROW, RABBIT = 1, 20, 5
+"""Units of work for a job that is looked at, for its row, and for each Rabbit in it."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,6 @@ class JobQueries:
         machine: Availability,
         index: JobIndex,
         facts: JobFacts,
-        read_details: Callable[[int], bool],
     ) -> None:
         self._clock = context.clock
         self._settings = context.settings
@@ -95,7 +93,6 @@ class JobQueries:
         self._machine = machine
         self._index = index
         self._facts = facts
-        self._read_details = read_details
         self._serials: dict[int, tuple[int, int]] = {}
 
     def forget(self, jobid: int) -> None:
@@ -130,7 +127,6 @@ class JobQueries:
             job = self._jobs.get(last)
             work += LOOK
             if job is not None and found.matches(job, self._machine):
-                work += READ * self._read_details(last)
                 known = yield from self._facts.for_row(job, out)
                 rows.append(jobrows.row(job.info, known))
                 work += ROW + known.nnodes + RABBIT * known.nrabbits
@@ -175,8 +171,6 @@ class JobQueries:
         known = yield from self._facts.for_details(job)
         if self._jobs.get(jobid) is not job:
             raise no_job(jobid)
-        # Not before: those that come meanwhile would be told to no query yet.
-        self._read_details(jobid)
         details = jobrows.details(job.info, known, self._settings.config)
         print_now = hash(json.dumps(details))
         print_before, serial = self._serials.get(jobid, (0, 0))

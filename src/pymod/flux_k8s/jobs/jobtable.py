@@ -25,7 +25,6 @@ from flux_k8s.jobs.reporter import Progress
 from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
-from flux_k8s.json_reader import read_string
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
@@ -36,8 +35,8 @@ LONGEST_PAUSE = 60.0
 """Seconds after a step of a job has failed."""
 
 DETAILS = 10.0
-"""Seconds within which a Workflow that changed in details is read, unless somebody asks
-for them before: more follow, and most are of a state that is complete by then."""
+"""Seconds within which a job is handled whose Workflow changed in details: more follow,
+and most are of a state that is complete by then."""
 
 DETAILS_OF_COPIES = 1.0
 """The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
@@ -106,7 +105,6 @@ class JobTable:
             way.
         note_change: is called with a job that is there, or of which something may have
             changed.
-        note_details: is called with a job whose Workflow has details to be read.
         note_end: is called with a job that is over.
         note_nodes_released: is called with a job whose Workflow says that its nodes may
             have been given back.
@@ -136,7 +134,6 @@ class JobTable:
         self.stopped = False
         self.note_busy: Visit = lambda job: None
         self.note_change: Callable[[int], None] = lambda jobid: None
-        self.note_details: Callable[[int], None] = lambda jobid: None
         self.note_end: Callable[[int], None] = lambda jobid: None
         self.note_nodes_released: Callable[[int], None] = lambda jobid: None
         self._clock = context.clock
@@ -268,28 +265,6 @@ class JobTable:
         else:
             self._queue.abandon(job.info.jobid)
 
-    def see_later(self, jobid: int, type: str, workflow: Json) -> bool:
-        """A job's Workflow changed. If only in details, which others will follow, have
-        it read later (:data:`DETAILS`, :data:`DETAILS_OF_COPIES`), and return True. A
-        version that the answer to a request has shown is not read again."""
-        job = self._jobs.get(jobid)
-        view = None if job is None else job.info.view
-        if job is None or view is None or type != "MODIFIED":
-            return False
-        watched = job.info.watched
-        version = read_string(workflow["metadata"], "resourceVersion")
-        if view.uid != watched.uid or watched.goes_back(view.uid, version):
-            return False
-        if view.shows(workflow):
-            job.info.unread, watched.version = None, version
-            return True
-        if not view.differs_in_details(workflow):
-            return False
-        job.info.unread, watched.version = workflow, version
-        self._queue.add(jobid, DETAILS_OF_COPIES if view.awaits_copies else DETAILS)
-        self.note_details(jobid)
-        return True
-
     def see(self, jobid: int, type: str, workflow: Json) -> bool:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
         by this Flux instance, that no job claims."""
@@ -297,7 +272,6 @@ class JobTable:
         self.unseen.pop(jobid, None)
         if job is not None:
             self._take_in(job, type, workflow)
-            self.changed(job)
             return False
         view = WorkflowView.parse(workflow)
         if view.nodes_released and type != "DELETED":
@@ -317,40 +291,40 @@ class JobTable:
         return False
 
     def see_unseen(self, job: Job) -> None:
-        """Take in what the watch has shown of a job's Workflow and was not read yet."""
-        self._read_details(job)
+        """Take in what the watch has shown of a job's Workflow while the job was left
+        alone."""
         unseen = self.unseen.pop(job.info.jobid, None)
         if unseen is not None:
             self._take_in(job, *unseen)
 
-    def read_details(self, jobid: int) -> None:
-        """Take in details of a job's Workflow, if there are any to be read."""
-        job = self._jobs.get(jobid)
-        if job is not None and self._read_details(job):
-            self.note_change(jobid)
-
-    def _read_details(self, job: Job) -> bool:
-        """Take in details, and return whether there were any. They are no reason to
-        take a step that failed again sooner."""
-        info, decision = job.info, job.last_decision
-        if info.unread is None:
-            return False
-        before = info.view
-        self._take_in(job, "MODIFIED", info.unread)
-        if decision is not None and decision[1] == before:
-            job.last_decision = decision[0], info.view
-        return True
-
     def _take_in(self, job: Job, type: str, workflow: Json) -> None:
-        """Take in an event of a job's Workflow."""
-        view = job.info.read(workflow)
+        """Take in an event of a job's Workflow, and have the job handled: later if only
+        details have changed, which others will follow (:data:`DETAILS`), and not at all
+        for a version that the answer to a request has shown."""
+        info, before = job.info, job.info.view
+        view = info.read(workflow)
         if type == "DELETED":
-            job.info.see_watched_gone(view.uid)
+            info.see_watched_gone(view.uid)
+            self.changed(job)
             return
-        job.info.unread = None
+        shown = view.uid, view.resource_version
+        follows = type == "MODIFIED" and info.watched.precedes(*shown)
+        if follows and view is before:
+            info.watched.version = view.resource_version
+            return
         if view.nodes_released:
-            self.note_nodes_released(job.info.jobid)
+            self.note_nodes_released(info.jobid)
         self._show(job, view, workflow)
+        if not follows or before is None or not before.differs_in_details(view):
+            self.changed(job)
+            return
+        # They are no reason to take a step that failed again sooner.
+        if job.last_decision is not None and job.last_decision[1] == before:
+            job.last_decision = job.last_decision[0], info.view
+        self._queue.add(
+            info.jobid, DETAILS_OF_COPIES if before.awaits_copies else DETAILS
+        )
+        self.note_change(info.jobid)
 
     def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:
         """Take in a watch event of a job's Workflow."""

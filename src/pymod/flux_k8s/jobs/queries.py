@@ -60,7 +60,6 @@ class Queries:
         movements: their data movements; :meth:`progressed` is to be called when those
             of a job have changed.
         outage: says whether the state of the objects may be old.
-        read_details: reads the Workflow of a job, if it has details to be read.
         kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
     """
 
@@ -72,7 +71,6 @@ class Queries:
         machine: Availability,
         movements: JobObjects[Movement],
         outage: Outage,
-        read_details: Callable[[int], bool],
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = context.flux
@@ -90,14 +88,11 @@ class Queries:
         workflows.explain = self._rules.explain
         self._held = HeldQueries(context.clock, self._details_of)
         self._turns = Turns[Json](context.clock)
-        self._job_queries = JobQueries(
-            context, jobs, machine, self._index, self._facts, read_details
-        )
+        self._job_queries = JobQueries(context, jobs, machine, self._index, self._facts)
         self._rabbits = RabbitQueries(context, self._index, machine)
         self._rescue = Rescue(context, workflows, jobs)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
-        jobs.note_details = partial(self._safely, self._held.changed)
         jobs.note_end = partial(self._safely, self._forget)
         self._methods: Mapping[str, Callable[[Any, Sender, Respond], None]] = {
             "job-list": self._job_list,

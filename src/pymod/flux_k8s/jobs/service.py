@@ -145,7 +145,6 @@ class Service:
             machine,
             movements,
             outage,
-            self.workflows.read_details,
             kube_metrics,
         )
 

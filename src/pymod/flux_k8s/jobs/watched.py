@@ -22,14 +22,17 @@ class Watched:
 
     Attributes:
         uid: that of the Workflow.
-        version: its resource version. It may be one that is read later, or that the
-            answer to a request has shown.
+        version: its resource version, which the answer to a request may have shown too.
         gone: the uid of the Workflow whose end the watch has shown last.
     """
 
     uid: Optional[str] = None
     version: str = ""
     gone: Optional[str] = None
+
+    def precedes(self, uid: str, version: str) -> bool:
+        """Whether a version of the Workflow that was shown last is not older."""
+        return uid == self.uid and not self.goes_back(uid, version)
 
     def goes_back(self, uid: str, version: str) -> bool:
         """Whether a version of a Workflow is older than the one shown last."""

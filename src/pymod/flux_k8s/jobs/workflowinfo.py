@@ -108,8 +108,6 @@ class WorkflowInfo:
         planned, mounted, released: the plugin has answered ``resource-update``,
             ``prolog-remove``, ``epilog-remove``.
         view: the Workflow, or None while there is none.
-        unread: the Workflow as the watch showed it last, where that differs from
-            ``view`` in details, which are read later (:class:`JobTable`).
         begun: the UNIX time of each request for a state, as far as this service knows.
         quiet_until: the UNIX time before which no time limit is over: the service has
             just been started.
@@ -199,7 +197,6 @@ class WorkflowInfo:
     mounted: bool = False
     released: bool = False
     view: Optional[WorkflowView] = None
-    unread: Optional[Json] = None
     begun: dict[State, float] = field(default_factory=dict)
     quiet_until: float = 0.0
     seen_early: dict[float, float] = field(default_factory=dict)
@@ -466,8 +463,6 @@ class WorkflowInfo:
             elif view.desired is State.Teardown and not view.teardown_requested:
                 self._note_interference(view.uid, MOVED, view)
             before, self.view = self.view, view
-            if before is not None and before.uid != view.uid:
-                self.unread = None
             if view.complete and not (before is not None and before.complete):
                 self.writers = None  # nodes may have unmounted, or were passed over
             known = self.doubtful and before is not None
@@ -570,12 +565,7 @@ class WorkflowInfo:
             self.fits = False
 
     def see_gone(self, uid: str) -> None:
-        """Take in that a Workflow does not exist any more. What was copied before it
-        went is not lost."""
-        if self.unread is not None:
-            view, self.unread = self.read(self.unread), None
-            if not self._is_late(view):
-                self.view, self.unsaved = view, view.unsaved
+        """Take in that a Workflow does not exist any more."""
         self.deleted_uid = uid
         self.doubtful = self.goal is not Goal.RELEASED
         if self.view is not None and self.view.uid == uid:

@@ -52,16 +52,8 @@ class WorkflowWatch:
         self._outage.note_answer()
         if self._jobs.is_left_alone(jobid):
             self._jobs.unseen[jobid] = type, object
-        elif not self._jobs.see_later(jobid, type, object):
+        else:
             self._scope.run(jobid, self._see, jobid, type, object)
-
-    def read_details(self, jobid: int) -> bool:
-        """Read a job's Workflow, if it has details to be read; whether it has."""
-        job = self._jobs.get(jobid)
-        if job is None or job.info.unread is None or self._jobs.is_left_alone(jobid):
-            return False
-        self._scope.run(jobid, self._jobs.read_details, jobid)
-        return True
 
     def synced(self) -> None:
         """All Workflows have been listed (again)."""
