@@ -24,7 +24,6 @@ PACKAGE = TOP / "src/pymod/flux_k8s"
 DOCUMENT = (TOP / "doc/messages.md").read_text()
 
 ANSWERS = {
-    "heldqueries.py",
     "jobqueries.py",
     "progressmemos.py",
     "queries.py",

@@ -12,7 +12,7 @@ from typing import Callable
 from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowstate import State
-from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.jobqueries import JobIndex
 from flux_k8s.jobs.jobrows import NONE
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo

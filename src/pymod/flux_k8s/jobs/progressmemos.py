@@ -14,7 +14,7 @@ from typing import Callable, Optional
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws.datamovement import Progress
 from flux_k8s.dws.workflowstate import State
-from flux_k8s.jobs.jobrows import NONE, Mounts, state_of
+from flux_k8s.jobs.jobrows import NONE, JobFacts, Mounts, state_of
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux
 
@@ -112,6 +112,18 @@ class ProgressMemos:
         self._posted[jobid] = text, now
         self._flux.post_memo(jobid, {MEMO: text}, volatile=True)
         return True
+
+
+def memo_text(facts: JobFacts, jobid: int) -> Optional[str]:
+    """The text about a long state for the job's memo; None for a short one."""
+    job = facts.jobs.get(jobid)
+    if job is None or job.info.released:
+        return None
+    state, progress = state_of(job.info), facts.progress(job)
+    if progress is not None:
+        return data_text(state, progress)
+    mounts = facts.mounts(job)
+    return None if mounts is None else mount_text(state, mounts)
 
 
 def data_text(state: str, progress: Progress) -> str:

@@ -13,7 +13,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.turns import Parts, Shared
 from flux_k8s.errors import QueryError
-from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.jobqueries import JobIndex
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json, Sender
 from flux_k8s.rabbits.availability import Availability
