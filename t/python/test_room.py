@@ -112,7 +112,7 @@ TOO_LITTLE = (
     [
         # no Rabbit takes more than it has left
         (across(12 * GIB, count=4), allocation(TWO, **FULLER), {"a": 1, "b": 3}),
-        (across(12 * GIB, scale=1), allocation(TWO, **FULLER), {"b": 1}),
+        (across(12 * GIB, scale=1), allocation(TWO, **FULLER), {"b": 2}),
         (
             per_compute(2 * GIB),
             allocation(TWO, **FULLER),

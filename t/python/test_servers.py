@@ -25,7 +25,7 @@ from flux_k8s.dws.directivebreakdown import (
     job_allocation,
     ssd_per_node,
 )
-from flux_k8s.dws.directivebreakdown.allocation import Room
+from flux_k8s.dws.directivebreakdown.allocation import apportion
 from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES, Strategy
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject
@@ -95,12 +95,14 @@ NOWHERE = at("", {"a": 5, "b": 9, "c": 8}, unconnected=("n1", "n2"), storages=RA
 @pytest.mark.parametrize(
     ("entry", "on", "expected"),
     [
-        # scale goes from the fewest that fit to one for each node, of at least a GiB
+        # scale goes from the fewest that divide as the nodes do to one for each node,
+        # of at least a GiB
         (across(200 * GIB, scale=1), TWENTY, "r1 r2"),
         (across(200 * GIB, scale=4), TWENTY, "r1:4 r2:4"),
         (across(200 * GIB, scale=8), TWENTY, "r1:8 r2:8"),
         (across(200 * GIB, scale=10), TWENTY, "r1:10 r2:10"),
-        (across(3 * GIB, scale=10), at("r1:10 r2:10", 1), "r1:2 r2"),
+        (across(3 * GIB, scale=10), at("r1:10 r2:10", 1), "r1 r2"),
+        (across(3 * GIB), at("r1:8 r2:6"), "r1:2 r2"),
         # Without count and scale allocations divide as the nodes do
         (across(30 * GIB), at("a:16 b:8"), "a:2 b"),
         (across(30 * GIB), at("a:5 b:5"), "a b"),
@@ -185,7 +187,7 @@ EIGHT = dict.fromkeys("ab", 8 * GIB)
             across(6 * GIB, scale=1),
             per_compute(2 * GIB),
             at("a:2 b", {"a": 4, "b": 8}),
-            ("b", "a:2 b"),
+            ("b:3", "a:2 b"),
         ),
         # a has another allocation with the key
         (
@@ -236,7 +238,11 @@ def test_storage_that_nodes_must_reach_is_on_each_of_their_rabbits() -> None:
     on = allocation({"a": 10, "b": 1, "c": 1}, 10)
     made = place(across(3 * GIB, scale=1), on, pcie=True)
     assert set(made) == {"a", "b", "c"}
-    assert place(across(3 * GIB, scale=1), on) == {"a": 1}
+    assert place(across(3 * GIB, scale=1), on) == {"a": 3}
+    made = place(
+        across(24 * GIB, scale=10), allocation({"a": 6, "b": 5, "c": 1}, 2), True
+    )
+    assert made == {"a": 6, "b": 5, "c": 1}
 
 
 def test_an_allocation_in_one_piece_may_exceed_what_is_held() -> None:
@@ -440,32 +446,23 @@ def test_servers_do_not_depend_on_the_order_of_dictionaries(
     assert outcome(on) == outcome(other)
 
 
-@given(
-    systems,
-    st.integers(1, 2**12),
-    st.none() | st.just(1),
-    st.integers(1, 40),
-    st.integers(1, 40),
-    st.sampled_from([1, -1]),
-)
-def test_the_first_number_of_allocations_that_fits_is_found_without_trying_all(
-    nodes: dict[str, int],
-    capacity: int,
-    most_each: Optional[int],
-    start: int,
-    stop: int,
-    step: int,
+@given(systems, st.integers(0, 100), st.data())
+def test_a_number_is_divided_by_the_largest_remainders(
+    weights: dict[str, int], number: int, data: Any
 ) -> None:
-    room = Room(allocation(nodes, room={name: n * 20 for name, n in nodes.items()}))
-    numbers = range(start, stop, step)
-
-    def fits(number: int) -> bool:
-        size = -(-capacity // number)
-        places = (min(most_each or number, int(room.left(r)) // size) for r in nodes)
-        return sum(places) >= number
-
-    expected = next(filter(fits, numbers), None)
-    assert room.first_fit(capacity, list(nodes), most_each, numbers) == expected
+    total, most = sum(weights.values()), dict.fromkeys(weights, number)
+    made = apportion(number, weights, most)
+    assert sum(made.values()) == number
+    rounded_up = {r for r in weights if made[r] > number * weights[r] // total}
+    for name, weight in weights.items():
+        whole, rest = divmod(number * weight, total)
+        assert made[name] == whole + (name in rounded_up)
+        for other in rounded_up - {name}:
+            assert name in rounded_up or number * weights[other] % total >= rest
+    limits = {name: data.draw(st.integers(0, 30)) for name in weights}
+    made = apportion(number, weights, limits)
+    assert sum(made.values()) == min(number, sum(limits.values()))
+    assert all(made[name] <= limits[name] for name in weights)
 
 
 plain_jobs = st.lists(

@@ -5,21 +5,12 @@ allocation sets are placed."""
 
 from __future__ import annotations
 
-import heapq
 import json
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import (
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Optional,
-    Sequence,
-    Union,
-)
+from typing import Collection, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
@@ -33,6 +24,9 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.rfc.hostlist import natural_key
 from flux_k8s.rfc.rset import Allocated
+
+CHECKS = 50_000
+"""How often a number of allocations is compared with a share at most: some 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -215,40 +209,17 @@ class Room:
         return sorted(usable, key=lambda r: (-self._free[r], natural_key(r)))
 
     def first_fit(
-        self,
-        capacity: int,
-        rabbits: Sequence[str],
-        most_each: Optional[int],
-        numbers: range,
+        self, entry: AllocationSet, rabbits: Sequence[str], numbers: range
     ) -> Optional[int]:
-        """The first of ``numbers`` such that ``capacity`` bytes, divided into so many
-        allocations of the same size, fit into the job's shares of ``rabbits``, with at
-        most ``most_each`` on each. The step of ``numbers`` is 1 or -1."""
+        """The first of these numbers of allocations of a set that fits into the job's
+        shares. Not all numbers are tried for a job of thousands of nodes."""
         free = Counter(self._free[rabbit] for rabbit in rabbits)
-        if sum(max(0, left) * count for left, count in free.items()) < capacity:
-            return None
-        number = numbers.start
-        while number in numbers:
-            size = -(-capacity // number)
-            places = {left: _places(left, size, most_each or number) for left in free}
-            total = sum(places[left] * count for left, count in free.items())
-            if total >= number:
+        for number in numbers[:: 1 + len(numbers) * len(free) // CHECKS]:
+            size = -(-entry.minimum_capacity // number)
+            most = 1 if entry.colocation else number
+            places = (_places(left, size, most) * n for left, n in free.items())
+            if sum(places) >= number:
                 return number
-            if numbers.step < 0:
-                number = min(number - 1, total)  # larger ones have no more places
-                continue
-            # The largest size with another place on some Rabbit
-            smaller = max(
-                (
-                    int(left) // (count + 1)
-                    for left, count in places.items()
-                    if count != most_each
-                ),
-                default=0,
-            )
-            if smaller <= 0:
-                return None
-            number = -(-capacity // smaller)
         return None
 
     def distribute(
@@ -259,33 +230,21 @@ class Room:
         most_each: Optional[int],
         counts: dict[str, int],
     ) -> None:
-        """Add to ``counts`` until it has ``number`` allocations of ``size``
-        bytes, by ``weights`` as far as they fit into the shares, and then where most
-        is left. No Rabbit is given more than ``most_each``."""
-        order = {rabbit: index for index, rabbit in enumerate(weights)}
-        total = sum(weights.values())
+        """Add to ``counts`` until it has ``number`` allocations of ``size`` bytes, by
+        ``weights`` as far as they fit into the shares, and then by what is left. No
+        Rabbit is given more than ``most_each``."""
         most = most_each or number
-
-        def by_weight(rabbit: str) -> tuple[float, ...]:
-            # Webster's method: it rounds shares without a bias by size.
-            weight = weights[rabbit]
-            turn = (2 * counts[rabbit] + 1) / (weight or 1)
-            return (not weight, turn, -self._free[rabbit], order[rabbit])
-
-        def by_room(rabbit: str) -> tuple[float, ...]:
-            taken = size * counts[rabbit]
-            left, share = self._limits[rabbit] - taken, self._free[rabbit] - taken
-            return (-share, -left, -weights[rabbit], order[rabbit])
-
-        limits = {rabbit: _places(self._free[rabbit], size, most) for rabbit in weights}
-        rest = number - sum(counts.values())
-        for rabbit, weight in weights.items():
-            share = rest * weight // total if total else 0
-            counts[rabbit] += max(0, min(limits[rabbit] - counts[rabbit], share))
-        _fill(counts, number, limits, by_weight)
-        limits = {r: _places(self._limits[r], size, most) for r in weights}
-        _fill(counts, number, limits, by_room)
-        _fill(counts, number, dict.fromkeys(weights, most), by_room)
+        order = sorted(weights, key=lambda r: (-self._free[r], -self._limits[r]))
+        for room in (self._free, self._limits, dict.fromkeys(weights, math.inf)):
+            rest = number - sum(counts.values())
+            if rest <= 0:
+                return
+            places = {r: _places(room[r], size, most) - counts[r] for r in order}
+            if room is not self._free:  # where this is infinite, the allocations fit
+                left = {r: self._free[r] - size * counts[r] for r in order}
+                weights = {r: max(0, int(left[r])) for r in order if places[r] > 0}
+            for rabbit, count in apportion(rest, weights, places).items():
+                counts[rabbit] += count
 
     def take(
         self, size: int, counts: Mapping[str, int], colocation: Iterable[str]
@@ -324,26 +283,30 @@ def gib(size: float) -> str:
     return f"{max(0.0, size) / GIB:.6g} GiB"
 
 
-def _fill(
-    counts: dict[str, int],
-    number: int,
-    limits: Mapping[str, int],
-    turn: Callable[[str], tuple[float, ...]],
-) -> None:
-    """Raise ``counts`` one by one, whose ``turn`` is smallest first, until they
-    add up to ``number`` or reach their ``limits``."""
-    rest = number - sum(counts.values())
-    if rest <= 0:
-        return
-    heap = [
-        (turn(rabbit), rabbit) for rabbit in counts if counts[rabbit] < limits[rabbit]
-    ]
-    heapq.heapify(heap)
-    while rest > 0 and heap:
-        rabbit = heap[0][1]
-        counts[rabbit] += 1
-        rest -= 1
-        if counts[rabbit] < limits[rabbit]:
-            heapq.heapreplace(heap, (turn(rabbit), rabbit))
-        else:
-            heapq.heappop(heap)
+def apportion(
+    number: int, weights: Mapping[str, int], limits: Mapping[str, int]
+) -> dict[str, int]:
+    """Divide ``number`` by ``weights`` with the method of the largest remainder: each
+    gets the whole part of its quota, and those with the largest remainders one more. Of
+    equal ones those come first that come first in ``limits``. What is beyond a limit is
+    divided among the others, at last among those without weight."""
+    counts = dict.fromkeys(limits, 0)
+    while number > 0:
+        able = [name for name in limits if counts[name] < limits[name]]
+        if not able:
+            break
+        total = sum(weights[name] for name in able)
+        quotas = {
+            name: divmod(number * weights[name], total)
+            if total
+            else divmod(number, len(able))
+            for name in able
+        }
+        more = number - sum(whole for whole, _ in quotas.values())
+        for name in sorted(able, key=lambda name: -quotas[name][1]):
+            quota = quotas[name][0] + (more > 0)
+            more -= 1
+            given = min(quota, limits[name] - counts[name])
+            counts[name] += given
+            number -= given
+    return counts

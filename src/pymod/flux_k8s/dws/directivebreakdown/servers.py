@@ -5,23 +5,25 @@
 The number of allocations that AllocateAcrossServers makes:
 
 - with ``count``: this count.
-- with ``scale``: 1 is the smallest number that fits into the job's shares of its
-  Rabbits. 10 is one allocation for each compute node, or fewer where they would be
-  smaller than 1 GiB. The values between are evenly spaced between these two.
-- with neither: the smallest number that divides among the Rabbits as the job's nodes
-  do. With 16 and 8 nodes below two Rabbits these get 2 allocations and 1.
+- with ``scale``: a multiple of the smallest number that divides among the Rabbits as
+  the job's nodes do, and that therefore fits into the job's shares. With 16 and 8 nodes
+  below two Rabbits these get 2 allocations and 1, or 4 and 2... 1 is the smallest of
+  these multiples. 10 is the largest: one allocation for each compute node, or fewer
+  where they would be smaller than 1 GiB.
+- with neither: as with a ``scale`` of 1.
 
-If this number does not fit, the next larger number that fits is taken, then the next
-smaller. If no number fits (a single allocation, such as a Lustre MDT, may be larger
-than the job's share of any Rabbit), the Rabbits with the most room take more than the
-job's share there, of the room that the scheduler gave to no other job.
+If that does not fit beside the job's other sets, larger numbers are tried, then smaller
+ones, and at last all sets make one allocation for each compute node. If nothing fits (a
+single allocation, such as a Lustre MDT, may be larger than the job's share of any
+Rabbit), the Rabbits with the most room take more than the job's share there, of the
+room that the scheduler gave to no other job.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import partial, reduce
+from functools import reduce
 from typing import Mapping, NamedTuple, Sequence
 
 from flux_k8s.dws.directivebreakdown.allocation import Allocation, Room, gib
@@ -176,10 +178,11 @@ def _place(
     weights = {rabbit: allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits}
     # A set that nodes must reach gets an allocation on each of their Rabbits, if it has
     # enough.
-    counts = {
-        rabbit: int(demand.pcie and weights[rabbit] > 0 and number >= len(rabbits))
-        for rabbit in rabbits
-    }
+    counts = dict.fromkeys(rabbits, 0)
+    if demand.pcie and number >= len(rabbits):
+        counts = {rabbit: int(weights[rabbit] > 0) for rabbit in rabbits}
+        total = sum(weights.values())
+        weights = {r: max(0, number * weight - total) for r, weight in weights.items()}
     room.distribute(number, size, weights, most, counts)
     return Placement(size, {rabbit: n for rabbit, n in counts.items() if n > 0})
 
@@ -248,25 +251,23 @@ def _number(
     others: int,
 ) -> int:
     """The number of allocations where the breakdown does not give it."""
-    capacity = demand.entry.minimum_capacity
-    most_each = 1 if demand.entry.colocation else None
+    entry = demand.entry
     most = len(allocation.hosts)
-    if most_each is not None:
+    if entry.colocation:
         most = min(most, max(1, len(rabbits) - others))
-    least = len(rabbits) if demand.pcie and len(rabbits) <= most else 1
-    first = partial(room.first_fit, capacity, rabbits, most_each)
     if by_node:
         return most
-    if demand.entry.scale is None:
-        nodes = [allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits]
-        wanted = max(least, min(most, _proportional(nodes)))
-    else:
-        most = max(least, min(most, capacity // GIB))
-        fewest = first(range(least, most + 1)) or min(most, len(rabbits))
-        wanted = fewest + ((most - fewest) * (demand.entry.scale - 1) * 2 + 9) // 18
+    step = _proportional([allocation.nodes_per_rabbit.get(r, 0) for r in rabbits])
+    largest = max(1, min(most, entry.minimum_capacity // GIB))
+    steps = max(1, largest // step)
+    scale = entry.scale or 1
+    wanted = step * (1 + ((steps - 1) * (scale - 1) * 2 + 9) // 18)
+    least = len(rabbits) if demand.pcie and len(rabbits) <= most else 1
+    wanted = max(least, min(largest, wanted))
+    larger, smaller = range(wanted, largest + 1), range(wanted - 1, least - 1, -1)
     return (
-        first(range(wanted, most + 1))
-        or first(range(wanted - 1, least - 1, -1))
+        room.first_fit(entry, rabbits, larger)
+        or room.first_fit(entry, rabbits, smaller)
         or wanted
     )
 
