@@ -15,8 +15,7 @@ from flux_k8s.config.table import KEEP, Config
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobrows
-from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
-from flux_k8s.jobs.losses import data_loss
+from flux_k8s.jobs.losses import UNKNOWN_LOSS, data_loss
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json

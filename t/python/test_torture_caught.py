@@ -15,11 +15,11 @@ from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobtable, problems, reconciler, workflow, workflowrequests
-from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import RequestHandler
+from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Advance, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step

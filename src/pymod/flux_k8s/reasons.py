@@ -259,3 +259,18 @@ def log_line(text: str, reason: Reason) -> str:
     reason, for which a long text is cut."""
     end = f" [{reason.value}]"
     return printable_bytes(text, LINE - len(end)).decode() + end
+
+
+# The job exceptions (RFC 21) that are about storage: their types, and severities.
+
+DWS = "dws"
+"""A job's storage is in trouble, or something of it is lost."""
+
+NODE_FAILURE = "dws-node-failure"
+"""A job goes on without the storage of a node, or a node has not unmounted."""
+
+EPILOG_TIMEOUT = "dws-epilog-timeout"
+"""The plugin gives an epilog up: it raises this one itself."""
+
+FATAL = 0
+WARNING = 1

@@ -22,7 +22,6 @@ from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject, DWSError, NotReady
-from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -37,7 +36,7 @@ from flux_k8s.ports import (
     KubeError,
 )
 from flux_k8s.rabbits.nodes import Nodes
-from flux_k8s.reasons import Note, Reason
+from flux_k8s.reasons import NODE_FAILURE, WARNING, Note, Reason
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
 

@@ -32,13 +32,7 @@ from flux_k8s.dws.drainreason import (
 from flux_k8s.dws.workflowmarks import CUT_OFF, KEPT_FOR
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
-from flux_k8s.jobs.jobexception import (
-    DWS,
-    FATAL,
-    NODE_FAILURE,
-    UNKNOWN_LOSS,
-    WARNING,
-)
+from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
@@ -53,7 +47,7 @@ from flux_k8s.ports import (
     RpcError,
 )
 from flux_k8s.rabbits.availability import Availability
-from flux_k8s.reasons import Note, Reason
+from flux_k8s.reasons import DWS, FATAL, NODE_FAILURE, WARNING, Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 

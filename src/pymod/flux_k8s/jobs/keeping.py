@@ -14,10 +14,10 @@ from __future__ import annotations
 from flux_k8s.config.context import Context
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import StorageUnavailable
-from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import FindWriters, KeepFailed, LetNodesGo
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests

@@ -8,17 +8,16 @@ from __future__ import annotations
 import syslog
 
 from flux_k8s.control.controller import Controller, Options
-from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import JobScope, describe, left_behind
-from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.plugin import request_plugin
+from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux
-from flux_k8s.reasons import Note, Reason
+from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason
 from flux_k8s.text import NOTE, printable
 
 

@@ -9,12 +9,14 @@ from typing import Optional, Sequence
 
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.workflowinfo import DELETED, WorkflowInfo
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, printable
+
+UNKNOWN_LOSS = "what was to be copied may not be copied"
+"""The loss of a job whose Workflow is gone, and with it the directives."""
 
 
 def losses(info: WorkflowInfo, view: WorkflowView) -> str:

@@ -18,14 +18,13 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
-from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import WORKFLOW, RpcError
-from flux_k8s.reasons import Reason
+from flux_k8s.reasons import EPILOG_TIMEOUT, FATAL, Reason
 from flux_k8s.rfc.jobid import f58, workflow_name
 
 LOOK_AGAIN = 300.0

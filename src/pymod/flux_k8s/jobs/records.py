@@ -26,7 +26,7 @@
     order of creation, at most ``rabbit.save_datamovements`` of them. Where there is no
     time for all, those that were read.
 ``rabbit_data_out``
-    What became of the data of a job (:mod:`flux_k8s.jobs.datareports` writes it when
+    What became of the data of a job (:mod:`flux_k8s.jobs.reports` writes it when
     the job ends, or later).
 ``rabbit_nodes_released``
     The UNIX time at which the job gave its nodes back, if that was before its data was

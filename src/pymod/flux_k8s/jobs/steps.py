@@ -29,9 +29,7 @@ from flux_k8s.dws.workflowmarks import (
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
-from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
-from flux_k8s.jobs.failurereports import FailureReports
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobtable import JobTable
@@ -41,6 +39,7 @@ from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import read_jobspec, request_plugin
 from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.reports import DataReports, FailureReports
 from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
 from flux_k8s.jobs.staging import Staging
 from flux_k8s.jobs.stalls import Stalls

@@ -13,10 +13,10 @@ from __future__ import annotations
 import syslog
 
 from flux_k8s.control.controller import Controller, Options, TryAgain
-from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
 from flux_k8s.reasons import Reason

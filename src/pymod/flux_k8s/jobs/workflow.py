@@ -17,8 +17,8 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import show
 from flux_k8s.jobs.copies import await_copies
-from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.losses import (
+    UNKNOWN_LOSS,
     cause_of,
     kept_note,
     loss_of,

@@ -19,9 +19,9 @@ from itertools import takewhile, zip_longest
 from typing import Collection, Sequence
 
 from flux_k8s.dws.workflowstate import STATES, State
-from flux_k8s.jobs.datareports import KEY as DATA_OUT
-from flux_k8s.jobs.jobexception import NODE_FAILURE, UNKNOWN_LOSS
-from flux_k8s.reasons import Reason
+from flux_k8s.jobs.losses import UNKNOWN_LOSS
+from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.reasons import NODE_FAILURE, Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,

@@ -12,7 +12,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.jobs.reports import DATA_OUT
 from flux_k8s.ports import (
     SYSTEMSTATUS,
     WORKFLOW,

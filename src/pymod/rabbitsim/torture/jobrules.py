@@ -8,10 +8,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence
 
-from flux_k8s.jobs.datareports import KEY as DATA_OUT
-from flux_k8s.jobs.jobexception import NODE_FAILURE
+from flux_k8s.jobs.reports import DATA_OUT
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
-from flux_k8s.reasons import Reason
+from flux_k8s.reasons import NODE_FAILURE, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import decode, f58
 from rabbitsim.flux.events import Event

@@ -16,10 +16,9 @@ from typing import Callable, Collection, Iterable, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
-from flux_k8s.jobs.datareports import EVENT, NODES_RELEASED
-from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.jobs.progressmemos import MEMO as PROGRESS
 from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
+from flux_k8s.jobs.reports import DATA_OUT, EVENT, NODES_RELEASED
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import STORAGE, WORKFLOW, Json, Kind

@@ -16,7 +16,7 @@ from typing import Callable, Collection, Iterable, Mapping, Sequence
 
 from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.dws.workflowmarks import STAGED_FOR
-from flux_k8s.jobs.datareports import KEY as DATA_OUT
+from flux_k8s.jobs.reports import DATA_OUT
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,

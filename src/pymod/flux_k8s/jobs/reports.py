@@ -1,11 +1,13 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Reports what became of the data of a job.
+"""Reports to Flux, and to the user: that a job fails, that its storage makes no
+progress, and what became of its data.
 
-Its KVS directory gets ``rabbit_data_out``, where the plugin looks for jobs that depend
-on the data. A job that ended before its data was out takes no exceptions: the plugin
-is told, an event is published, and the log has a line. The event :data:`EVENT` has
-``id`` and ``success``, and not what is lost: all users may subscribe to it.
+The KVS directory of a job gets ``rabbit_data_out``, where the plugin looks for jobs
+that depend on the data. A job that ended before its data was out takes no exceptions:
+the plugin is told, an event is published, and the log has a line. The event
+:data:`EVENT` has ``id`` and ``success``, and not what is lost: all users may subscribe
+to it.
 """
 
 from __future__ import annotations
@@ -17,24 +19,90 @@ import syslog
 from dataclasses import replace
 from typing import Optional
 
-from flux_k8s.control.coroutines import call
-from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
-from flux_k8s.jobs.losses import late_nodes
+from flux_k8s.control.coroutines import Bind, call, drive
+from flux_k8s.dws.nextstep import with_next_step, without_next_step
+from flux_k8s.dws.workflowmarks import WARNED
+from flux_k8s.jobs.losses import UNKNOWN_LOSS, late_nodes, left_persistent
+from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.purge import is_purged
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.step import Warn
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
 from flux_k8s.ports import Flux, Json, RpcError
-from flux_k8s.reasons import Note, Reason, read_reason
+from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason, read_reason
 from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.timestamps import format_seconds
+from flux_k8s.rfc.timestamps import format_seconds, format_timestamp
 from flux_k8s.text import NOTE, printable
 
-KEY = "rabbit_data_out"
+
+class FailureReports:
+    """Reports failures of jobs.
+
+    Args:
+        bind: as for :class:`~flux_k8s.jobs.steps.Steps`.
+    """
+
+    def __init__(self, flux: Flux, workflows: WorkflowRequests, bind: Bind) -> None:
+        self._flux = flux
+        self._workflows = workflows
+        self._bind = bind
+
+    async def fail(self, info: WorkflowInfo, why: Note) -> None:
+        """Raise a fatal exception, in the answer that the job's dependency
+        waits for when there is one."""
+        kept, note = info.view is not None and info.view.has_failed, why.text
+        if info.failure is None and not kept:
+            note = with_next_step(note, info.jobid)
+        note = printable(note, NOTE)
+        info.failure = None if kept else replace(why, text=without_next_step(note))
+        info.cause = why.reason
+        if info.view is not None and info.owns(info.view):
+            # The job does not wait for it.
+            saved = self._workflows.save_failed(info)
+            drive(saved, lambda result: None, FAILURES, self._bind)
+        if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
+            payload: Json = {
+                "id": info.jobid,
+                "resources": info.request.resources,
+                "exclude": None,
+                "errmsg": note,
+                "reason": why.reason.value,
+            }
+            await request_plugin(self._flux, "resource-update", payload)
+        else:
+            self._flux.raise_exception(info.jobid, DWS, FATAL, note, why.reason)
+        info.failed = True
+
+    def report_persistent(self, info: WorkflowInfo) -> None:
+        """Report what outlives a job that did not run. Its epilog is released next."""
+        note = printable(left_persistent(info), NOTE)
+        if note:
+            left = Reason.PERSISTENT_LEFT
+            self._flux.raise_exception(info.jobid, DWS, WARNING, note, left)
+
+    async def warn(self, info: WorkflowInfo, step: Warn) -> None:
+        """Report once that Teardown makes no progress. By the annotation the next
+        module knows of the report. A job whose epilog was released accepts no
+        exceptions."""
+        note, reason = with_next_step(step.note.text, info.jobid), step.note.reason
+        self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}", reason)
+        if not info.released:
+            severity = FATAL if step.fatal else WARNING
+            self._flux.raise_exception(info.jobid, DWS, severity, note, reason)
+        if step.fatal:
+            info.failed, info.cause = True, reason
+        info.warned = True
+        now = format_timestamp(self._flux.now())
+        await self._workflows.annotate(info, {WARNED: now})
+
+
+DATA_OUT = "rabbit_data_out"
 """``{"success": true}``, or ``{"success": false, "errstr": "...", "reason": "..."}``,
 as JSON, with a ``note`` if nodes have unmounted late."""
 
 NODES_RELEASED = "rabbit_nodes_released"
 """The UNIX time at which a job gave its nodes back before its data was out. Of such a
-job, :data:`KEY` is missing until the data is out."""
+job, :data:`DATA_OUT` is missing until the data is out."""
 
 KEPT_FOR = "rabbit_kept_for"
 """The nodes for which a job's storage was kept, when and until what, as JSON."""
@@ -72,7 +140,7 @@ class DataReports:
             known = None if recorded is None else _loss_in(recorded)
             loss = known if known is not None and known.text == loss.text else loss
         text = json.dumps(_record(loss))
-        await call(self._flux.kvs_commit, info.jobid, KEY, text)
+        await call(self._flux.kvs_commit, info.jobid, DATA_OUT, text)
 
     async def note_release(self, info: WorkflowInfo) -> None:
         """Record that a job is about to end before its data is out.
@@ -132,7 +200,7 @@ class DataReports:
         if not await is_purged(self._flux, info.jobid):
             loss = await self._as_recorded(info.jobid, loss)
             text = json.dumps(_record(loss, note))
-            await call(self._flux.kvs_commit, info.jobid, KEY, text)
+            await call(self._flux.kvs_commit, info.jobid, DATA_OUT, text)
         await self._notify_plugin(info.jobid, loss)
         await self._publish({"id": info.jobid, "success": loss is None})
         info.data_reported = True
@@ -182,7 +250,7 @@ class DataReports:
     async def _recorded(self, jobid: int) -> Optional[Json]:
         """The record of a job's data; None if it has none that can be read, or was
         purged."""
-        text = await self._lookup(jobid, KEY)
+        text = await self._lookup(jobid, DATA_OUT)
         return None if text is None else _read_record(text)
 
     async def _lookup(self, jobid: int, key: str) -> Optional[str]:
