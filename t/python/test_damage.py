@@ -16,6 +16,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, data_loss
+from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
@@ -98,8 +99,9 @@ def test_a_damaged_workflow_has_a_next_step_and_a_row(state: str) -> None:
     ]
     for view, (goal, ran, more, config) in pairs(views, SITUATIONS, 13):
         info = informed(jobid, view, now, goal, ran, more)
-        assert next_step(info, now, config)
-        assert jobrows.details(info, jobrows.Known(), config)
+        at = Moment(now, config)
+        assert next_step(info, at)
+        assert jobrows.details(info, jobrows.Known(), at)
 
 
 @pytest.mark.parametrize(

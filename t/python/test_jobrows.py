@@ -20,6 +20,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts
+from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Note, Reason
@@ -164,7 +165,7 @@ def test_any_known_state_of_a_job_gives_a_row_and_details(
 ) -> None:
     row = jobrows.row(info, known)
     check(row, ROW)
-    details = jobrows.details(info, known, config)
+    details = jobrows.details(info, known, Moment(2e9, config))
     check({"serial": 1, **details}, DETAILS)
     assert {key: details[key] for key in row if key != "waits"} == {
         key: value for key, value in row.items() if key != "waits"

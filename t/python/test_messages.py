@@ -42,7 +42,6 @@ OTHERS = {
     "property=rabbit or names=ssd0",
     "struct flux_match *",
     "… is not carried out",
-    "… … …",
     "…: '…': …",
     "…: …: …",
     "…… is …",

@@ -4,23 +4,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Callable, Optional
 
 import pytest
 
-from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs import jobtable, problems, reconciler, workflow, workflowrequests
+from flux_k8s.jobs import jobtable, reconciler, timelimits, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import RequestHandler
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Advance, ReleaseEpilog, ReleaseProlog, Step
+from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -42,8 +41,8 @@ Wrong = Callable[[Patch], None]
 def choosing(choose: Callable[[Step, WorkflowInfo], Step]) -> Wrong:
     """A service that sometimes takes another step."""
 
-    def wrong(info: WorkflowInfo, now: float, config: Config) -> Step:
-        return choose(next_step(info, now, config), info)
+    def wrong(info: WorkflowInfo, at: Moment) -> Step:
+        return choose(next_step(info, at), info)
 
     return lambda patch: patch.setattr(reconciler, "next_step", wrong)
 
@@ -66,14 +65,11 @@ def hasty(chosen: Step, info: WorkflowInfo) -> Step:
     return ReleaseProlog() if early else chosen
 
 
-def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
+def careless(
+    info: WorkflowInfo, view: WorkflowView, state: State, at: Moment
+) -> Optional[float]:
     """It counts the time of a state from the one before."""
-    if view.state is not view.desired and view.desired is not None:
-        view = dataclasses.replace(view, requested=view.changed, unmounting=None)
-    return OVERDUE(info, view, *rest)
-
-
-OVERDUE = problems.overdue
+    return view.changed
 
 
 async def cheerful(self: DataReports, jobid: int, loss: Optional[Note]) -> None:
@@ -132,7 +128,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "counts a state's time from the state before": (
         "exception",
-        replacing(problems, "overdue", careless),
+        replacing(timelimits, "begin_of", careless),
         ("controllers",),
     ),
     "is deaf to questions about data": (
@@ -202,7 +198,7 @@ SHOWN_BY = {
     "calls all data out": (15, 12),
     "does not record that a job ends before its data is out": (8, 48),
     "takes 404 for an error": (15, 7),
-    "believes what is out of date": (40, 86),
+    "believes what is out of date": (40, 30),
     "counts a state's time from the state before": (15, 4),
     "does not obey a cancel in the epilog": (15, 28),
     "takes nothing out of service at an abort": (15, 25),

@@ -40,6 +40,7 @@ from flux_k8s.jobs.step import (
     Wait,
     Withhold,
 )
+from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.reasons import Note, Reason
@@ -110,7 +111,7 @@ def info_of(
 
 
 def step(info: WorkflowInfo, now: float = NOW, **config: Any) -> Step:
-    return next_step(info, now, Config(**config))
+    return next_step(info, Moment(now, Config(**config)))
 
 
 PLANNED, READY, RELEASED = Goal.PLANNED, Goal.READY, Goal.RELEASED

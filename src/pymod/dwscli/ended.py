@@ -383,7 +383,7 @@ def loss(job: Json, view: WorkflowView) -> str:
     were started, as its wait status shows."""
     mounted = bool(view.ended) and view.ended[State.PreRun] is not None
     started = number(job, "waitstatus") is not None
-    ran = view.unmounting is not None or (mounted and started)
+    ran = view.begun[State.PostRun] is not None or (mounted and started)
     if not (ran and view.unsaved):
         return ""
     return f"not copied: {', '.join(view.unsaved)}"

@@ -4,21 +4,16 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from flux_k8s.config.table import Config
 from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.kube.direct import Fault, Request
-from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.torture.deeds import delete, patch_workflows, unload
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_for, outage, pause_dws, report
 from rabbitsim.torture.story import (
     LIFE,
     XFS,
-    Deed,
     Job,
     Story,
     When,
@@ -46,28 +41,6 @@ STEPS = (
 def break_workflow(system: StorySystem) -> None:
     """DWS writes what is no reference."""
     patch_workflows(system, {"status": {"computes": {"namespace": ""}}})
-
-
-def refuse(state: str) -> Deed:
-    """Kubernetes fails for so long that there are long pauses between the tries, when a
-    state is asked for. Then it answers, but does not take one request yet."""
-
-    def deed(system: StorySystem) -> None:
-        begin, refused = system.loop.now(), False
-
-        def fault(request: Request) -> Optional[Fault]:
-            nonlocal refused
-            body = as_merge_patch(request.body) if request.body else {}
-            refused = refused or (body.get("spec") or {}).get("desiredState") == state
-            since = system.loop.now() - begin
-            if refused and (request.verb == "get" and since > 300.0 or since > 600.0):
-                system.api_fault = lambda request: None
-                return None
-            return Fault(error=NO_LEADER) if refused else None
-
-        system.api_fault = fault
-
-    return deed
 
 
 STORIES = (
@@ -271,22 +244,6 @@ STORIES = (
             *(When("Teardown", unload(0.0), after=8.0 * number) for number in (1, 2)),
         ),
         log="teardown-late",
-    ),
-    *(
-        Story(
-            f"{state} is asked for again before that costs a job its life",
-            LIFE,
-            troubles=(When(before, refuse(state)),),
-            config=Config.parse(dict.fromkeys(KEYS, 5)),
-            latency={"DataIn": 1.0},
-            away=600.0,
-        )
-        for before, state in (
-            ("", "Proposal"),
-            ("alloc", "Setup"),
-            ("Setup", "DataIn"),
-            ("DataIn", "PreRun"),
-        )
     ),
     *(
         Story(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Mapping, Optional
 
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
@@ -32,14 +31,6 @@ REQUESTED = "flux-framework.readthedocs.io/requested"
 own clock, as ``Proposal=2026-11-21T02:30:40.003340Z Setup=...``. Time limits start
 then. It is one annotation since Kubernetes keeps a second entry about each, and DWS
 writes the whole Workflow some forty times for a job."""
-
-TROUBLE = "flux-framework.readthedocs.io/trouble"
-"""An annotation: the trouble that DWS is in, and since when (see
-:meth:`WorkflowInfo.trouble_note`)."""
-
-OUT_OF_REACH = "flux-framework.readthedocs.io/out-of-reach"
-"""An annotation: the number of seconds for which Kubernetes was out of reach while the
-service waited for PostRun and DataOut."""
 
 WARNED = "flux-framework.readthedocs.io/warned"
 """An annotation: the job has an exception about its Teardown, which makes no
@@ -109,8 +100,6 @@ LONGEST_NOTE = 64 * len(State)
 _LONGEST_COPIES = 65536
 """Characters of the annotation :data:`COPIES`, at most: a Workflow has fewer copies."""
 
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?")
-
 
 def annotations_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """All annotations of a Workflow."""
@@ -129,9 +118,7 @@ def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
     annotations, but for the times at which the service requested states."""
     return {
         "teardown_requested": TEARDOWN_REQUESTED in annotations,
-        "trouble_note": printable(read_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,
-        "out_of_reach": _seconds(read_string(annotations, OUT_OF_REACH)),
         "cut_off": CUT_OFF in annotations,
         "releases_unmounted": annotations.get(RELEASE) == UNMOUNTED,
         "nodes_released": NODES_RELEASED in annotations,
@@ -203,8 +190,3 @@ def _failure(annotations: Mapping[str, Any]) -> Note:
     text = printable(read_string(annotations, FAILURE), NOTE)
     reason = read_reason(annotations.get(FAILURE_REASON))
     return Note(text, reason) if text or reason is not NO_FAILURE.reason else NO_FAILURE
-
-
-def _seconds(text: str) -> float:
-    """A number of seconds; 0 where ``text`` is no such number."""
-    return float(text) if _SECONDS.fullmatch(text) else 0.0

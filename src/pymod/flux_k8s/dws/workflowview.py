@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Mapping, Optional, Union
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Union
 
 from msgspec import Struct, field, to_builtins
 
@@ -66,10 +66,7 @@ class WorkflowView:
         status, message: of ``state``, which lags behind ``desired``.
         changed: when DWS began with ``state`` (UNIX time), or None.
         requested: when the service requested ``desired`` (UNIX time), or None.
-        unmounting: when the service requested PostRun (UNIX time), or None.
-        trouble_note: the annotation :data:`TROUBLE`, or "".
         warned: whether the annotation :data:`WARNED` is set.
-        out_of_reach: the annotation :data:`OUT_OF_REACH`, or 0.
         damage: the error in a malformed object, or None.
         teardown_requested: whether the service requested Teardown.
         forced: whether DWS takes ``desired`` for reached (``forceReady``).
@@ -108,7 +105,6 @@ class WorkflowView:
         failure: the annotations :data:`FAILURE` and :data:`FAILURE_REASON`, or
             :data:`NO_FAILURE`.
         remade: the annotation :data:`REMADE`, or 0.
-        misdated: whether a time that the service has written is yet to come.
     """
 
     uid: str
@@ -133,10 +129,7 @@ class WorkflowView:
     damage: Optional[str] = None
     teardown_requested: bool = False
     requested: Optional[float] = None
-    unmounting: Optional[float] = None
-    trouble_note: str = ""
     warned: bool = False
-    out_of_reach: float = 0.0
     forced: bool = False
     outstanding: tuple[str, ...] = ()
     mounts: int = 0
@@ -165,7 +158,6 @@ class WorkflowView:
     rescued: Optional[float] = None
     failure: Note = NO_FAILURE
     remade: int = 0
-    misdated: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -250,34 +242,6 @@ class WorkflowView:
         if self.state is None or self.state is not self.desired:
             return None
         return (self.state, self.status) if self.status in TROUBLES else None
-
-    @property
-    def latest(self) -> float:
-        """The latest of the times at which something was, or has begun (UNIX time)."""
-        times = (self.changed, self.rescued, *self.begun, *self.ended)
-        return max((time for time in times if time is not None), default=0.0)
-
-    def redated(self, past: Callable[[float], float]) -> WorkflowView:
-        """The view with other times.
-
-        Args:
-            past: returns the time (UNIX) that counts for one in the view.
-        """
-
-        def counts(time: Optional[float]) -> Optional[float]:
-            return None if time is None else past(time)
-
-        begun, rescued = tuple(map(counts, self.begun)), counts(self.rescued)
-        return replace(
-            self,
-            begun=begun,
-            requested=counts(self.requested),
-            unmounting=counts(self.unmounting),
-            changed=counts(self.changed),
-            ended=tuple(map(counts, self.ended)),
-            rescued=rescued,
-            misdated=self.misdated or (begun, rescued) != (self.begun, self.rescued),
-        )
 
     def shows(self, workflow: Json) -> bool:
         """Whether this is the view of this version of a Workflow."""
@@ -470,7 +434,6 @@ def _read(workflow: _Workflow) -> dict[str, Any]:
         "resource_version": metadata.resource_version,
         "finalizers": metadata.finalizers or (),
         "deleting": metadata.deletion is not None,
-        "unmounting": begun[State.PostRun],
         "instance": (metadata.labels or {}).get(INSTANCE, ""),
         "begun": begun,
         **read_marks(annotations),

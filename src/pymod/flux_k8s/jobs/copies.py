@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from typing import Optional
 
-from flux_k8s.config.table import Config
 from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.problems import copies_unknown, in_doubt
 from flux_k8s.jobs.step import ListMovements, Lookup, NoteCopies, Step, Wait
-from flux_k8s.jobs.timelimits import overdue
+from flux_k8s.jobs.timelimits import Moment, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 
 LIST_VALID = 60.0
@@ -27,18 +26,16 @@ LIST_VALID = 60.0
 been interrupted, or hang."""
 
 
-def await_copies(
-    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
-) -> Optional[Step]:
+def await_copies(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Optional[Step]:
     """The step for the copies of a job whose data is about to be given up; None if
     nothing is to be found out about them, or nothing can be. :class:`Wait` is for those
     that go on, at most until its time."""
     if not copies_unknown(info, view):
         return None
-    data = info.data
+    data, now = info.data, at.now
     if data.refused is not None and now < data.refused + REOPEN_DELAY:
         return None
-    limit, deadline = overdue(info, view, State.DataOut.name, now, config)
+    limit, deadline = overdue(info, view, State.DataOut.name, at)
     if in_doubt(info, deadline, now):
         return Lookup()
     again = data.listed + LIST_VALID

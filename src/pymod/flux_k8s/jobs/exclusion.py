@@ -162,8 +162,7 @@ class Exclusion:
         try:
             found = survey(requested_at, computes, others)
             if found.excluded is not None:
-                past = info.past(found.excluded, requested_at)
-                found = replace(found, excluded=past)
+                found = replace(found, excluded=min(found.excluded, requested_at))
             info.survey = found
         except BadObject as error:
             info.failure = error.note

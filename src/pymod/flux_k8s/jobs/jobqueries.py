@@ -248,7 +248,9 @@ class JobQueries:
         known = yield from self._facts.for_details(job)
         if self._jobs.get(jobid) is not job:
             raise no_job(jobid)
-        details = jobrows.details(job.info, known, self._settings.config)
+        details = jobrows.details(
+            job.info, known, self._jobs.moment(self._settings.config)
+        )
         print_now = hash(json.dumps(details))
         print_before, serial = self._serials.get(jobid, (0, 0))
         if not serial or print_now != print_before:

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.config.table import Config
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.datamovement import Movement, Progress
@@ -27,7 +26,7 @@ from flux_k8s.jobs.durations import begun_of, durations
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import losses, with_losses
 from flux_k8s.jobs.progresswatch import JobObjects, client_mounts
-from flux_k8s.jobs.timelimits import running_limits
+from flux_k8s.jobs.timelimits import Moment, running_limits, unmoved_since
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.availability import Availability
@@ -229,7 +228,7 @@ def row(info: WorkflowInfo, known: Known) -> Json:
     }
 
 
-def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
+def details(info: WorkflowInfo, known: Known, at: Moment) -> Json:
     """The row of a job and more, without its serial."""
     view, mounts = info.view, known.mounts
     mounting = view is not None and view.desired is State.PreRun
@@ -250,7 +249,7 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
         },
         "movements": [each.to_json() for each in _first(known.movements)],
         "nmovements": len(known.movements),
-        "limits": _limits(info, config),
+        "limits": _limits(info, at),
         "failed": printable(failure_of(info), NOTE),
         "kept_until": None if view is None else view.failed_until,
     }
@@ -314,20 +313,20 @@ def _first(movements: tuple[Movement, ...]) -> list[Movement]:
     return sorted(movements, key=lambda each: (each.finished, each.name))[:MOVEMENTS]
 
 
-def _limits(info: WorkflowInfo, config: Config) -> list[Json]:
+def _limits(info: WorkflowInfo, at: Moment) -> list[Json]:
     view = info.view
     if view is None or view.desired is None:
         return []
     if view.failed_until is not None and view.desired is State.DataOut:
         return [{"name": "keep_failed", "at": view.failed_until}]
-    limits = running_limits(info, view, view.desired.name, config)
+    limits = running_limits(info, view, view.desired.name, at)
     found: list[Json] = []
     for deadline, problem in sorted(limits, key=lambda limit: limit[0]):
         limit: Json = {"name": problem.key, "at": deadline}
         if problem.key == "stall_timeout":
             if info.data.refused is not None:
                 continue  # nobody knows whether data moves
-            limit["unmoved_since"] = info.unmoved_since
+            limit["unmoved_since"] = unmoved_since(info, at)
         found.append(limit)
     return found
 

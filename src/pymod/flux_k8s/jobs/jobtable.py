@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterator, Optional
 
 from flux_k8s.config.context import Context
+from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.turns import Parts, Turns
@@ -23,6 +24,7 @@ from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress
 from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest
@@ -40,11 +42,6 @@ and most are of a state that is complete by then."""
 
 DETAILS_OF_COPIES = 1.0
 """The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
-
-QUIET = 10.0
-"""Seconds from the start of a service in which no time limit is over, but that of a job
-that waits for storage in its prolog: clocks may have been set meanwhile, and the nodes
-and DWS may have been away with the service."""
 
 VISITED_AT_ONCE = 100
 """The most jobs that are visited in one turn of the reactor, in about 1 ms."""
@@ -137,7 +134,6 @@ class JobTable:
         self.note_end: Callable[[int], None] = lambda jobid: None
         self.note_nodes_released: Callable[[int], None] = lambda jobid: None
         self._clock = context.clock
-        self._started = self._clock.now()
         self._queue = queue
         self._outage = outage
         self._records = records
@@ -164,13 +160,10 @@ class JobTable:
         """A job's entry, made with ``goal`` when the job is new."""
         job = self._jobs.get(jobid)
         if job is None:
-            now, out_since = self._clock.now(), self._outage.since
             info = WorkflowInfo(
                 jobid,
                 goal,
-                learned=now,
-                quiet_until=self._started + QUIET,
-                out_since=out_since,
+                learned=self._clock.now(),
                 doubtful=goal is not Goal.PLANNED,
                 identity=self._identity,
             )
@@ -238,6 +231,10 @@ class JobTable:
         if not self._outage.has_listed(WORKFLOW):
             return None
         return [view for view, _ in self.unclaimed.values()]
+
+    def moment(self, config: Config) -> Moment:
+        """The present, for decisions about jobs."""
+        return Moment(self._clock.now(), config, self._outage.outages)
 
     def note_withheld(self, jobid: int) -> None:
         """The scheduler keeps a job's storage from others."""

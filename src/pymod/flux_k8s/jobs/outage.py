@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import syslog
+from collections import deque
 from typing import Callable, Optional
 
 from flux_k8s.control.controller import Controller
@@ -24,6 +25,51 @@ LISTED_FIRST = frozenset({WORKFLOW, STORAGE, SERVERS})
 """The objects that have to be known before anything is done for a job."""
 
 
+QUIET = 10.0
+"""Seconds from the start of a service in which no time limit is over, but that of a job
+that waits for storage in its prolog: clocks may have been set meanwhile, and the nodes
+and DWS may have been away with the service."""
+
+CLOCKS_DIFFER = 1.0
+"""Seconds by which the clocks of two machines may differ, unless one is wrong."""
+
+REMEMBERED = 1000
+"""The outages that are remembered. Limits are shorter than so many of them."""
+
+
+class Outages:
+    """The outages of Kubernetes that this service has seen: no time limit runs in one.
+
+    Attributes:
+        quiet_until: the UNIX time before which no time limit is over.
+        since: when the present outage has begun (UNIX time), or None.
+    """
+
+    def __init__(self, quiet_until: float = 0.0) -> None:
+        self.quiet_until = quiet_until
+        self.since: Optional[float] = None
+        self._over: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
+
+    def begin(self, now: float) -> None:
+        """An outage begins, unless there is one already."""
+        if self.since is None:
+            self.since = now
+
+    def end(self, now: float) -> None:
+        """The outage, if there is one, is over."""
+        if self.since is not None:
+            self._over.append((self.since, now))
+            self.since = None
+
+    def deadline(self, begin: float, limit: float, now: float) -> float:
+        """When (UNIX time) a limit of ``limit`` seconds is over that runs since
+        ``begin`` (UNIX time), as far as is known ``now``."""
+        out = sum(max(0.0, end - max(begin, start)) for start, end in self._over)
+        if self.since is not None:
+            out += max(0.0, now - max(begin, self.since))
+        return max(begin + limit + out, self.quiet_until)
+
+
 class Outage:
     """An outage of Kubernetes, which concerns all jobs.
 
@@ -37,14 +83,14 @@ class Outage:
     Attributes:
         reason: the reason of the outage that was reported last; None if there is none.
             In one outage each is reported once, of the first few.
-        since: when Kubernetes got out of reach (UNIX time). It is out of reach as well
-            before the first objects are ``listed``. None while it is within reach.
+        outages: those until now. Kubernetes is out of reach as well before the first
+            objects are ``listed``.
     """
 
     def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
         self.reason: Optional[str] = None
         self._reasons: list[str] = []
-        self.since: Optional[float] = None
+        self.outages = Outages()
         self._flux = flux
         self._changed = changed
         self._listed: set[Kind] = set()
@@ -57,8 +103,10 @@ class Outage:
 
     def start(self) -> None:
         """The watches are about to be opened."""
-        self.since = self._flux.now()
-        self._list_checks.add(self.since, PATIENCE)
+        now = self._flux.now()
+        self.outages.quiet_until = now + QUIET
+        self.outages.begin(now)
+        self._list_checks.add(now, PATIENCE)
 
     def stop(self) -> None:
         """Ignore the watches from now on."""
@@ -136,7 +184,7 @@ class Outage:
         if not changed:
             return
         if reason is None and self.listed:
-            self.since = None
-        elif self.since is None:
-            self.since = self._flux.now()
+            self.outages.end(self._flux.now())
+        else:
+            self.outages.begin(self._flux.now())
         self._changed()

@@ -10,7 +10,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.nextstep import USER_ERROR
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue
+from flux_k8s.jobs.timelimits import Moment, Problem, may_lose_nodes, overdue
 from flux_k8s.jobs.workflowinfo import DELETED, MOVED, WorkflowInfo
 from flux_k8s.reasons import Note, Reason
 
@@ -19,7 +19,7 @@ GRACE = 30.0
 
 
 def problem_of(
-    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+    info: WorkflowInfo, view: WorkflowView, at: Moment
 ) -> tuple[Optional[Problem], Optional[float]]:
     """The present problem of the storage, and the UNIX time at which the next one may
     arise; None for each that there is not."""
@@ -32,11 +32,11 @@ def problem_of(
         return Problem(info.interference_note(DELETED)), None
     if view.damage is None and view.desired is State.Teardown:
         return Problem(info.interference_note(MOVED)), None
-    return dws_problem(info, view, now, config)
+    return dws_problem(info, view, at)
 
 
 def dws_problem(
-    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+    info: WorkflowInfo, view: WorkflowView, at: Moment
 ) -> tuple[Optional[Problem], Optional[float]]:
     """The same for the problems that DWS has, or shows."""
     if view.damage is not None:
@@ -46,23 +46,26 @@ def dws_problem(
         text = f"DWS failed in {state}: {view.message or 'no message'}"
         theirs = USER_ERROR in view.message
         note = Note(text, Reason.DWS_REFUSED if theirs else Reason.DWS_FAILED)
-        again = copies_again_until(info, view)
-        if again is not None and now < again:
+        again = copies_again_until(info, view, at)
+        if again is not None and at.now < again:
             return None, again
         if not may_lose_nodes(info, view):
             return Problem(note), None
         # Nodes that are only slower than the one that failed have their time.
-        deadline = info.due((info.troubled_since or now) + config.tc_timeout)
-        problem = Problem(note, deadline, config.tc_timeout)
-        return (problem if now >= deadline else None), deadline
-    return overdue(info, view, state, now, config)
+        patience = at.config.tc_timeout
+        deadline = at.deadline(info.troubled_since or at.now, patience)
+        problem = Problem(note, deadline, patience)
+        return (problem if at.now >= deadline else None), deadline
+    return overdue(info, view, state, at)
 
 
-def copies_again_until(info: WorkflowInfo, view: WorkflowView) -> Optional[float]:
+def copies_again_until(
+    info: WorkflowInfo, view: WorkflowView, at: Moment
+) -> Optional[float]:
     """The UNIX time until which DWS may still show the failure of a copy that is made
-    again; None if it has shown that it works on it."""
-    begun, since = view.rescued, info.troubled_since
-    if begun is None or since is None or since > begun:
+    again; None if this service has seen the Error come after that."""
+    begun, since = at.past(view.rescued), info.troubled_since
+    if begun is None or since is None or since > max(begun, info.learned or 0.0):
         return None
     return begun + GRACE
 
@@ -110,12 +113,12 @@ def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:
     return len(view.unsaved) > 1 or view.in_error and bool(view.unsaved)
 
 
-def is_kept(info: WorkflowInfo, view: WorkflowView, now: float) -> bool:
+def is_kept(info: WorkflowInfo, view: WorkflowView, at: Moment) -> bool:
     """Whether the storage is kept now, so that data can be rescued that could not be
     copied out. (DWS may have copied it after all.)"""
     if view.failed_until is None or view.complete or view.given_up or info.aborted:
         return False
-    return info.rescuing or now < info.due(view.failed_until)
+    return info.rescuing or at.now < max(view.failed_until, at.outages.quiet_until)
 
 
 def in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:

@@ -105,7 +105,7 @@ class Reconciler:
 
     def _next_step(self, job: Job) -> Step:
         self._staging.update(job.info)
-        step = next_step(job.info, self._flux.now(), self._settings.config)
+        step = next_step(job.info, self._jobs.moment(self._settings.config))
         return self._turns.decide(job.info, step)
 
     def _wait(self, job: Job, step: Wait) -> Optional[float]:

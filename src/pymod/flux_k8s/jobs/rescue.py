@@ -181,7 +181,7 @@ def _check_kept(info: WorkflowInfo, now: float) -> None:
     if info.rescuing or view.failed_until is None:
         text = f"job {info.f58}: its data is being copied again already"
         raise QueryError(errno.EALREADY, text)
-    if view.given_up or now >= info.due(view.failed_until):
+    if view.given_up or now >= view.failed_until:
         raise _given_up(info)
 
 

@@ -236,15 +236,7 @@ class Service:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
         if self._outage.has_listed(WORKFLOW):
             self._machine.workflows_listed()
-        self._jobs.visit_all(partial(self._note_outage, self.context.clock.now()))
-
-    def _note_outage(self, changed: float, job: Job) -> None:
-        """Have a job handled, some time after an outage has begun or ended."""
-        if self._outage.since is None:
-            job.info.end_outage(changed)
-        elif job.info.out_since is None:
-            job.info.out_since = changed
-        self._jobs.asked(job)
+        self._jobs.visit_all(self._jobs.asked)
 
     def _storage_lost(self) -> None:
         """Look at the jobs whose data may be lost before they had nodes."""

@@ -113,24 +113,6 @@ class CutOff:
 
 
 @dataclass(frozen=True)
-class NoteTrouble:
-    """Write down on the Workflow since when it is in trouble, for a module that
-    comes after this one."""
-
-
-@dataclass(frozen=True)
-class NoteTimes:
-    """Write down on the Workflow again from when on time limits count, since the times
-    there are yet to come."""
-
-
-@dataclass(frozen=True)
-class NoteOutage:
-    """Write down on the Workflow how long Kubernetes was out of reach, for which the
-    time limits of the epilog stood still."""
-
-
-@dataclass(frozen=True)
 class NoteGivenUp:
     """Write down on the Workflow that the job's data is given up, for a module that
     comes after the job's end."""
@@ -228,9 +210,6 @@ Step = Union[
     LetNodesGo,
     FindWriters,
     CutOff,
-    NoteTrouble,
-    NoteTimes,
-    NoteOutage,
     NoteGivenUp,
     NoteCopies,
     KeepFailed,

@@ -20,10 +20,8 @@ from flux_k8s.dws.workflowmarks import (
     COPIES,
     GIVEN_UP,
     NODES_RELEASED,
-    OUT_OF_REACH,
     STAGE,
     STAGED_FOR,
-    TROUBLE,
     copies_note,
 )
 from flux_k8s.dws.workflowstate import State
@@ -62,9 +60,6 @@ from flux_k8s.jobs.step import (
     Lookup,
     NoteCopies,
     NoteGivenUp,
-    NoteOutage,
-    NoteTimes,
-    NoteTrouble,
     Plan,
     Record,
     ReleaseEpilog,
@@ -189,13 +184,6 @@ class Steps:
             await self._data.report(info, step.loss)
         elif isinstance(step, ReleaseEpilog):
             await self._release_epilog(info)
-        elif isinstance(step, NoteTrouble):
-            await workflows.annotate(info, {TROUBLE: info.trouble_note or None})
-        elif isinstance(step, NoteTimes):
-            await workflows.note_times(info)
-        elif isinstance(step, NoteOutage):
-            seconds = f"{info.out_of_reach:.3f}"
-            await workflows.annotate(info, {OUT_OF_REACH: seconds})
         elif isinstance(step, NoteGivenUp):
             await workflows.annotate(info, {GIVEN_UP: "true", **cause_note(info)})
         elif isinstance(step, NoteCopies):

@@ -2,31 +2,32 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Time limits of the states (seed 001, "State timeouts").
 
-A limit counts from when a state is requested. A request that Kubernetes answers and
-does not take counts from when it was first made, and is tried once more when the time
-is over. While Kubernetes is out of reach the
-limits of the epilog stand still: they cost a job its data, which an outage must not.
+A limit counts from the first attempt to request a state: the service remembers it until
+Kubernetes has taken the request, which writes it down. Outages do not count, and for a
+while after the start of the service no limit is over. A time that is yet to come is
+none: the clock was set back, or another one is wrong.
+
+The limits of the epilog, which cost a job its data, begin anew with another service,
+which does not know of outages before it; but no limit is ever more than doubled.
 
 A Workflow that is kept for a node that has not unmounted in time (``unmount_failure``)
 has no limit in PostRun, and that of DataOut counts from DataOut.
 
 The limits of a copy that is made again (``flux dws rescue``) count from then.
 
-For a while after the start of the service none is over. A time that is yet to come
-counts as that at which it was seen first, and is written again.
-
-``stall_timeout`` counts from the last progress of the data, and stands still likewise.
+``stall_timeout`` counts from the last progress of the data.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.workflowstate import TRANSIENT, State
 from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs.outage import CLOCKS_DIFFER, Outages
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.reasons import Note, Reason
 
@@ -37,6 +38,33 @@ LATE = {
     "teardown_after": Reason.TEARDOWN_AFTER,
 }
 """The reasons of limits of states, by their keys of the configuration."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something is decided.
+
+    Attributes:
+        now: the UNIX time.
+        config: the configuration.
+        outages: those of Kubernetes until now.
+    """
+
+    now: float
+    config: Config
+    outages: Outages = field(default_factory=Outages)
+
+    def deadline(self, begin: float, limit: float) -> float:
+        """When (UNIX time) a limit of some seconds is over that runs since a time."""
+        return self.outages.deadline(begin, limit, self.now)
+
+    def past(self, time: Optional[float]) -> Optional[float]:
+        """A UNIX time that was written down; None if it is yet to come."""
+        return None if time is None or time > self.now + CLOCKS_DIFFER else time
+
+    def latest(self, begin: float, *times: Optional[float]) -> float:
+        """The latest of UNIX times, without those that are yet to come."""
+        return max(begin, *(self.past(time) or 0.0 for time in times))
 
 
 @dataclass(frozen=True)
@@ -70,100 +98,138 @@ def may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
 
 
 def overdue(
-    info: WorkflowInfo, view: WorkflowView, state: str, now: float, config: Config
+    info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
 ) -> tuple[Optional[Problem], Optional[float]]:
     """Time limits: a problem when one has passed, else the next deadline."""
-    limits = running_limits(info, view, state, config)
+    limits = running_limits(info, view, state, at)
     if not limits:
         return None, None
     # A limit in doubt, which a failing request may keep so, holds up no other one.
     deadline, problem = min(
-        limits, key=lambda limit: (now < limit[0], limit[1].in_doubt, limit[0])
+        limits, key=lambda limit: (at.now < limit[0], limit[1].in_doubt, limit[0])
     )
-    return (problem if now >= deadline else None), deadline
+    return (problem if at.now >= deadline else None), deadline
 
 
 def running_limits(
-    info: WorkflowInfo, view: WorkflowView, state: str, config: Config
+    info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
 ) -> list[tuple[float, Problem]]:
     """The time limits that run: when each has passed (UNIX time), and the problem that
     it is then."""
-    limits: list[tuple[float, Problem]] = []
-    # Nodes that have not mounted are to be named, also to a job that tolerates none:
-    # DWS says nothing about them.
-    mounting = view.desired is State.PreRun and view.state is view.desired
-    nodes = mounting or may_lose_nodes(info, view)
+    limits = _trouble_limit(info, view, state, at)
+    if not view.complete and view.desired is not None:
+        limits += _state_limits(info, view, view.desired, at)
+        limits += _stall_limit(info, state, at)
+    refused = info.refused_state
+    if refused is not None:
+        limits += _state_limits(info, view, refused, at)
+    return limits + _stage_limit(info, view, at)
+
+
+def begin_of(
+    info: WorkflowInfo, view: WorkflowView, state: State, at: Moment
+) -> Optional[float]:
+    """When (UNIX time) a state was requested first, as far as is known. Until DWS
+    begins with the state, its own time is about the state before."""
+    noted = at.past(view.begun[state])
+    if noted is None and view.state is state:
+        noted = at.past(view.changed)
+    seen = info.begun.get(state)
+    times = [time for time in (noted, seen) if time is not None]
+    return min(times, default=None)
+
+
+def _trouble_limit(
+    info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
+) -> list[tuple[float, Problem]]:
+    """The time limit of a TransientCondition, if it runs."""
+    config, since = at.config, info.troubled_since
     kept = bool(view.kept_for) and view.desired is State.PostRun
-    if info.troubled_since is not None and view.status == TRANSIENT and not kept:
-        text = (
-            f"DWS reports a TransientCondition in {state} for more than "
-            f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
-        )
-        note = Note(text, Reason.TRANSIENT_CONDITION)
-        begun = max(info.troubled_since, view.rescued or 0.0)
-        deadline = begun + config.tc_timeout
-        since = deadline if nodes else None
-        problem = Problem(note, since, config.tc_timeout, key="tc_timeout")
-        limits.append((deadline, problem))
-    if not view.complete and view.since is not None:
-        limits += _state_limits(info, view, view.since, config)
-        limits += _stall_limit(info, state, config)
-    if info.rejected is not None:
-        awaited = replace(view, desired=info.rejected.state)
-        rejected = _state_limits(info, awaited, info.rejected.since, config)
-        # The next try, for which there is a pause, may be taken.
-        limits += [limit for limit in rejected if limit[0] <= info.rejected.tried]
-    limits += _stage_limit(info, view, config)
-    return [(info.due(deadline), limit) for deadline, limit in limits]
+    if since is None or view.status != TRANSIENT or kept:
+        return []
+    text = (
+        f"DWS reports a TransientCondition in {state} for more than "
+        f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
+    )
+    note = Note(text, Reason.TRANSIENT_CONDITION)
+    deadline = at.deadline(at.latest(since, view.rescued), config.tc_timeout)
+    nodes = deadline if _may_be_nodes(info, view) else None
+    return [(deadline, Problem(note, nodes, config.tc_timeout, key="tc_timeout"))]
+
+
+def _may_be_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
+    """Nodes that have not mounted are to be named, also to a job that tolerates none:
+    DWS says nothing about them."""
+    mounting = view.desired is State.PreRun and view.state is view.desired
+    return mounting or may_lose_nodes(info, view)
 
 
 def _state_limits(
-    info: WorkflowInfo, view: WorkflowView, since: float, config: Config
+    info: WorkflowInfo, view: WorkflowView, state: State, at: Moment
 ) -> list[tuple[float, Problem]]:
-    """The time limits of the state that the service has requested, whether or not DWS
-    has begun with it."""
+    """The time limits of a state that the service has requested, whether or not DWS has
+    begun with it, or Kubernetes has taken the request."""
     limits: list[tuple[float, Problem]] = []
-    setup, prerun = config.setup_timeout, config.prerun_timeout
-    begun = view.state is view.desired
-    proposed = view.desired in (State.Proposal, State.Setup)
+    setup, prerun = at.config.setup_timeout, at.config.prerun_timeout
+    begin = begin_of(info, view, state, at)
+    begun = view.state is state
+    proposed = state in (State.Proposal, State.Setup)
+    if begin is None:
+        return []
     # Copying has no limit, but the time until DWS begins with a state has.
-    if setup is not None and (proposed or view.desired is State.DataIn and not begun):
-        limits.append((since + setup, _late(info, view, "setup_timeout", setup)))
-    if view.desired is State.PreRun and prerun is not None:
-        deadline, problem = since + prerun, _late(info, view, "prerun_timeout", prerun)
+    if setup is not None and (proposed or state is State.DataIn and not begun):
+        deadline = at.deadline(begin, setup)
+        limits.append((deadline, _late(info, view, state, "setup_timeout", setup)))
+    if state is State.PreRun and prerun is not None:
+        deadline = at.deadline(begin, prerun)
+        problem = _late(info, view, state, "prerun_timeout", prerun)
         if begun:
             problem = replace(problem, since=deadline, patience=prerun)
         limits.append((deadline, problem))
-    kept = bool(view.kept_for)
-    if info.out_since is not None or (kept and view.desired is State.PostRun):
-        return limits
-    first = since if kept or view.unmounting is None else view.unmounting
-    unmounting = max(first, view.rescued or 0.0)
-    epilog: list[tuple[str, Optional[float], float]] = []
-    if view.desired is State.PostRun:
-        epilog.append(("postrun_timeout", config.postrun_timeout, since))
-    if view.desired in (State.PostRun, State.DataOut):
-        epilog.append(("teardown_after", config.teardown_after, unmounting))
-    for key, limit, begin in epilog:
-        if limit is not None:
-            problem = replace(_late(info, view, key, limit), limit=True)
-            limits.append((begin + limit + info.out_of_reach, problem))
+    return limits + _epilog_limits(info, view, state, at)
+
+
+def _epilog_limits(
+    info: WorkflowInfo, view: WorkflowView, state: State, at: Moment
+) -> list[tuple[float, Problem]]:
+    """The time limits of PostRun, and of PostRun and DataOut together."""
+    kept, config = bool(view.kept_for), at.config
+    if state not in (State.PostRun, State.DataOut) or (kept and state is State.PostRun):
+        return []
+    first = State.DataOut if kept else State.PostRun
+    epilog = [("teardown_after", config.teardown_after, first)]
+    if state is State.PostRun:
+        epilog.insert(0, ("postrun_timeout", config.postrun_timeout, State.PostRun))
+    limits: list[tuple[float, Problem]] = []
+    for key, limit, since in epilog:
+        noted = begin_of(info, view, since, at) or begin_of(info, view, state, at)
+        # This service may have come when PostRun was over.
+        seen = info.begun.get(since, info.begun.get(state, noted))
+        if limit is None or noted is None or seen is None:
+            continue
+        rescued = view.rescued if key == "teardown_after" else None
+        deadline = min(
+            at.deadline(at.latest(seen, rescued), limit),
+            at.deadline(at.latest(noted, rescued), 2 * limit),
+        )
+        problem = replace(_late(info, view, state, key, limit), limit=True)
+        limits.append((deadline, problem))
     return limits
 
 
 def _stall_limit(
-    info: WorkflowInfo, state: str, config: Config
+    info: WorkflowInfo, state: str, at: Moment
 ) -> list[tuple[float, Problem]]:
     """The time limit of data that does not move, if it runs. Where Kubernetes refuses
     the list of data movements, it is not over before the list is tried again."""
-    limit, view = config.stall_timeout, info.view
+    limit, view = at.config.stall_timeout, info.view
     failed = info.failed and not (view is not None and view.has_failed)
-    if limit is None or failed or info.out_since is not None:
+    if limit is None or failed:
         return []
-    unmoved = info.unmoved_since
+    unmoved = unmoved_since(info, at)
     if unmoved is None:
         return []
-    deadline = unmoved + limit
+    deadline = at.deadline(unmoved, limit)
     if info.data.refused is not None:
         deadline = max(deadline, info.data.refused + REOPEN_DELAY)
     text = f"no data moved in {state} for stall_timeout={limit:g}s"
@@ -176,14 +242,27 @@ def _stall_limit(
     return [(deadline, problem)]
 
 
+def unmoved_since(info: WorkflowInfo, at: Moment) -> Optional[float]:
+    """The UNIX time since which no data of the copies that DWS works on has moved, as
+    far as that was seen; None if DWS works on none."""
+    view = info.view
+    if view is None or view.desired is None or not view.copying:
+        return None
+    begin = begin_of(info, view, view.desired, at)
+    if begin is None:
+        return None
+    return at.latest(begin, view.changed, view.rescued, info.data.moved)
+
+
 def _stage_limit(
-    info: WorkflowInfo, view: WorkflowView, config: Config
+    info: WorkflowInfo, view: WorkflowView, at: Moment
 ) -> list[tuple[float, Problem]]:
     """The time limit of data that waits for nodes, if it runs."""
-    limit = config.stage_timeout
+    limit = at.config.stage_timeout
     waits = info.goal is Goal.PLANNED and info.is_staged
     copied = view.complete and view.state is State.DataIn
-    if limit is None or view.since is None or not (waits and copied):
+    begin = begin_of(info, view, State.DataIn, at)
+    if limit is None or begin is None or not (waits and copied):
         return []
     text = (
         f"its data has waited for nodes for stage_timeout={limit:g}s, and its storage"
@@ -191,52 +270,48 @@ def _stage_limit(
     )
     note = Note(text, Reason.STAGE_TIMEOUT)
     # DWS may have begun late.
-    ended = view.ended[State.DataIn] or 0.0
-    begin = max(ended, view.since + (view.elapsed or 0.0))
-    return [(begin + limit, Problem(note, key="stage_timeout"))]
+    begin = at.latest(begin + (view.elapsed or 0.0), view.ended[State.DataIn])
+    return [(at.deadline(begin, limit), Problem(note, key="stage_timeout"))]
 
 
-def unmade(
-    info: WorkflowInfo, now: float, config: Config
-) -> tuple[Optional[Problem], Optional[float]]:
+def unmade(info: WorkflowInfo, at: Moment) -> tuple[Optional[Problem], Optional[float]]:
     """The same for a Workflow that Kubernetes does not let us create."""
-    limit = config.setup_timeout
-    if info.rejected is None or limit is None:
+    limit, begin = at.config.setup_timeout, info.begun.get(State.Proposal)
+    if not info.refusal or limit is None or begin is None:
         return None, None
-    deadline = info.due(info.rejected.since + limit)
-    if info.rejected.tried < deadline:
-        return None, None
-    text = f"Proposal took more than setup_timeout={limit:g}s; {info.rejected.reason}"
+    deadline = at.deadline(begin, limit)
+    text = f"Proposal took more than setup_timeout={limit:g}s; {info.refusal}"
     note = Note(text, Reason.SETUP_TIMEOUT)
-    return (Problem(note) if now >= deadline else None), deadline
+    return (Problem(note) if at.now >= deadline else None), deadline
 
 
 def unmounts_late(
-    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+    info: WorkflowInfo, view: WorkflowView, at: Moment
 ) -> tuple[Optional[Problem], Optional[float]]:
     """The same for nodes that are to unmount in Teardown, since the job had not got to
     PostRun. With ``unmount_failure`` they do not hold up the others."""
-    limit = config.postrun_timeout if config.keeps_mounted else None
+    limit = at.config.postrun_timeout if at.config.keeps_mounted else None
     over = info.unmounted or view.nodes_released or info.released
-    over = over or info.out_since is not None
-    if limit is None or view.since is None or over or view.runs_containers:
+    begin = begin_of(info, view, State.Teardown, at)
+    if limit is None or begin is None or over or view.runs_containers:
         return None, None
     if view.ended[State.PostRun] is not None:
         return None, None
-    problem = _late(info, view, "postrun_timeout", limit)
-    deadline = info.due(view.since + limit)
-    return (problem if now >= deadline else None), deadline
+    problem = _late(info, view, State.Teardown, "postrun_timeout", limit)
+    deadline = at.deadline(begin, limit)
+    return (problem if at.now >= deadline else None), deadline
 
 
-def _late(info: WorkflowInfo, view: WorkflowView, key: str, limit: float) -> Problem:
+def _late(
+    info: WorkflowInfo, view: WorkflowView, state: State, key: str, limit: float
+) -> Problem:
     """A state was not reached in time."""
-    assert view.desired is not None
-    both = key == "teardown_after" and view.desired is State.DataOut
+    both = key == "teardown_after" and state is State.DataOut
     both = both and not (view.kept_for or view.rescued)
-    what = "PostRun and DataOut" if both else view.desired.name
+    what = "PostRun and DataOut" if both else state.name
     text = f"{what} took more than {key}={limit:g}s"
-    if info.rejected is not None and info.rejected.state is view.desired:
-        text += f"; {info.rejected.reason}"
-    elif view.state is not view.desired:
+    if info.refused_state is state:
+        text += f"; {info.refusal}"
+    elif view.state is not state:
         text += "; DWS has not begun with it"
     return Problem(Note(text, LATE[key]), key=key)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Optional
 
-from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
@@ -54,9 +53,6 @@ from flux_k8s.jobs.step import (
     ListMovements,
     Lookup,
     NoteGivenUp,
-    NoteOutage,
-    NoteTimes,
-    NoteTrouble,
     Plan,
     Record,
     ReleaseEpilog,
@@ -69,7 +65,7 @@ from flux_k8s.jobs.step import (
     Warn,
     Withhold,
 )
-from flux_k8s.jobs.timelimits import Problem, unmade, unmounts_late
+from flux_k8s.jobs.timelimits import Moment, Problem, unmade, unmounts_late
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc.jobid import f58
@@ -82,7 +78,7 @@ WRITERS_VALID = 60.0
 or that DWS takes for unmounted, or cannot unmount."""
 
 
-def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
+def next_step(info: WorkflowInfo, at: Moment) -> Step:
     """The step that brings a job's storage closer to the goal of Flux.
 
     The function is pure and total: every combination of goal and view has an answer.
@@ -93,32 +89,28 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.doubtful:
         return Lookup()
     if info.view is None:
-        return _without_workflow(info, now, config)
+        return _without_workflow(info, at)
     if not info.owns(info.view):
         return _with_foreign_workflow(info, info.view)
     if info.goal is Goal.RELEASED:
-        return _release(info, info.view, now, config)
+        return _release(info, info.view, at)
     if info.failed:
         return Wait()
     if _is_withdrawn(info.view) and info.may_be_made_again:
         return _remove(info.view)
-    problem, deadline = problem_of(info, info.view, now, config)
-    if in_doubt(info, deadline, now):
+    problem, deadline = problem_of(info, info.view, at)
+    if in_doubt(info, deadline, at.now):
         return Lookup()
     if problem is not None and problem.in_doubt:
         return ListMovements()
     if problem is not None and info.mounted:
         return Fail(with_losses(problem.note, info, info.view))
     if problem is not None:
-        return _tolerate(info, info.view, problem, now)
-    if info.view.trouble_note != info.trouble_note:
-        return NoteTrouble()
-    if info.view.misdated:
-        return NoteTimes()
+        return _tolerate(info, info.view, problem, at.now)
     return _prepare(info, info.view, deadline)
 
 
-def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
+def _without_workflow(info: WorkflowInfo, at: Moment) -> Step:
     note = info.interference_note(DELETED)
     if info.may_have_run:
         lost = info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
@@ -136,10 +128,10 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
         return Fail(info.failure)
     if info.existed or (info.goal is Goal.READY and info.again_at is None):
         return Fail(note)
-    problem, _ = unmade(info, now, config)
+    problem, _ = unmade(info, at)
     if problem is not None:
         return Fail(problem.note)
-    if info.again_at is not None and now < info.again_at:
+    if info.again_at is not None and at.now < info.again_at:
         return Wait(info.again_at)
     # Before the plan the plugin sends the request again.
     return Create() if info.planned or info.request is not None else Wait()
@@ -212,9 +204,7 @@ def _prepare_ahead(
     return Wait(deadline) if info.planned or info.request is None else Plan()
 
 
-def _release(
-    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
-) -> Step:
+def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
     """The way down, from a job that ended to nothing left."""
     if info.aborted and not (info.cut_off or view.cut_off):
         # The plugin lets the job go: its nodes are given to others then.
@@ -226,37 +216,31 @@ def _release(
     if view.deleting:
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
-        return _release_nodes(info, view) or _tear_down(info, view, now, config)
-    if is_kept(info, view, now):
-        return _await_rescue(info, view)
-    problem, deadline = problem_of(info, view, now, config)
+        return _release_nodes(info, view) or _tear_down(info, view, at)
+    if is_kept(info, view, at):
+        return _await_rescue(info, view, at)
+    problem, deadline = problem_of(info, view, at)
     saves = info.ran and (view.has_failed or not info.abandoned)
-    if in_doubt(info, deadline, now) and saves:
+    if in_doubt(info, deadline, at.now) and saves:
         return Lookup()
     if problem is not None and problem.in_doubt and saves:
         return ListMovements()
     if problem is not None and saves:
-        copies = await_copies(info, view, now, config)
+        copies = await_copies(info, view, at)
         if isinstance(copies, Wait):
             problem, deadline = None, copies.until
         elif copies is not None:
             return copies
-    if may_be_written(info, view, config):
+    if may_be_written(info, view, at.config):
         # DWS does not keep a file system from a second mount, nor from deletion.
-        trouble, deadline = dws_problem(info, view, now, config)
-        step = _await_unmount(info, view, problem, trouble, now)
+        trouble, deadline = dws_problem(info, view, at)
+        step = _await_unmount(info, view, problem, trouble, at.now)
         if step is not None:
             return step
-    elif problem is not None and may_be_kept(info, view, config):
+    elif problem is not None and may_be_kept(info, view, at.config):
         return KeepFailed(problem.note)
     elif gives_up(info, view, problem):
         return _give_up(info, view, problem)
-    if view.trouble_note != info.trouble_note:
-        return NoteTrouble()
-    if view.misdated:
-        return NoteTimes()
-    if view.out_of_reach != info.out_of_reach and info.rejected is None:
-        return NoteOutage()
     release = _release_nodes(info, view)
     if release is not None:
         return release
@@ -264,7 +248,7 @@ def _release(
         if view.awaits_unmount:
             # A node that could not write may be back before DWS does without it.
             deadline = info.writers_at + WRITERS_VALID
-            if now >= deadline:
+            if at.now >= deadline:
                 return FindWriters("DWS waits for it")
         return Wait(deadline)
     if view.state is State.PreRun:
@@ -286,12 +270,12 @@ def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Step]:
     return ReleaseEpilog() if info.withheld else None
 
 
-def _await_rescue(info: WorkflowInfo, view: WorkflowView) -> Step:
+def _await_rescue(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
     """The step for storage that is kept so that data can be rescued: its job ends."""
     if not (info.failed or info.released):
         return Fail(kept_note(info, view))
     until = None if info.rescuing else view.failed_until
-    deadline = None if until is None else info.due(until)
+    deadline = None if until is None else max(until, at.outages.quiet_until)
     return _release_nodes(info, view) or Wait(deadline)
 
 
@@ -386,9 +370,7 @@ def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
     return Advance(State.Teardown, hurry=info.aborted)
 
 
-def _tear_down(
-    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
-) -> Step:
+def _tear_down(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
     if view.complete and not info.released:
         if not info.unmounted:
             return DrainMounted("Teardown is complete")
@@ -400,20 +382,20 @@ def _tear_down(
         return RemoveFinalizer()
     if view.complete:
         return Delete()
-    overdue, deadline = unmounts_late(info, view, now, config)
+    overdue, deadline = unmounts_late(info, view, at)
     if view.awaits_unmount or view.left_mounted:
         # A node that cannot write any more is to be Disabled: DWS does without it then.
         deadline = _writers_valid_until(info)
-        if deadline is None or now >= deadline:
+        if deadline is None or at.now >= deadline:
             return FindWriters("Teardown is not complete")
     if overdue is not None:
         late = LetNodesGo(overdue.note.text)
-        return Lookup() if in_doubt(info, deadline, now) else late
-    return _await_teardown(info, view, now, deadline)
+        return Lookup() if in_doubt(info, deadline, at.now) else late
+    return _await_teardown(info, view, at, deadline)
 
 
 def _await_teardown(
-    info: WorkflowInfo, view: WorkflowView, now: float, deadline: Optional[float]
+    info: WorkflowInfo, view: WorkflowView, at: Moment, deadline: Optional[float]
 ) -> Step:
     """Wait for Teardown, which has no time limit, at most until ``deadline``. Warn the
     owner when it takes long."""
@@ -427,9 +409,9 @@ def _await_teardown(
     if view.since is None:
         return Wait()
     due = view.since + TEARDOWN_PATIENCE
-    if now < due:
+    if at.now < due:
         return Wait(due if deadline is None else min(due, deadline))
-    if in_doubt(info, due, now):
+    if in_doubt(info, due, at.now):
         return Lookup()
     begun = view.state is State.Teardown
     what = f"says: {message}" if begun else "has not begun with it"

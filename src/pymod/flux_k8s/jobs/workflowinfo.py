@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Iterable, Optional
 
 from flux_k8s.config.settings import Identity
@@ -22,7 +21,6 @@ from flux_k8s.reasons import Note, Reason
 from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
-from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.slots import slotted
 
 
@@ -34,22 +32,6 @@ class Goal(enum.Enum):
     RELEASED = "storage released"
 
 
-@dataclass(frozen=True)
-class RejectedRequest:
-    """A request for a state that Kubernetes rejects while it answers other requests.
-
-    Attributes:
-        since: the UNIX time of the first attempt.
-        tried: the UNIX time of the last attempt.
-        reason: the error of the last attempt.
-    """
-
-    state: State
-    since: float
-    tried: float
-    reason: str
-
-
 DELETED, MOVED = "deleted", "moved to Teardown"
 
 WITHDRAWN = {DELETED: Reason.WORKFLOW_DELETED, MOVED: Reason.WORKFLOW_MOVED}
@@ -57,9 +39,6 @@ WITHDRAWN = {DELETED: Reason.WORKFLOW_DELETED, MOVED: Reason.WORKFLOW_MOVED}
 REMAKE_PAUSES = (1.0, 10.0, 60.0)
 """Seconds before a Workflow is made again that was lost while nothing was at stake, by
 how often it was already. It is not made again more often."""
-
-CLOCKS_DIFFER = 1.0
-"""Seconds by which the clocks of two machines may differ, unless one is wrong."""
 
 RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
@@ -108,11 +87,10 @@ class WorkflowInfo:
         planned, mounted, released: the plugin has answered ``resource-update``,
             ``prolog-remove``, ``epilog-remove``.
         view: the Workflow, or None while there is none.
-        begun: the UNIX time of each request for a state, as far as this service knows.
-        quiet_until: the UNIX time before which no time limit is over: the service has
-            just been started.
-        seen_early: for each time that was yet to come when it was seen first, when that
-            was (UNIX times): a clock was set back, or goes wrong.
+        begun: for each state the UNIX time at which this service has first tried to
+            request it, or has first seen that it was.
+        refusal: the error of the last attempt to request a state; "" if Kubernetes has
+            taken the request.
         watched: what the watch has shown.
         doubtful: the Workflow is to be looked up before anything else is done. There
             is one, and the watch lacks it or has gone back, or something other than a
@@ -133,17 +111,13 @@ class WorkflowInfo:
         failed: the job has a fatal exception about its storage.
         cause: the reason of that exception, if this service has raised it.
         warned: the job has a warning that Teardown makes no progress.
-        troubled_since: when this module, or the one before, first saw the Error or
-            TransientCondition that the Workflow is in (UNIX time).
+        troubled_since: when this service first saw the Error or TransientCondition
+            that the Workflow is in (UNIX time).
         survey: the last survey of the nodes that lack their storage.
         failing_since: the UNIX time since which the step that the job is in fails
             while Kubernetes answers other requests; None during an outage.
         reported_nodes: the failed nodes that an exception of the job names.
         looked_up: the UNIX time of the last look-up of the Workflow.
-        rejected: the request for a state that Kubernetes rejects, or None.
-        out_since: the UNIX time since which Kubernetes is out of reach, or None.
-        out_of_reach: the seconds for which Kubernetes was out of reach during PostRun
-            and DataOut.
         interference: a sentence about the deletion or Teardown of the Workflow by
             another program before the job's data was safe, or None.
         still_mounted: the nodes that had not unmounted when PostRun was given up. They
@@ -198,8 +172,7 @@ class WorkflowInfo:
     released: bool = False
     view: Optional[WorkflowView] = None
     begun: dict[State, float] = field(default_factory=dict)
-    quiet_until: float = 0.0
-    seen_early: dict[float, float] = field(default_factory=dict)
+    refusal: str = ""
     watched: Watched = field(default_factory=Watched)
     doubtful: bool = False
     missing: Optional[str] = None
@@ -219,9 +192,6 @@ class WorkflowInfo:
     failing_since: Optional[float] = None
     reported_nodes: frozenset[str] = frozenset()
     looked_up: float = 0.0
-    rejected: Optional[RejectedRequest] = None
-    out_since: Optional[float] = None
-    out_of_reach: float = 0.0
     interference: Optional[Note] = None
     still_mounted: Optional[tuple[str, ...]] = None
     late: dict[str, float] = field(default_factory=dict)
@@ -270,14 +240,12 @@ class WorkflowInfo:
         return self.learned if self.deleted_uid is None else None
 
     @property
-    def unmoved_since(self) -> Optional[float]:
-        """The UNIX time since which no data of the copies that DWS works on has moved,
-        as far as that was seen; None if DWS works on none."""
-        view = self.view
-        if view is None or view.since is None or not view.copying:
+    def refused_state(self) -> Optional[State]:
+        """The state whose request Kubernetes refuses; None if there is none."""
+        view, asked = self.view, max(self.begun, default=None)
+        if not self.refusal or asked is None or view is None:
             return None
-        begun = max(view.since, view.changed or 0.0, view.rescued or 0.0)
-        return max(begun, self.data.moved or 0.0)
+        return asked if view.desired is None or asked > view.desired else None
 
     @property
     def logs_rescue(self) -> bool:
@@ -421,17 +389,6 @@ class WorkflowInfo:
             return known
         return WorkflowView.parse(workflow)
 
-    def due(self, deadline: float) -> float:
-        """When (UNIX time) a time limit is over that ends at ``deadline``."""
-        return max(deadline, self.quiet_until)
-
-    def past(self, time: float, now: float) -> float:
-        """The time from which limits count, for one that was noted: one that is yet to
-        come counts as that at which it was seen first (UNIX times)."""
-        if time > now + CLOCKS_DIFFER:
-            return self.seen_early.setdefault(time, now)
-        return self.seen_early.get(time, time)
-
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown. One that goes back counts, whatever
         was known, and so does one of a Workflow after its end. Since the server may
@@ -453,8 +410,6 @@ class WorkflowInfo:
         goes back to an earlier state, so a view of an earlier state is old. So is a
         view of a Workflow that is gone.
         """
-        if self.seen_early or view.latest > now + CLOCKS_DIFFER:
-            view = view.redated(partial(self.past, now=now))
         if view.deleting and not view.finalizers:
             self.see_gone(view.uid)
         elif view.uid != self.deleted_uid and not self._is_late(view):
@@ -463,15 +418,17 @@ class WorkflowInfo:
             elif view.desired is State.Teardown and not view.teardown_requested:
                 self._note_interference(view.uid, MOVED, view)
             before, self.view = self.view, view
+            if before is not None and before.uid != view.uid:
+                self.begun = {}
             if view.complete and not (before is not None and before.complete):
                 self.writers = None  # nodes may have unmounted, or were passed over
             known = self.doubtful and before is not None
             self.doubtful = known or not self.owns(view)
             self.unsaved = view.unsaved
-            self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
-            rejected = self.rejected
-            if rejected is not None and (view.desired or 0) >= rejected.state:
-                self.rejected = None
+            if view.desired is not None:
+                self.begun.setdefault(view.desired, now)
+                if view.desired >= max(self.begun):
+                    self.refusal = ""
             self.token = self.token or view.token is not None
             self.nodes_released = self.nodes_released or view.nodes_released
             self.staged = self.staged or _is_made(view)
@@ -480,45 +437,7 @@ class WorkflowInfo:
             if view.trouble is None:
                 self.troubled_since = None
             elif before is None or before.trouble != view.trouble:
-                noted = self._noted(view) if before is None else None
-                self.troubled_since = now if noted is None else min(noted, now)
-
-    def end_outage(self, now: float) -> None:
-        """Kubernetes is in reach again."""
-        if self.out_since is None:
-            return
-        view, begun = self.view, self.out_since
-        unmoved = self.unmoved_since
-        if unmoved is not None:
-            self.data.moved = unmoved + max(now - max(begun, unmoved), 0.0)
-        self.out_since = None
-        if view is not None and view.desired in (State.PostRun, State.DataOut):
-            begun = max(begun, view.unmounting or begun)
-            self.out_of_reach = round(self.out_of_reach + max(now - begun, 0.0), 3)
-
-    @property
-    def trouble_note(self) -> str:
-        """The text for the annotation about the Workflow's trouble: the state, the
-        status, and the time since when; "" without trouble.
-
-        A note about an earlier state does no harm.
-        """
-        view = self.view
-        if view is None or view.desired is None:
-            return ""
-        if view.trouble is None or self.troubled_since is None:
-            old = not view.trouble_note.startswith(f"{view.desired.name} ")
-            return view.trouble_note if old or view.complete else ""
-        state, status = view.trouble
-        return f"{state.name} {status} {format_timestamp(self.troubled_since)}"
-
-    @staticmethod
-    def _noted(view: WorkflowView) -> Optional[float]:
-        """The UNIX time since which the Workflow has its trouble, by its annotation."""
-        assert view.trouble is not None
-        state, status = view.trouble
-        name, _, since = view.trouble_note.rpartition(" ")
-        return parse_timestamp(since) if name == f"{state.name} {status}" else None
+                self.troubled_since = now
 
     @property
     def may_be_made_again(self) -> bool:
@@ -571,6 +490,7 @@ class WorkflowInfo:
         if self.view is not None and self.view.uid == uid:
             self._note_interference(uid, DELETED, self.view)
             self.view = None
+            self.begun = {}
             self.troubled_since = None
 
     def interference_note(self, how: str, more: str = "") -> Note:

@@ -27,7 +27,6 @@ from flux_k8s.dws.workflowmarks import (
     KEPT_FOR,
     LEFT_MOUNTED,
     NODES_RELEASED,
-    OUT_OF_REACH,
     RELEASE,
     REMADE,
     REQUESTED,
@@ -42,7 +41,7 @@ from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.step import Advance
 from flux_k8s.jobs.tokens import Tokens
-from flux_k8s.jobs.workflowinfo import RejectedRequest, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
     WORKFLOW,
     Json,
@@ -56,9 +55,6 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, SHOWN, printable
-
-OVERLOOKED = 1.0
-"""Seconds that the service may take to see that PostRun is complete."""
 
 StepError = Union[KubeError, RpcError, StorageUnavailable, NoEffect, DWSError]
 FAILURES = (KubeError, RpcError, StorageUnavailable, NoEffect, DWSError)
@@ -90,32 +86,25 @@ class WorkflowRequests:
     async def request_state(
         self, info: WorkflowInfo, state: State, carried_out: Awaitable[None]
     ) -> None:
-        """Carry out a request for a state. If Kubernetes rejects it while it answers
-        other requests, note that: the time limit of the state runs. The view of the
-        Workflow may be out of date then, since DWS refuses a state to which the
-        Workflow cannot move. So the Workflow is read again."""
+        """Carry out a request for a state. Its time limit counts from the first attempt
+        that Kubernetes refuses while it answers a GET. (Storage that is awaited has
+        another limit, and Teardown, which is requested until it is taken, has none.)
+        The GET also shows whether the refusal was for a view that is out of date."""
         tried = self._flux.now()
         try:
             await carried_out
         except FAILURES as error:
-            known, info.rejected = info.rejected, None
+            info.refusal = ""
+            first = info.begun.pop(state, tried)
             if isinstance(error, KubeError) and error.status:
-                same = known is not None and known.state is state
-                since = known.since if known is not None and same else self._flux.now()
-                reason = f"Kubernetes: {error}"
-                rejected = RejectedRequest(state, since, tried, reason)
-                await self._note_rejected(info, rejected)
+                with contextlib.suppress(*FAILURES):
+                    if info.looked_up < tried:
+                        await self.lookup(info)
+                    info.refusal = f"Kubernetes: {error}"
+                    if state is not State.Teardown:
+                        info.begun[state] = first
             raise
-        info.rejected = None
-
-    async def _note_rejected(
-        self, info: WorkflowInfo, rejected: RejectedRequest
-    ) -> None:
-        with contextlib.suppress(*FAILURES):
-            if info.looked_up < rejected.tried:
-                await self.lookup(info)
-            if info.view is None or (info.view.desired or 0) < rejected.state:
-                info.rejected = rejected
+        info.refusal = ""
 
     # Requests in the queue that is named after the Workflow
 
@@ -264,11 +253,6 @@ class WorkflowRequests:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
                 await self._records.leave(info, info.view)
             annotations.update({TEARDOWN_REQUESTED: "true", **cause_note(info)})
-        elif step.state is State.DataOut and info.view is not None:
-            overlooked = _overlooked(info, info.view, self._flux.now())
-            info.out_of_reach = round(info.out_of_reach + overlooked, 3)
-            if info.out_of_reach:
-                annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
         if info.writers is not None and info.still_mounted:
             annotations[LEFT_MOUNTED] = hostlist.encode(info.still_mounted)
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
@@ -286,34 +270,21 @@ class WorkflowRequests:
         any request for a state that it has rejected, Teardown is requested alone."""
         view = info.view
         patch: Patch = body
-        if view is not None and FINALIZER in view.finalizers and info.rejected is None:
+        if view is not None and FINALIZER in view.finalizers and not info.refusal:
             patch = cleanup.teardown_patch(view, body)
         workflow = await self._patch(info, patch)
         self._tokens.unlink(info)
         return workflow
 
     def _request_time(self, info: WorkflowInfo, state: State) -> Json:
-        """The annotation that goes with a request for a state. It also has the request
-        before, of which the answer may be lost, and which no event may show yet."""
-        times = self._times(info)
-        times[state] = self._flux.now()
-        info.begun = times
+        """The annotation that goes with a request for a state: the time of the first
+        attempt. It also has the request before, of which the answer may be lost, and
+        which no event may show yet."""
+        noted = () if info.view is None else zip(State, info.view.begun)
+        known = {state: time for state, time in noted if time is not None}
+        now = self._flux.now()
+        times = {**info.begun, **known, state: info.begun.get(state, now)}
         return {REQUESTED: requested_note(times)}
-
-    def _times(self, info: WorkflowInfo) -> dict[State, float]:
-        """The UNIX time of each request for a state."""
-        if info.view is None:
-            return {}
-        shown = zip(State, info.view.begun)
-        times = {each: time for each, time in shown if time is not None}
-        return {**info.begun, **times}
-
-    async def note_times(self, info: WorkflowInfo) -> None:
-        """Write down the times from which limits count as they are now."""
-        annotations = {REQUESTED: requested_note(self._times(info))}
-        if info.view is not None and info.view.rescued is not None:
-            annotations[RESCUED] = format_timestamp(info.view.rescued)
-        await self.annotate(info, annotations)
 
     async def annotate(
         self, info: WorkflowInfo, annotations: Mapping[str, Optional[str]]
@@ -379,18 +350,6 @@ def _refused(directives: Sequence[Directive], error: KubeError) -> str:
 def cause_note(info: WorkflowInfo) -> dict[str, str]:
     """The annotation by which the next service knows why the job has failed."""
     return {} if info.cause is None else {FAILURE_REASON: info.cause.value}
-
-
-def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
-    """The seconds for which PostRun was complete before the service saw that, without
-    the seconds in ``out_of_reach``. A service that was started in an outage does not
-    know when the outage began."""
-    if view.unmounting is None or view.elapsed is None or not view.complete:
-        return 0.0
-    if info.rejected is not None:  # known, but Kubernetes rejects the next state
-        return 0.0
-    seconds = now - view.unmounting - view.elapsed - info.out_of_reach
-    return round(seconds, 3) if seconds > OVERLOOKED else 0.0
 
 
 def _never_mounted(view: WorkflowView) -> bool:

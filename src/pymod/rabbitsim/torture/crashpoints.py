@@ -25,10 +25,9 @@ from flux_k8s.reasons import NODE_FAILURE, Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,
-    postdate,
     purge,
-    strip,
     take_over,
+    undates,
 )
 from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.life import Life, live
@@ -168,7 +167,7 @@ def problem_at(
         return ""
     deeds = {when.deed for when in story.deeds}
     unread = Reason.BAD_OBJECT.value in story.fatal
-    undated = unread or bool(deeds & {strip, postdate})
+    undated = unread or any(map(undates, deeds))
     lost = (*LOST.get(point.step, ()), *(UNDATED if undated else ()))
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))

@@ -314,8 +314,16 @@ def force(system: StorySystem) -> None:
 
 def annotate(key: str, value: str) -> Deed:
     """Another program writes an annotation of the Workflows."""
-    body: Json = {"metadata": {"annotations": {key: value}}}
-    return lambda system: patch_workflows(system, body)
+    return partial(_annotate, key, value)
+
+
+def _annotate(key: str, value: str, system: StorySystem) -> None:
+    patch_workflows(system, {"metadata": {"annotations": {key: value}}})
+
+
+def undates(deed: Deed) -> bool:
+    """Whether a deed takes away the times at which the service has requested states."""
+    return deed in (strip, postdate) or REQUESTED in getattr(deed, "args", ())
 
 
 def strip(system: StorySystem) -> None:
