@@ -35,7 +35,8 @@ class Resource:
         refusals: how many requests it refuses at first.
 
     Attributes:
-        status_drain: the drained ranks, as ``resource.status`` says.
+        drained: why each node is drained.
+        down: whether all nodes are offline.
         delay: seconds that it takes to answer with the states.
     """
 
@@ -46,31 +47,44 @@ class Resource:
         self.nodes = nodes
         self.refusals = refusals
         self.refused_by = BUSY
-        self.drained: set[str] = set()
+        self.drained: dict[str, str] = {}
+        self.down = False
         self.asked: list[float] = []
         self.logged: list[str] = []
         self.changed: Callable[[], None] = lambda: None
-        self.status_drain: dict[str, Any] = {}
         self.delay = 0.0
 
     def undrain(self, hosts: str) -> None:
-        self.drained -= set(hostlist.decode(hosts))
+        for name in hostlist.decode(hosts):
+            self.drained.pop(name, None)
 
     def drain(
         self, hosts: str, reason: str, done: Any, overwrite: bool = False
     ) -> None:
-        names = set(hostlist.decode(hosts))
+        names = hostlist.decode(hosts)
         error = self._refusal()
-        if error is None and names <= self.nodes:
-            self.drained |= names
-        elif error is None:
+        if error is None and not self.nodes.issuperset(names):
             error = RpcError(errno.EINVAL, "unknown host")
+        for name in () if error else names:
+            if overwrite or name not in self.drained:
+                self.drained[name] = reason
         self.loop.call_soon(lambda: done(error))
 
     def rpc(self, topic: str, payload: Any, done: Any) -> None:
         assert topic == "resource.status"
-        offline = "0" if self.drained else ""
-        status = {"R": R, "drain": self.status_drain, "offline": offline}
+        hosts = sorted(self.nodes)
+        children = {"core": "0"}
+        targets: list[Any] = [
+            {"rank": str(n), "children": children} for n in range(len(hosts))
+        ]
+        execution = {"R_lite": targets, "nodelist": hosts}
+        drains = {str(hosts.index(h)): {"reason": w} for h, w in self.drained.items()}
+        offline = ",".join(each["rank"] for each in targets) if self.down else ""
+        status = {
+            "R": {"version": 1, "execution": execution},
+            "drain": drains,
+            "offline": offline,
+        }
         answer = self._refusal() or status
         self.loop.call_later(self.delay, lambda: done(answer))
 
@@ -85,23 +99,15 @@ class Resource:
         return self.refused_by if len(self.asked) <= self.refusals else None
 
 
-R = {
-    "version": 1,
-    "execution": {
-        "R_lite": [{"rank": "0", "children": {"core": "0"}}],
-        "nodelist": ["n1"],
-    },
-}
-
-
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), unique_by=lambda x: x[0]))
 def test_a_node_that_flux_lacks_spares_no_other(asked: list[tuple[int, bool]]) -> None:
-    flux: Any = Resource({f"n{number}" for number, there in asked if there})
+    there = {f"n{number}" for number, is_there in asked if is_there}
+    flux: Any = Resource({"another", *there})
     done: list[None] = []
     hosts = [f"n{number}" for number, _ in asked]
     Nodes(flux, lambda: None).drain(hosts, "broken", done.append)
     flux.loop.run()
-    assert flux.drained == flux.nodes
+    assert flux.drained.keys() == there
     assert done == [None]
 
 
@@ -111,9 +117,9 @@ def test_a_drain_that_flux_refuses_is_requested_until_flux_carries_it_out() -> N
     Nodes(flux, lambda: None).drain(["n1", "n2"], "broken", done.append)
     assert flux.asked == [0.0], "it is requested before drain returns"
     flux.loop.run(lambda: bool(flux.drained), timeout=60.0)
-    flux.loop.run()
+    flux.loop.run(timeout=0.0)
     assert flux.asked == [0.0, 5.0, 10.0, 15.0]
-    assert flux.drained == {"n1", "n2"}
+    assert flux.drained == {"n1": "broken", "n2": "broken"}
     assert done == [None]
 
 
@@ -155,7 +161,7 @@ def test_many_changes_of_nodes_are_read_with_one_request() -> None:
     nodes = Nodes(flux, lambda: changes.append(None))
     nodes.start()
     flux.loop.run(lambda: bool(changes), timeout=60.0)
-    flux.drained.add("n1")
+    flux.down = True
     for _ in range(5):
         flux.changed()
     flux.loop.run(lambda: len(changes) == 2, timeout=60.0)
@@ -175,6 +181,7 @@ def test_states_that_were_asked_for_after_a_drain_count() -> None:
     nodes.drain(["n1"], "fenced")
     flux.loop.run()
     assert drained_of(nodes) == {"n1": "fenced"}
+    flux.undrain("n1")
     flux.changed()
     flux.loop.run()
     assert drained_of(nodes) == {}  # somebody has put it back
@@ -204,7 +211,7 @@ def test_states_that_were_asked_for_before_a_drain_do_not_undo_it(
 ) -> None:
     flux: Any = Resource({"n1"})
     if before is not None:
-        flux.status_drain = {"0": {"timestamp": 1.0, "reason": before}}
+        flux.drained["n1"] = before
     nodes = Nodes(flux, lambda: None)
     nodes.start()
     flux.loop.run()
@@ -220,43 +227,25 @@ def test_states_that_were_asked_for_before_a_drain_do_not_undo_it(
 
 
 class Drains(Resource):
-    """The part of Flux that knows why each node is drained. It refuses ``refused``."""
+    """The same with events. It refuses to drain those in ``refused``."""
 
     def __init__(self, nodes: set[str]) -> None:
         super().__init__(nodes)
-        self.why: dict[str, str] = {}
         self.refused: set[str] = set()
 
     def drain(
         self, hosts: str, reason: str, done: Any, overwrite: bool = False
     ) -> None:
-        names = hostlist.decode(hosts)
-        error = BUSY if self.refused.intersection(names) else None
-        for name in () if error else names:
-            if overwrite or name not in self.why:
-                self.why[name] = reason
-        self.loop.call_soon(lambda: done(error))
+        self.refusals = len(self.asked) + 1 if self._refuses(hosts) else 0
+        super().drain(hosts, reason, done, overwrite)
         self.loop.call_soon(self.changed)
+
+    def _refuses(self, hosts: str) -> bool:
+        return not self.refused.isdisjoint(hostlist.decode(hosts))
 
     def undrain(self, hosts: str) -> None:
-        for name in hostlist.decode(hosts):
-            self.why.pop(name, None)
+        super().undrain(hosts)
         self.loop.call_soon(self.changed)
-
-    def rpc(self, topic: str, payload: Any, done: Any) -> None:
-        hosts = sorted(self.nodes)
-        children = {"core": "0"}
-        targets = [{"rank": str(n), "children": children} for n in range(len(hosts))]
-        execution = {"R_lite": targets, "nodelist": hosts}
-        answer = {
-            "R": {"version": 1, "execution": execution},
-            "drain": {
-                str(hosts.index(host)): {"reason": why}
-                for host, why in self.why.items()
-            },
-            "offline": "",
-        }
-        self.loop.call_soon(lambda: done(answer))
 
 
 def test_a_node_that_somebody_puts_back_while_another_cannot_be_drained_serves() -> (
@@ -265,13 +254,13 @@ def test_a_node_that_somebody_puts_back_while_another_cannot_be_drained_serves()
     """A drain has a part for each text. One that is carried out is over."""
     flux: Any = Drains({"n1", "n2"})
     nodes = Nodes(flux, lambda: None)
-    flux.why["n2"], flux.refused = "broken fan", {"n2"}
+    flux.drained["n2"], flux.refused = "broken fan", {"n2"}
     nodes.start()
     flux.loop.run()
     reason = drain_reason(7, NOT_UNMOUNTED)
     nodes.drain(["n1", "n2"], reason)
     flux.loop.run(timeout=1.0)
-    assert flux.why["n1"] == reason == drained_of(nodes)["n1"]
+    assert flux.drained["n1"] == reason == drained_of(nodes)["n1"]
     flux.undrain("n1")
     flux.loop.run(timeout=1.0)
     assert drained_of(nodes) == {"n2": f"broken fan; {reason}"}

@@ -8,7 +8,7 @@ import errno
 import syslog
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Iterable, Mapping, Optional
+from typing import Callable, Iterable, Optional, Sequence
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options, TryAgain
@@ -30,32 +30,21 @@ RETRY = 5.0
 STATUS = "resource.status"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Nodes that are drained by one request.
-
-    Attributes:
-        reason: the text of the drain.
-        replaces: whether they are drained already, and the text is to take the place of
-            another one.
-    """
-
-    hosts: tuple[str, ...]
-    reason: str
-    replaces: bool
-
-
 @dataclass(eq=False)
 class _Drain:
     """Nodes to be drained.
 
     Attributes:
-        parts: what is not carried out yet.
-        done: is called with None when all parts are done.
+        hosts: those that the states may lack that were read last.
+        left: those of them that Flux has not drained yet.
+        reason: for which they are drained.
+        done: is called with None when Flux has drained all.
     """
 
-    parts: list[_Part]
-    done: Callable[[None], None]
+    hosts: tuple[str, ...]
+    left: frozenset[str]
+    reason: str
+    done: Optional[Callable[[None], None]]
 
 
 class Nodes:
@@ -87,11 +76,14 @@ class Nodes:
         )
         self._drains = Controller[_Drain](
             flux,
-            self._drain_part,
-            options=Options(backoff=lambda drain: Backoff(RETRY, RETRY)),
+            self._carry_out,
+            options=Options(
+                backoff=lambda drain: Backoff(RETRY, RETRY),
+                expected=(RpcError, BadObject),
+            ),
         )
-        self._open: dict[_Drain, None] = {}  # not carried out yet
-        self._unseen: dict[str, _Part] = {}  # drained, which the next states may lack
+        self._read: Optional[NodeStates] = None
+        self._open: dict[_Drain, None] = {}
 
     def start(self) -> None:
         self._watch = self._flux.watch_nodes(lambda: self._status.add(STATUS))
@@ -113,89 +105,93 @@ class Nodes:
         (:func:`~flux_k8s.dws.drainreason.replacement`). The request is sent
         before this returns, and again until Flux carries it out. When ``done`` is
         called, no job is given these nodes any more."""
-        known = {} if self.states is None else self.states.drained
-        plain: list[str] = []
-        replaced: dict[str, list[str]] = {}
-        for host in hosts:
-            text = replacement(known.get(host, ""), reason)
-            (plain if text is None else replaced.setdefault(text, [])).append(host)
-        parts = [_Part(tuple(same), text, True) for text, same in replaced.items()]
-        if plain or not parts:
-            parts.insert(0, _Part(tuple(plain), reason, False))
-        requested = {host: part for part in parts for host in part.hosts}
-        self._await(requested)
-        drain = _Drain(parts, done)
+        names = tuple(hosts)
+        drain = _Drain(names, frozenset(names), reason, done)
         self._open[drain] = None
         self._drains.run(drain)
-        self._set_drained(_applied(requested, known))
-
-    def _await(self, requested: Mapping[str, _Part]) -> None:
-        """The next states may lack these drains."""
-        for host, part in requested.items():
-            if part.replaces or host not in self._unseen:
-                self._unseen[host] = part
+        self._update()
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""
-        names = set(hosts)
+        names = frozenset(hosts)
         self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
-        for host in names:
-            self._unseen.pop(host, None)
-        if self.states is not None:
-            items = self.states.drained.items()
-            self._set_drained({host: why for host, why in items if host not in names})
-
-    def _set_drained(self, drained: Mapping[str, str]) -> None:
-        """Note a change that was just requested of Flux. The next answer confirms
-        it."""
-        if self.states is not None and drained != self.states.drained:
-            self.states = replace(self.states, drained=drained)
-            self._changed()
-
-    async def _drain_part(self, drain: _Drain) -> Optional[float]:
-        """Drain the next part. EINVAL: Flux lacks one of its nodes, and drains none of
-        them. The others are drained in halves."""
-        part = drain.parts[0]
-        hosts, reason, names = part.hosts, part.reason, hostlist.encode(part.hosts)
-        try:
-            if part.replaces:
-                await call(partial(self._flux.drain, overwrite=True), names, reason)
-            else:
-                await call(self._flux.drain, names, reason)
-        except RpcError as error:
-            if error.errnum == errno.EINVAL and len(hosts) > 1:
-                half = len(hosts) // 2
-                halves = (hosts[:half], hosts[half:])
-                drain.parts[:1] = [replace(part, hosts=each) for each in halves]
-                return 0.0
-            text = f"cannot drain {names}: {error}"
-            self._flux.log(syslog.LOG_ERR, text, Reason.DRAIN_FAILED)
-            if error.errnum != errno.EINVAL:
-                raise
-            for host in hosts:
-                self._unseen.pop(host, None)
-        del drain.parts[0]
-        if drain.parts:
-            return 0.0
-        del self._open[drain]
-        drain.done(None)
-        return None
-
-    async def _read_states(self, key: str) -> None:
-        """Ask Flux for the states. It may answer before it carries out a drain that was
-        requested meanwhile, or is in parts: such nodes do not serve again."""
-        self._unseen = {}
         for drain in self._open:
-            for part in drain.parts:
-                self._await(dict.fromkeys(part.hosts, part))
-        try:
-            states = parse(await call(self._flux.rpc, STATUS, {}))
-        except (RpcError, BadObject) as error:
-            raise TryAgain(error) from error
-        states = replace(states, drained=_applied(self._unseen, states.drained))
+            drain.hosts = tuple(host for host in drain.hosts if host not in names)
+        if self._read is not None:
+            items = self._read.drained.items()
+            drained = {host: text for host, text in items if host not in names}
+            self._read = replace(self._read, drained=drained)
+        self._update()
+
+    def _update(self) -> None:
+        """The states are those that were read, with the drains that were requested."""
+        if self._read is None:
+            return
+        drained = dict(self._read.drained)
+        for drain in self._open:
+            for host in drain.hosts:
+                known = drained.get(host, "")
+                drained[host] = (
+                    replacement(known, drain.reason) or known or drain.reason
+                )
+        states = replace(self._read, drained=drained)
         if states != self.states:
             self.states = states
             self._changed()
+
+    async def _carry_out(self, drain: _Drain) -> None:
+        """Drain the nodes: one request for each text, of which one may take the place
+        of another."""
+        known = {} if self._read is None else self._read.drained
+        texts: dict[Optional[str], list[str]] = {}
+        for host in filter(drain.left.__contains__, drain.hosts):
+            text = replacement(known.get(host, ""), drain.reason)
+            texts.setdefault(text, []).append(host)
+        for text, hosts in texts.items():
+            await self._request(drain, hosts, text)
+            drain.left -= {*hosts}
+        if drain.done is not None:
+            drain.done(None)
+            drain.done = None
+        self._status.add(STATUS)  # Flux tells of no change if they were drained before
+
+    async def _request(
+        self, drain: _Drain, hosts: Sequence[str], replacing: Optional[str]
+    ) -> None:
+        """EINVAL: Flux lacks one of the nodes, and drains none of them."""
+        names = hostlist.encode(hosts)
+        try:
+            if replacing is None:
+                await call(self._flux.drain, names, drain.reason)
+            else:
+                await call(partial(self._flux.drain, overwrite=True), names, replacing)
+        except RpcError as error:
+            lacking = hosts
+            if error.errnum == errno.EINVAL and len(hosts) > 1:
+                there = frozenset(parse(await call(self._flux.rpc, STATUS, {})).hosts)
+                lacking = [h for h in hosts if h not in there] or hosts
+            text = f"cannot drain {hostlist.encode(lacking)}: {error}"
+            self._flux.log(syslog.LOG_ERR, text, Reason.DRAIN_FAILED)
+            if error.errnum != errno.EINVAL:
+                raise
+            drain.hosts = tuple(host for host in drain.hosts if host not in lacking)
+            rest = [host for host in hosts if host not in lacking]
+            if rest:
+                await self._request(drain, rest, replacing)
+
+    async def _read_states(self, key: str) -> None:
+        """Ask Flux for the states. It may answer before it carries out a drain that was
+        requested meanwhile."""
+        left = {drain: drain.left for drain in self._open}
+        try:
+            self._read = parse(await call(self._flux.rpc, STATUS, {}))
+        except (RpcError, BadObject) as error:
+            raise TryAgain(error) from error
+        for drain, names in left.items():
+            drain.hosts = tuple(filter(names.__contains__, drain.hosts))
+            if not drain.hosts:
+                del self._open[drain]
+        self._update()
 
     def _read_failed(self, key: str, error: TryAgain) -> None:
         """Log the first failure. At a shutdown the service outlives Flux's resource
@@ -205,14 +201,3 @@ class Nodes:
             return
         if not self._status.failures(key):
             self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}", Reason.FLUX_ERROR)
-
-
-def _applied(
-    requested: Mapping[str, _Part], drained: Mapping[str, str]
-) -> dict[str, str]:
-    """The drained nodes, with their texts, after these drains."""
-    found = dict(drained)
-    for host, part in requested.items():
-        if part.replaces or host not in found:
-            found[host] = part.reason
-    return found
