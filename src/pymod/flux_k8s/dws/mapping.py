@@ -70,6 +70,10 @@ class RabbitMapping:
         for a Rabbit that the mapping lacks."""
         return self._hosts_of.get(rabbit, ())
 
+    def hosts_below(self, rabbits: Iterable[str]) -> frozenset[str]:
+        """The compute nodes of some Rabbits: those near to what is on these."""
+        return frozenset().union(*map(self.hosts_of, rabbits))
+
     def capacity(self, rabbit: str) -> int:
         """The bytes of a Rabbit that are for jobs; 0 for one that the mapping
         lacks."""

@@ -180,7 +180,7 @@ def _wished(
     of ``hosts`` if these are fewer than ``nodes``, or if none is wished."""
     if not wished:
         return hosts
-    best = wished.difference(*map(mapping.hosts_of, broken))
+    best = wished - mapping.hosts_below(broken)
     best = best if hosts is None else best & hosts
     return best if best and len(best) >= nodes else hosts
 
@@ -193,7 +193,7 @@ def _serving(
 ) -> frozenset[str]:
     """The nodes among ``hosts`` whose Rabbits serve, if they are enough."""
     away = {rabbit for rabbit in map(mapping.rabbit_of, hosts) if rabbit in broken}
-    left = hosts.difference(*map(mapping.hosts_of, filter(None, away)))
+    left = hosts - mapping.hosts_below(filter(None, away))
     if len(left) < nodes or not left:
         text = not_serving(filter(None, away), broken)
         raise StorageUnavailable(text, Reason.RABBIT_BROKEN)

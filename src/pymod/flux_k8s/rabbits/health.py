@@ -115,7 +115,7 @@ def decide(health: Health, settings: Settings) -> Verdict:
     return Verdict(
         marked,
         # A job keeps its constraint: Rabbits that have recovered are not in it.
-        marked.union(*map(mapping.hosts_of, health.broken)),
+        marked | mapping.hosts_below(health.broken),
         {} if states is None else hosts_to_drain(drained, states),
         [] if states is None else hosts_to_undrain(drained, states),
     )
