@@ -110,14 +110,14 @@ def near(servers: Reference, *access: tuple[str, str], index: int = 0) -> Locati
     return Location(servers, index, tuple(Access(*pair) for pair in access))
 
 
-def placed(*sets: str, label: str = "ost") -> Json:
+def placed(*sets: str) -> Json:
     """A Servers object whose sets are on these Rabbits; a Rabbit has as many
     allocations as it is there times."""
     return {
         "spec": {
             "allocationSets": [
                 {
-                    "label": label,
+                    "label": "ost",
                     "storage": [
                         {"name": name, "allocationCount": number}
                         for name, number in Counter(names.split()).items()
@@ -198,7 +198,14 @@ NEAR = (0, ("physical", "mandatory"))
                 (1, ("network", "mandatory")),
             ],
         ),
-        ("persistentdw", None, {}, KEEP, [NEAR, (1, ("physical", "mandatory"))]),
+        # NNF says that nodes need PCIe connections to the sets of Lustre
+        (
+            "persistentdw",
+            None,
+            {},
+            KEEP,
+            [(0, ("network", "mandatory")), (1, ("network", "mandatory"))],
+        ),
         (
             "create-persistent",
             "persistent",
@@ -313,12 +320,13 @@ NETWORK = using(near(KEEP, ("network", "mandatory"), ("physical", "bestEffort"))
     [
         (TWO_SETS, placed("r1 r2", "r2 r3"), 1, "h[3-4]"),
         # Each node finds an allocation on its Rabbit
-        (PERSISTENT, placed("r1 r1 r2", label="xfs"), 1, "h[1-4]"),
-        (PERSISTENT, placed("r1 r1 r2", label="xfs"), 2, "h[1-2]"),
-        (PERSISTENT, placed("r1 r2 r2", label="raw"), 2, "h[3-4]"),
-        (PERSISTENT, placed("r1 r1 r2", label="xfs"), 3, "h[1-3]"),
-        (PERSISTENT, placed("r1 r2", label="xfs"), 2, "h[1,3]"),
-        (PERSISTENT, placed("r1 r1 r2", label="gfs2"), 4, "h[1-4]"),
+        (PERSISTENT, placed("r1 r1 r2"), 1, "h[1-4]"),
+        (PERSISTENT, placed("r1 r1 r2"), 2, "h[1-2]"),
+        (PERSISTENT, placed("r1 r2 r2"), 2, "h[3-4]"),
+        (PERSISTENT, placed("r1 r1 r2"), 3, "h[1-3]"),
+        (PERSISTENT, placed("r1 r2"), 2, "h[1,3]"),
+        # Nodes may share allocations: DWS knows
+        (PERSISTENT, placed("r1 r1 r2"), 4, "h[1-4]"),
         (NETWORK, placed("r1"), 1, None),
         (using(near(OWN, PHYSICAL)), placed("r1"), 1, None),
     ],
@@ -337,9 +345,9 @@ def test_existing_storage_narrows_down_the_nodes_before_scheduling(
     [
         (
             PERSISTENT,
-            {KEEP: placed("r1 r2 r2", label="xfs")},
+            {KEEP: placed("r1 r1 r1")},
             AllocationError,
-            r"asks for 4 nodes, but only h.* \(3\)",
+            r"asks for 4 nodes, but only h.* \(2\)",
         ),
         (
             TWO_SETS,

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from rabbitsim.cli import main
+from support.objects import changed
 from support.tree import recorded
 
 TIB = 2**40
@@ -78,9 +79,9 @@ Resources of the job, with storage
     1281 x ssd, exclusive
 
 Servers default/plan-0
-  SET     ALLOCATIONS  EACH      TOTAL   PLACE
-  ost     8            1.25 TiB  10 TiB  2 on each of r[1-4]
-  mgtmdt  1            5 GiB     5 GiB   1 on r1
+  SET     ALLOCATIONS  EACH     TOTAL   PLACE
+  ost     4            2.5 TiB  10 TiB  1 on each of r[1-4]
+  mgtmdt  1            5 GiB    5 GiB   1 on r1
 
 Constraint on its nodes
   {"properties": ["^badrabbit"]}
@@ -180,8 +181,11 @@ def test_a_recorded_breakdown_is_planned_like_a_directive(
 def test_a_persistentdw_needs_the_servers_that_exist(
     workers: str, tmp_path: pathlib.Path, capfd: Captured
 ) -> None:
+    lustre = recorded("persistentdw", "DirectiveBreakdown")[-1]
     breakdown = write(
-        tmp_path, "b.yaml", recorded("persistentdw", "DirectiveBreakdown")[-1]
+        tmp_path,
+        "b.yaml",
+        changed(lustre, "status.compute.constraints.location.1", ...),
     )
     nodes = ["--nodes=compute-01", "--breakdown", breakdown]
     assert plan(workers, *nodes) == 2
@@ -196,14 +200,16 @@ def test_a_persistentdw_needs_the_servers_that_exist(
     }
     assert plan(workers, "--nodes=compute-04", *nodes[1:], "--breakdown", file) == 2
     assert "compute-04 without a PCIe connection" in capfd.readouterr().err
-    instance = recorded("persistentdw", "PersistentStorageInstance")[-1]
-    more = write(tmp_path, "both.yaml", servers, instance)
-    found = planned(
-        capfd, workers, "--nodes=compute-04", *nodes[1:], "--breakdown", more
-    )
+
+
+def test_a_persistentdw_of_several_sets_may_be_used_from_anywhere(
+    workers: str, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    lustre = recorded("persistentdw", "DirectiveBreakdown")[-1]
+    file = ["--breakdown", write(tmp_path, "b.yaml", lustre)]
+    found = planned(capfd, workers, "--nodes=compute-04", *file)
     assert found["constraint"] == {"properties": ["^badrabbit"]}
-    many = ["--nodes=compute-[01,04]", *nodes[1:], "--breakdown", more]
-    assert plan(workers, *many) == 0
+    assert plan(workers, "--nodes=compute-[01,04]", *file) == 0
     out = capfd.readouterr().out
     access = "nodes need access to Servers default/keep1, set 0: mandatory network"
     assert access in out and "2 x node, exclusive" in out

@@ -154,24 +154,16 @@ def a_rabbit_without_the_right_label_is_not_used(rbac: Rbac) -> None:
     settle_jobs(system)
 
 
-def keep_storage(rbac: Rbac, type: str) -> None:
+def storage_on_rabbits_outlives_the_job_that_made_it(rbac: Rbac) -> None:
     system = confined(rbac)
     for directive in (
-        f"#DW create_persistent type={type} capacity=50GiB name=keep",
+        "#DW create_persistent type=xfs capacity=50GiB name=keep",
         "#DW persistentdw name=keep",
         "#DW destroy_persistent name=keep",
     ):
         jobid = system.instance.submit(jobspec(directive))
         settle(system)
         assert names(system, jobid) == LIFE
-
-
-def storage_on_rabbits_outlives_the_job_that_made_it(rbac: Rbac) -> None:
-    keep_storage(rbac, "xfs")
-
-
-def so_does_storage_that_any_node_can_reach(rbac: Rbac) -> None:
-    keep_storage(rbac, "lustre")
 
 
 def a_job_that_requires_a_token_gets_it(rbac: Rbac) -> None:
@@ -362,7 +354,6 @@ NEEDED: dict[str, Need] = {
     "watch workflows": each_kind_is_listed_once_and_then_watched,
     "get workflows": a_time_limit_does_not_strike_what_was_only_not_told,
     "get directivebreakdowns": a_job_gets_its_storage_and_leaves_nothing,
-    "get persistentstorageinstances": so_does_storage_that_any_node_can_reach,
     "get servers": storage_on_rabbits_outlives_the_job_that_made_it,
     "patch servers": a_job_gets_its_storage_and_leaves_nothing,
     "list servers everywhere": jobs_that_need_a_rabbit_of_their_own_get_one,

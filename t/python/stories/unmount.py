@@ -519,17 +519,14 @@ SHARED = (
         job=Job((CREATE,), nodes=4, seconds=1.0),
         may=("dws-refused",),
     ),
-    *(
-        kept(
-            f"a file system of a cluster is mounted for others meanwhile ({type})",
-            f"Proposal..gone {HELD_2} {LIFE_3} {LEFT_2}",
-            When("gone", submit(Job((USE,), nodes=4))),
-            When("2:clean", submit(Job((USE,), nodes=3))),
-            When("2:clean", switch_off(), LONG),
-            job=Job((CREATE.replace("xfs", type),), nodes=4, seconds=1.0),
-            may=("dws-refused",),
-        )
-        for type in ("gfs2", "lustre")
+    kept(
+        "a file system on the network is mounted for others meanwhile",
+        f"Proposal..gone {HELD_2} {LIFE_3} {LEFT_2}",
+        When("gone", submit(Job((USE,), nodes=4))),
+        When("2:clean", submit(Job((USE,), nodes=3))),
+        When("2:clean", switch_off(), LONG),
+        job=Job((CREATE.replace("xfs", "lustre"),), nodes=4, seconds=1.0),
+        may=("dws-refused",),
     ),
 )
 

@@ -7,22 +7,17 @@ from __future__ import annotations
 from typing import Sequence
 
 from flux_k8s.control.coroutines import gather
-from flux_k8s.control.kubecalls import KubeCalls, absent
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     Reference,
-    existing_servers,
-    with_network_access,
 )
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.dws.directivebreakdown.breakdown import check_ready
 from flux_k8s.errors import NotReady
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import Reader, read_string
-from flux_k8s.ports import DIRECTIVEBREAKDOWN, PERSISTENTSTORAGE, SERVERS, Json, Kube
-
-NETWORKED = ("lustre",)
-"""The types of persistent storage that every node reaches over the network."""
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Json, Kube
 
 Breakdowns = tuple[Breakdown, ...]
 
@@ -60,30 +55,9 @@ class BreakdownReader:
             self._calls.get(DIRECTIVEBREAKDOWN, namespace, name, key=name)
             for namespace, name in view.breakdowns
         )
-        breakdowns = await self._correct_access(tuple(map(parse_breakdown, found)))
+        breakdowns = tuple(map(parse_breakdown, found))
         self._breakdowns[info.jobid] = breakdowns
         return breakdowns
-
-    async def _correct_access(self, breakdowns: Breakdowns) -> Breakdowns:
-        """NNF says of every ``persistentdw`` that its nodes need a PCIe
-        connection, since that directive has no type. For a file system that
-        nodes reach over the network this is not so; the type that the storage
-        was created with stands in its PersistentStorageInstance, which has the
-        name of its Servers."""
-        references = existing_servers(breakdowns)
-        storages = await gather(
-            self._calls.find(
-                PERSISTENTSTORAGE,
-                reference.namespace,
-                reference.name,
-                key=f"servers/{reference.name}",
-                missing=absent,
-            )
-            for reference in references
-        )
-        types = [(storage.get("spec") or {}).get("fsType") for storage in storages]
-        networked = {r for r, type in zip(references, types) if type in NETWORKED}
-        return with_network_access(breakdowns, networked)
 
     async def servers(self, references: Sequence[Reference]) -> dict[Reference, Json]:
         """The Servers of storage that exists.

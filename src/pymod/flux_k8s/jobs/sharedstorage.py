@@ -5,12 +5,12 @@
 DWS mounts the file systems of persistent storage for each job that uses it, and again
 on the Rabbits to copy from and to it. With ``rabbit.unmount_failure = "keep"``, a node
 may still have one of them mounted that another job has left. A file system that one
-node at a time may mount (xfs, raw) would be mounted twice then.
+node at a time may mount would be mounted twice then.
 """
 
 from __future__ import annotations
 
-from flux_k8s.dws.directivebreakdown import ONE_FOR_EACH_NODE, Reference
+from flux_k8s.dws.directivebreakdown import Reference, is_networked
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs.jobtable import JobTable
@@ -76,7 +76,6 @@ class SharedStorage:
 
     def _is_exclusive(self, name: str) -> bool:
         """Whether one node at a time may mount a file system of persistent storage, or
-        that is not known."""
+        that is not known: any number may mount one that they reach over the network."""
         servers = Reference(self._namespace, name)
-        labels = self._free_storage.labels_of(servers)
-        return not labels or not ONE_FOR_EACH_NODE.isdisjoint(labels)
+        return not is_networked(len(self._free_storage.labels_of(servers)))

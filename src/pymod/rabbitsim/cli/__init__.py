@@ -187,8 +187,8 @@ def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="DirectiveBreakdowns in YAML or JSON, and what else they depend on: "
-        "Servers and PersistentStorageInstances that exist",
+        help="DirectiveBreakdowns in YAML or JSON, and the Servers that exist on which "
+        "they depend",
     )
     add("--json", action="store_true", help="print JSON")
     add("directives", nargs="*", metavar="DIRECTIVE", help="as in '#DW jobdw ...'")

@@ -23,7 +23,6 @@ from flux_k8s.dws.directivebreakdown import Allocation, Breakdown, Reference
 from flux_k8s.dws.directives import GIB, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError, show
-from flux_k8s.jobs.breakdownreader import NETWORKED
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.fluxion import BAD_RABBIT
@@ -41,7 +40,7 @@ from rabbitsim.dws.directive import Directive, InvalidDirective, Rules
 from rabbitsim.dws.directive import parse as parse_directive
 from rabbitsim.dws.objects import reference
 
-KINDS = ("DirectiveBreakdown", "Servers", "PersistentStorageInstance")
+KINDS = ("DirectiveBreakdown", "Servers")
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ class PlanInput:
 
     breakdowns: list[Json] = field(default_factory=list)
     servers: dict[Reference, Json] = field(default_factory=dict)
-    networked: set[Reference] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def add(self, obj: Any, path: str) -> None:
@@ -108,8 +106,6 @@ class PlanInput:
         )
         if kind == "Servers":
             self.servers[found] = reader.value
-        elif reader.optional_string("spec.fsType") in NETWORKED:
-            self.networked.add(found)
 
 
 def plan_command(args: argparse.Namespace) -> int:
@@ -149,7 +145,6 @@ def make_plan(
         UsageError: Servers that it depends on are not given.
     """
     breakdowns = tuple(db.parse(obj) for obj in plan_input.breakdowns)
-    breakdowns = db.with_network_access(breakdowns, plan_input.networked)
     for needed in db.existing_servers(breakdowns):
         if needed not in plan_input.servers:
             raise UsageError(

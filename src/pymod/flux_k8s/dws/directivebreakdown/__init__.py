@@ -24,10 +24,10 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
     Breakdown,
     Location,
     Reference,
+    is_networked,
     parse,
 )
 from flux_k8s.dws.directivebreakdown.compute import (
-    ONE_FOR_EACH_NODE,
     check_enough,
     check_locations,
     check_storage_of_nodes,
@@ -37,7 +37,6 @@ from flux_k8s.dws.directivebreakdown.compute import (
     near_hosts,
     required_daemons,
     wished_hosts,
-    with_network_access,
 )
 from flux_k8s.dws.directivebreakdown.resources import (
     NO_NODES,
@@ -54,7 +53,6 @@ from flux_k8s.dws.directivebreakdown.servers import build_allocation_sets, build
 
 __all__ = [
     "NO_NODES",
-    "ONE_FOR_EACH_NODE",
     "Access",
     "Allocation",
     "AllocationSet",
@@ -71,6 +69,7 @@ __all__ = [
     "check_storage_of_nodes",
     "colocation_annotations",
     "existing_servers",
+    "is_networked",
     "job_allocation",
     "labelled_hosts",
     "location_constraint",
@@ -84,5 +83,4 @@ __all__ = [
     "share_of_node",
     "ssd_per_node",
     "wished_hosts",
-    "with_network_access",
 ]

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES, Strategy
 from flux_k8s.errors import NotReady
@@ -137,6 +138,12 @@ class Breakdown:
         return self.allocation_sets[index].strategy.own or self.needs_pcie(index)
 
 
+def is_networked(sets: int) -> bool:
+    """Whether nodes reach a file system of so many allocation sets over the network. A
+    node has a PCIe connection to one Rabbit, and the sets may be on several."""
+    return sets > 1
+
+
 def parse(obj: Any) -> Breakdown:
     """Read a DirectiveBreakdown that is ready.
 
@@ -154,6 +161,11 @@ def parse(obj: Any) -> Breakdown:
     check_ready(reader)
     storage = reader.optional_object("status.storage")
     allocation_sets = () if storage is None else _allocation_sets(storage)
+    servers = None
+    if storage is not None and allocation_sets:
+        servers = _reference(storage.object("reference"), own.namespace)
+    constraints = reader.optional_objects("status.compute.constraints.location")
+    locations = [_location(location, own.namespace) for location in constraints]
     return Breakdown(
         name=reader.name,
         directive=reader.string("spec.directive"),
@@ -161,15 +173,8 @@ def parse(obj: Any) -> Breakdown:
         if storage is None
         else storage.string("lifetime", (JOB, PERSISTENT)),
         allocation_sets=allocation_sets,
-        servers=_reference(storage.object("reference"), own.namespace)
-        if storage is not None and allocation_sets
-        else None,
-        locations=tuple(
-            _location(location, own.namespace)
-            for location in reader.optional_objects(
-                "status.compute.constraints.location"
-            )
-        ),
+        servers=servers,
+        locations=_with_network_access(locations, servers),
         requires=reader.optional_strings("status.requires")
         or reader.optional_strings("status.requiredDaemons"),
     )
@@ -231,6 +236,22 @@ def _location(location: Reader, namespace: str) -> Location:
             )
             for access in location.objects("access")
         ),
+    )
+
+
+def _with_network_access(
+    locations: Sequence[Location], own: Optional[Reference]
+) -> tuple[Location, ...]:
+    """The locations, corrected. NNF says of every ``persistentdw`` that its nodes need
+    a PCIe connection to each allocation set, also where they need none."""
+    sets = Counter(location.servers for location in locations)
+    return tuple(
+        replace(location, access=(Access(NETWORK, MANDATORY),))
+        if location.servers != own
+        and is_networked(sets[location.servers])
+        and location.asks_for(PHYSICAL, MANDATORY)
+        else location
+        for location in locations
     )
 
 

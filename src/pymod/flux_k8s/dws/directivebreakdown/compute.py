@@ -12,16 +12,13 @@ checked once it is placed. Nodes that use storage over the network may be anywhe
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import AbstractSet, Any, Collection, Iterable, Mapping, Optional, Sequence
+from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown.breakdown import (
     BEST_EFFORT,
     MANDATORY,
-    NETWORK,
     PHYSICAL,
-    Access,
     AllocationSet,
     Breakdown,
     Labels,
@@ -36,10 +33,6 @@ from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import only_hosts
 
-ONE_FOR_EACH_NODE = frozenset({"raw", "xfs"})
-"""The labels of the allocation sets from which each compute node mounts an allocation
-of its own."""
-
 
 def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
     """The Servers objects that :func:`near_hosts` has to know: those of existing
@@ -50,26 +43,6 @@ def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
             for _, location in _existing(tuple(breakdowns))
             if any(access.type == PHYSICAL for access in location.access)
         )
-    )
-
-
-def with_network_access(
-    breakdowns: Iterable[Breakdown], servers: Collection[Reference]
-) -> tuple[Breakdown, ...]:
-    """The breakdowns, changed so that nodes need only the network to use the storage
-    of these Servers."""
-    access = (Access(NETWORK, MANDATORY),)
-    return tuple(
-        replace(
-            breakdown,
-            locations=tuple(
-                replace(location, access=access)
-                if location.servers in servers
-                else location
-                for location in breakdown.locations
-            ),
-        )
-        for breakdown in breakdowns
     )
 
 
@@ -93,7 +66,7 @@ def near_hosts(
 ) -> Optional[frozenset[str]]:
     """The nodes with the PCIe connections that the job needs to existing storage; None
     when it needs none. Whichever of these nodes the job gets, each finds an allocation
-    on its Rabbit.
+    on its Rabbit. Where there are too few, DWS knows whether nodes may share one.
 
     Args:
         servers: the objects that :func:`existing_servers` names.
@@ -106,18 +79,18 @@ def near_hosts(
             lacks.
         BadObject: a Servers object is malformed.
     """
-    allowed: Optional[frozenset[str]] = None
+    allowed = alone = mapping.hosts
     names: list[str] = []
     unmapped: set[str] = set()
     for breakdown, location in _existing(tuple(breakdowns)):
         if not location.asks_for(PHYSICAL, MANDATORY):
             continue
         counts = _allocations(breakdown, location, servers)
-        near = _with_allocations(counts, mapping, nodes)
-        allowed = near if allowed is None else allowed & near
+        allowed &= mapping.hosts_below(counts)
+        alone &= _with_allocations(counts, mapping, nodes)
         names.append(str(location.servers))
         unmapped.update(rabbit for rabbit in counts if not mapping.has(rabbit))
-    if allowed is None:
+    if not names:
         return None
     storage = f"the storage of {', '.join(dict.fromkeys(names))}"
     if unmapped and len(allowed) < nodes:
@@ -131,7 +104,7 @@ def near_hosts(
             f"no compute node has the PCIe connection that is needed to {storage}"
         )
     check_enough(allowed, nodes, f"have an allocation of {storage} on their Rabbit")
-    return allowed
+    return alone if len(alone) >= nodes else allowed
 
 
 def wished_hosts(
@@ -148,7 +121,7 @@ def wished_hosts(
     wished: Optional[frozenset[str]] = None
     for breakdown, location in _existing(tuple(breakdowns)):
         if location.asks_for(PHYSICAL, BEST_EFFORT) and location.servers in servers:
-            near = frozenset(_hosts_near(breakdown, location, servers, mapping))
+            near = mapping.hosts_below(_allocations(breakdown, location, servers))
             wished = near if wished is None else wished & near
     return wished
 
@@ -181,7 +154,7 @@ def labelled_hosts(
         needed = ", ".join(entry.labels)
         if lacking.issuperset(mapping.rabbits):
             raise AllocationError(f"{name}: no Rabbit carries all of: {needed}")
-        hosts = excluded.union(*map(mapping.hosts_of, lacking))
+        hosts = excluded | mapping.hosts_below(lacking)
         if hosts == excluded:
             continue
         left = mapping.hosts - hosts
@@ -350,19 +323,8 @@ def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location
     ]
 
 
-def _hosts_near(
-    breakdown: Breakdown,
-    location: Location,
-    servers: Mapping[Reference, Any],
-    mapping: RabbitMapping,
-) -> Iterable[str]:
-    """The compute nodes with a PCIe connection to a set's allocations."""
-    for rabbit in _allocations(breakdown, location, servers):
-        yield from mapping.hosts_of(rabbit)
-
-
 def _with_allocations(
-    counts: Mapping[str, Optional[int]], mapping: RabbitMapping, nodes: int
+    counts: Mapping[str, int], mapping: RabbitMapping, nodes: int
 ) -> frozenset[str]:
     """The compute nodes among which a job of ``nodes`` nodes finds an allocation for
     each. A Rabbit that may have too few allocations is left out if the other Rabbits
@@ -371,7 +333,7 @@ def _with_allocations(
     scarce: list[str] = []
     for rabbit, count in counts.items():
         hosts = mapping.hosts_of(rabbit)
-        if count is None or count >= min(nodes, len(hosts)):
+        if count >= min(nodes, len(hosts)):
             enough.extend(hosts)
         else:
             scarce.extend(hosts[:count])
@@ -380,9 +342,8 @@ def _with_allocations(
 
 def _allocations(
     breakdown: Breakdown, location: Location, servers: Mapping[Reference, Any]
-) -> dict[str, Optional[int]]:
-    """The number of nodes that find an allocation of a set on each of its Rabbits; None
-    where the nodes share the allocations."""
+) -> Counter[str]:
+    """The number of allocations of a set on each of its Rabbits."""
     if location.servers not in servers:
         raise AllocationError(
             f"{breakdown.name}: Servers {location.servers}, which the location of"
@@ -394,11 +355,7 @@ def _allocations(
         raise reader.bad(
             "spec.allocationSets", f"an array with an entry {location.index}"
         )
-    entry = sets[location.index]
-    shared = entry.optional_string("label") not in ONE_FOR_EACH_NODE
-    counts: dict[str, Optional[int]] = {}
-    for storage in entry.optional_objects("storage"):
-        rabbit = storage.string("name")
-        count = None if shared else storage.integer("allocationCount", minimum=0)
-        counts[rabbit] = None if count is None else count + (counts.get(rabbit) or 0)
-    return counts
+    counts: Counter[str] = Counter()
+    for storage in sets[location.index].optional_objects("storage"):
+        counts[storage.string("name")] += storage.integer("allocationCount", minimum=0)
+    return +counts
