@@ -22,10 +22,10 @@ from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.storageusage import StorageUsage
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.durations import begun_of, durations
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import losses, with_losses
 from flux_k8s.jobs.progresswatch import JobObjects, client_mounts
+from flux_k8s.jobs.records import begun_of, durations
 from flux_k8s.jobs.timelimits import Moment, running_limits, unmoved_since
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json

@@ -1,83 +1,93 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Writes the records of a job's storage to its KVS.
-
-``rabbit_<state>_timing``
-    Seconds that DWS took for a state; for a state that was not reached, the seconds
-    since it was requested.
-``rabbit_workflow``
-    The last Workflow, as JSON, with the messages of DWS: written when the job fails,
-    when the Workflow moves to Teardown (DWS still shows the state before, unless the
-    answer to that request was lost) and when Teardown is complete.
-``rabbit_hostlist``
-    The Rabbits of the job, as a hostlist (:mod:`flux_k8s.jobs.steps` writes it, before
-    Setup).
-``rabbit_allocations``
-    The allocations of the job on each Rabbit, as a JSON array, as ``dws.job-show`` has
-    them (:mod:`flux_k8s.jobs.steps` writes it, before Setup).
-``rabbit_units``
-    The systemd units of the daemons that the job requires, as a JSON array, for the
-    prolog and epilog scripts (:mod:`flux_k8s.jobs.steps` writes it, before Setup).
-``rabbit_moved``
-    The data that was moved in each state, as a JSON array: see
-    :meth:`flux_k8s.dws.datamovement.Totals.to_json`.
-``rabbit_datamovements``
-    NnfDataMovements, as a JSON array: those that failed first, each group in the
-    order of creation, at most ``rabbit.save_datamovements`` of them. Where there is no
-    time for all, those that were read.
-``rabbit_data_out``
-    What became of the data of a job (:mod:`flux_k8s.jobs.reports` writes it when
-    the job ends, or later).
-``rabbit_nodes_released``
-    The UNIX time at which the job gave its nodes back, if that was before its data was
-    out (written there as well).
-``rabbit_data_failed``
-    Why the data could not be copied out, when, and until when the storage is kept for a
-    rescue, as a JSON object (written there as well).
-``rabbit_kept_for``
-    The nodes that had not unmounted in time, the UNIX time, and what the storage is
-    kept for, as a JSON object (written there as well).
-``rabbit_container_log``
-    The end of the logs of the job's containers, at most 50,000 characters in all.
-    Where there are several logs, each has a heading. Where there is no time for all,
-    those that were read: those of containers that failed come first.
+"""Writes the records of a job's storage to its KVS: how long DWS took for each state,
+the Workflow, the data that was moved, and what the job's containers have logged. (Where
+its storage is and what became of its data is written when that is known, by
+:mod:`flux_k8s.jobs.steps` and :mod:`flux_k8s.jobs.reports`. doc/durable.md lists all.)
 
 Teardown deletes data movements and containers, so they are read before. An error in
-reading them neither fails a job nor delays its Teardown for long.
+reading them neither fails a job nor delays its Teardown for long: where there is no
+time for all, those that were read are written, those that failed first.
 
-A module that is killed takes along what it has not committed yet. The next one writes
-the Rabbits again, where it finds a job in Setup, and the durations when it moves to
-Teardown, by the times that the Workflow has.
+The Workflow is written when the job fails, when it moves to Teardown (DWS still shows
+the state before, unless the answer to that request was lost) and when Teardown is
+complete. A module that is killed takes along what it has not committed yet. The next
+one writes the Rabbits again, where it finds a job in Setup, and the durations when it
+moves to Teardown, by the times that the Workflow has.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import syslog
 from functools import lru_cache
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import drive
+from flux_k8s.control.coroutines import call, drive
 from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.cleanup import workflow_selector
 from flux_k8s.dws.datamovement import Totals
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.durations import durations
-from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.recording import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     POD,
     WORKFLOW,
+    Flux,
     Json,
     KubeError,
     RpcError,
 )
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
+
+IDLE_AFTER = (State.Proposal, State.PreRun)
+"""The states after which a job waits for nodes, or runs, before the next one."""
+
+
+def begun_of(view: WorkflowView) -> dict[State, float]:
+    """The UNIX time of the request for each state, where it is known."""
+    begun = {state: at for state, at in zip(State, view.begun) if at is not None}
+    if view.desired is not None and view.since is not None:
+        begun.setdefault(view.desired, view.since)
+    return begun
+
+
+def durations(info: WorkflowInfo) -> dict[State, float]:
+    """The seconds of each state that is over, where they are known: as this module has
+    recorded them, as DWS says, or by the times that the Workflow has."""
+    found = dict(info.recording.durations)
+    view = info.view
+    if view is None:
+        return found
+    if view.complete and view.state is not None and view.elapsed is not None:
+        found.setdefault(view.state, view.elapsed)
+    begun = begun_of(view)
+    for state in begun:
+        if state not in found and view.desired is not None and state < view.desired:
+            seconds = _duration(state, begun, view.ended)
+            if seconds is not None:
+                found[state] = seconds
+    return found
+
+
+def _duration(
+    state: State, begun: Mapping[State, float], ended: Sequence[Optional[float]]
+) -> Optional[float]:
+    """The seconds of a state that is over, and that another service has recorded."""
+    end = ended[state]
+    following = min((later for later in begun if later > state), default=None)
+    if end is None and following is not None:
+        # A PreRun that is complete is followed by PostRun.
+        given_up = (state, following) == (State.PreRun, State.Teardown)
+        if given_up or state not in IDLE_AFTER:
+            end = begun[following]
+    return None if end is None else round(max(0.0, end - begun[state]), 6)
+
 
 CHARACTERS = 50_000
 """Of container logs that are kept for a job."""
@@ -495,3 +505,20 @@ def fair_shares(wanted: Sequence[int], total: int) -> list[int]:
         shares[index] = min(wanted[index], left // (len(wanted) - rank))
         left -= shares[index]
     return shares
+
+
+async def is_purged(flux: Flux, jobid: int) -> bool:
+    """Whether Flux has removed a job and its KVS directory. A write would make the
+    directory anew.
+
+    Raises:
+        RpcError: that is not known.
+    """
+    payload = {"id": jobid, "keys": ["jobspec"], "flags": 0}
+    try:
+        await call(flux.rpc, "job-info.lookup", payload)
+    except RpcError as error:
+        if error.errnum != errno.ENOENT:
+            raise
+        return True
+    return False

@@ -24,7 +24,7 @@ from flux_k8s.dws.nextstep import with_next_step, without_next_step
 from flux_k8s.dws.workflowmarks import WARNED
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, late_nodes, left_persistent
 from flux_k8s.jobs.plugin import request_plugin
-from flux_k8s.jobs.purge import is_purged
+from flux_k8s.jobs.records import is_purged
 from flux_k8s.jobs.step import Warn
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
