@@ -1,5 +1,5 @@
 #!/bin/sh
-test_description='flux dws job-object and submit-object: jobs as job objects (seed 003)'
+test_description='flux dws job-object and submit-object: jobs as job objects'
 . "$(dirname "$0")/tap.sh"
 
 export TESTDIR

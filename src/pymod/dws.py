@@ -3,7 +3,7 @@
 """dws: the broker module that drives Data Workflow Services.
 
 Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``, ``dws.abort``,
-``dws.report_data`` and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC Interface",
+``dws.report_data`` and ``dws.hello`` to ``dws-jobtap.so`` (its head comment,
 :mod:`flux_k8s.jobs.unreported` and :mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``.
 Users may send ``dws.job-list``, ``dws.job-show``, ``dws.rabbit-list``, ``dws.rescue``
 and ``dws.rules``, the instance owner also ``dws.metrics``, ``dws.rabbit-disable`` and

@@ -116,7 +116,7 @@ def connect(service: Service, tmp_path: Path) -> Iterator[Connect]:
 
 @pytest.fixture
 def mapping(tmp_path: Path) -> Path:
-    """A file with the mapping of seed 001."""
+    """A file with the mapping of the example system."""
     from support.mapping import EXAMPLE
 
     path = tmp_path / "mapping.json"

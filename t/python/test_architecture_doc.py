@@ -191,3 +191,15 @@ def test_the_check_finds_names_that_do_not_exist(text: str, problem: str) -> Non
 )
 def test_the_check_accepts_names_that_exist(text: str) -> None:
     assert wrong(text) == []
+
+
+def test_nothing_refers_to_a_document_that_the_repository_does_not_have() -> None:
+    reference = re.compile(r"\b(?:seed\s`?0\d\d|D" + r"ESIGN\b)")
+    files = (path for top in ("src", "doc", "t") for path in (TOP / top).rglob("*.*"))
+    texts = {".c", ".h", ".md", ".py", ".rst", ".sh", ".t", ".toml"}
+    found = [
+        str(path.relative_to(TOP))
+        for path in files
+        if path.suffix in texts and reference.search(path.read_text(errors="replace"))
+    ]
+    assert found == []

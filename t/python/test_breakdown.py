@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Reading DirectiveBreakdowns (seed 000), and what they say about compute nodes."""
+"""Reading DirectiveBreakdowns, and what they say about compute nodes."""
 
 from __future__ import annotations
 

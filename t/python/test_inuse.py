@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The nodes of a job whose epilog is given up while Kubernetes does not answer (seed
-001, "Epilog timeout and abort")."""
+"""The nodes of a job whose epilog is given up while Kubernetes does not answer."""
 
 from __future__ import annotations
 

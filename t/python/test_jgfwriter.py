@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""RFC 40: the resource graph that we write (seed 001, "JGF generation")."""
+"""RFC 40: the resource graph that we write."""
 
 from __future__ import annotations
 

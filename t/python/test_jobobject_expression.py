@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Expressions of Requested (seed 003, section 8.1), RFC 31 constraints (seed 002)."""
+"""Expressions of Requested (the specification, section 8.1), RFC 31 constraints."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What is not understood: the awarenessPolicy of seed 003, section 9."""
+"""What is not understood: the awarenessPolicy of the specification, section 9."""
 
 from __future__ import annotations
 

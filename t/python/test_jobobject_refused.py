@@ -1,7 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """What of a job object is refused at submission, and what is left out by the policy of
-seed 003, section 9."""
+the specification, section 9.
+"""
 
 from __future__ import annotations
 
@@ -281,7 +282,7 @@ CANNOT = r"""
   -> /Job/Requested/Queue[1]: conj and group: alternatives
 <Requested><Processors>8</Processors><Processors conj='Or'>16</Processors></Requested>
   -> /Job/Requested/Processors[1]: conj and group: alternatives
-# An expression without a meaning: the seed gives none of them precedence.
+# An expression without a meaning: the specification gives none of them precedence.
 <Requested><Feature>a</Feature><Queue>q</Queue><Feature conj='Or'>b</Feature>
   </Requested> -> /Job/Requested/Feature[2]: conj has And and Or side by side: group has
   to tell which goes first

@@ -1,7 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How properties relate (seed 003, section 8.1): what is left of an expression of which
-parts are left out. What each becomes in Flux is in test_jobobject_requests."""
+"""How properties relate (the specification, section 8.1): what is left of an expression
+of which parts are left out. What each becomes in Flux is in test_jobobject_requests.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The schema of job objects is that of seed 003: its examples, its tables, and what its
-sections allow. ``doc/jobobject.xsd`` says the same in XML Schema, which another
-implementation of XML applies."""
+"""The schema of job objects is that of the specification: its examples, its tables, and
+what its sections allow. ``doc/jobobject.xsd`` says the same in XML Schema, which
+another implementation of XML applies.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What is submitted for job objects: the examples of seed 003, what becomes of each
-element, and groups."""
+"""What is submitted for job objects: the examples of the specification, what becomes of
+each element, and groups.
+"""
 
 from __future__ import annotations
 

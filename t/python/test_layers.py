@@ -1,7 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """What the layers promise besides their order, which ``lint-imports`` checks by the
-contracts in pyproject.toml."""
+contracts in pyproject.toml.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from support.tree import TOP
 SOURCES = TOP / "src" / "pymod"
 TESTS = TOP / "t" / "python"
 
-NAMED_BY_SEED = {"cleanup", "directivebreakdown", "storage", "systemstatus", "watch"}
-"""Modules that are but names of others (seed 001)."""
+OTHER_NAMES = {"cleanup", "directivebreakdown", "storage", "systemstatus", "watch"}
+"""Modules that are but names of others, by which they are imported from elsewhere."""
 
 ADAPTERS = {"broker", "kube", "command", "ingest"}
 
@@ -61,7 +62,7 @@ def pure_files() -> list[Path]:
     return [
         path
         for path in files("flux_k8s")
-        if folder_of(path) not in {*ADAPTERS, *NAMED_BY_SEED}
+        if folder_of(path) not in {*ADAPTERS, *OTHER_NAMES}
     ]
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The rabbitmapping file (seed 001, "Topology mapping")."""
+"""The rabbitmapping file."""
 
 from __future__ import annotations
 

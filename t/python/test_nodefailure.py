@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which nodes failed, and whether their job goes on without them (seed 001, "Node
-failure tolerance")."""
+"""Which nodes failed, and whether their job goes on without them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Storage in a job's request for resources (seed 001, "Proposal")."""
+"""Storage in a job's request for resources."""
 
 from __future__ import annotations
 

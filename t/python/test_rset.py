@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""RFC 20: R (seed 004), and the Rabbits in it."""
+"""RFC 20: R, and the Rabbits in it."""
 
 from __future__ import annotations
 

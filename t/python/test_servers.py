@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Where storage goes: breakdowns and an allocation become Servers (seed 000)."""
+"""Where storage goes: breakdowns and an allocation become Servers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""From the objects of a cluster to the rabbitmapping (seed 001, "Topology
-mapping")."""
+"""From the objects of a cluster to the rabbitmapping."""
 
 from __future__ import annotations
 

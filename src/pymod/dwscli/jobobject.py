@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""``flux dws job-object``: jobs as job objects (seed 003)."""
+"""``flux dws job-object``: jobs as job objects."""
 
 from __future__ import annotations
 

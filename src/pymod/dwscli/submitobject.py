@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""``flux dws submit-object``: submit the jobs of job objects (seed 003)."""
+"""``flux dws submit-object``: submit the jobs of job objects."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The SSS job object (seed 003): the description of a job for accounting and for other
+"""The SSS job object (Scalable Systems Software, Job Object Specification 3.1.0, "the
+specification" in what follows): the description of a job for accounting and for other
 systems.
 
 :func:`read` makes a tree of :class:`Element` of an XML document, :func:`write` makes a

@@ -150,9 +150,9 @@ def totals_of(
 def layout_of(shape: Shape) -> Layout:
     """The layout that Flux's own commands make of a job of this shape.
 
-    What the shape leaves open: a task for each processor (seed 003, section 3) and
-    for each node, and a processor for each task; whole nodes where nothing but their
-    number is given, as ``flux submit -N`` gives.
+    What the shape leaves open: a task for each processor (section 3 of the
+    specification) and for each node, and a processor for each task; whole nodes where
+    nothing but their number is given, as ``flux submit -N`` gives.
 
     Raises:
         Contradiction: the numbers do not go together.

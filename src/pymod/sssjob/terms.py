@@ -80,14 +80,14 @@ BEGIN_TIME = "begin-time"
 
 ELSEWHERE = re.compile(r"#|[A-Za-z][A-Za-z0-9+.-]*://")
 """The beginnings of an Executable that is no path: it is a file that comes with the
-object, or is to be fetched (seed 003, section 5.1)."""
+object, or is to be fetched (the specification, section 5.1)."""
 
 STORAGE = "Storage"
 GPU = "GPU"
 """Names of Resource."""
 
 STORAGE_UNIT = "GB"
-"""Of 2^30 bytes, as appendix A of seed 003 has it."""
+"""Of 2^30 bytes, as appendix A of the specification has it."""
 
 _PLAIN = re.compile(r"[!#-\-/-~]+\Z")
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The system of seed 001's examples, and objects of a cluster that say the same."""
+"""The example system, and objects of a cluster that say the same."""
 
 from __future__ import annotations
 

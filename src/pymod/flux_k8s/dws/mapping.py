@@ -21,7 +21,7 @@ DEFAULT_NAME = "the rabbit mapping"
 
 SYSTEM = "system"
 """A key of the file: bytes that storage of the system uses, and that ``capacity`` does
-not include. The seed does not have this key."""
+not include. Older mappings do not have this key."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Nodes that fail file system creation or mounting (seed 001, "Node failure
-tolerance").
+"""Nodes that fail file system creation or mounting.
 
 A Workflow that fails does not name the nodes that fail. The objects that DWS made for
 it show them: in Setup the Servers, which name the Rabbits that have their storage; in

@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Excludes nodes that fail file system creation or mounting from their job (seed 001,
-"Node failure tolerance").
+"""Excludes nodes that fail file system creation or mounting from their job.
 
 The steps may be repeated without harm, as all of :mod:`flux_k8s.jobs.steps`.
 """

@@ -4,9 +4,8 @@
 
 A node that still has a job's storage mounted must not get another job, and DWS must not
 wait for it. So the node is drained, and :mod:`flux_k8s.rabbits.systemstatus` makes it
-Disabled. After an abort (seed 001, "Epilog timeout and abort") a Rabbit that still has
-an allocation is disabled as well. The steps may be repeated without harm, as all of
-:mod:`flux_k8s.jobs.steps`.
+Disabled. After an abort a Rabbit that still has an allocation is disabled as well. The
+steps may be repeated without harm, as all of :mod:`flux_k8s.jobs.steps`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Plans the storage of jobs, and writes it to Servers and Computes (seed 001, Proposal
-and Setup).
+"""Plans the storage of jobs, and writes it to Servers and Computes.
 
 This module sends the requests to Kubernetes. The rules by which DirectiveBreakdowns
-become resources and Servers are in :mod:`flux_k8s.dws.directivebreakdown` (seed 000).
+become resources and Servers are in :mod:`flux_k8s.dws.directivebreakdown`.
 """
 
 from __future__ import annotations

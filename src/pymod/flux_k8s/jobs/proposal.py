@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Adds a job's storage to its request to the scheduler: the size of the storage, and
-the nodes from which the job can reach it (seed 001, Proposal).
+the nodes from which the job can reach it.
 
 A job that uses existing storage (``persistentdw``) requests no ``ssd``. So ``ssd`` that
 are out of service do not keep the job off a broken Rabbit. A property of the Rabbit's

@@ -1,8 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Chooses the storage of a job that has nodes, or is given some to choose by (seed 001,
-Setup). The rules of where it may be are in :mod:`flux_k8s.dws.directivebreakdown`
-(seed 000); whether a job can do without nodes is in :mod:`flux_k8s.dws.nodefailure`.
+"""Chooses the storage of a job that has nodes, or is given some to choose by. The rules
+of where it may be are in :mod:`flux_k8s.dws.directivebreakdown`; whether a job can do
+without nodes is in :mod:`flux_k8s.dws.nodefailure`.
 
 Nothing is written here. Other jobs must not choose before the choice is counted.
 """

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Time limits of the states (seed 001, "State timeouts").
+"""Time limits of the states.
 
 A limit counts from the first attempt to request a state: the service remembers it until
 Kubernetes has taken the request, which writes it down. Outages do not count, and for a

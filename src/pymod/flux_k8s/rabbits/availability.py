@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Keeps jobs off broken Rabbits, and off nodes that cannot reach their Rabbit (seed
-001, "Resource Scheduling Integration").
+"""Keeps jobs off broken Rabbits, and off nodes that cannot reach their Rabbit.
 
 A Rabbit that does not serve is out of service in Fluxion
 (:mod:`flux_k8s.rabbits.fluxion`): jobs with Rabbit storage avoid its nodes then, others

@@ -1,12 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Sends the state of nodes and Rabbits to the scheduler Fluxion (seed 001, "Resource
-Scheduling Integration").
+"""Sends the state of nodes and Rabbits to the scheduler Fluxion.
 
 :class:`Fluxion` reads from Fluxion's graph what is there, compares it with what is
-wanted, and sends the difference, one request at a time: first what takes something
-out of service. What Fluxion has carried out is noted; after an error, and after a
-reload of Fluxion, the graph is read again.
+wanted, and sends the difference, one request at a time: first what takes something out
+of service. What Fluxion has carried out is noted; after an error, and after a reload of
+Fluxion, the graph is read again.
 
 A Rabbit is out of service when its ``ssd`` are down, or when its nodes have the
 property ``badrabbit``: jobs take both from the same chassis. With its ``ssd`` down, a

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What follows from the health of Rabbits and nodes (seed 001, "Resource Scheduling
-Integration"): which nodes are marked, and which are drained or undrained.
+"""What follows from the health of Rabbits and nodes: which nodes are marked, and which
+are drained or undrained.
 
 The reasons of the module's own drains begin with
 :data:`~flux_k8s.dws.drainreason.LOST_CONNECTION`. Drains with other reasons are left

@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits: their health, their labels, and the storage on them (seed 001,
-"Implementation").
+"""The Rabbits: their health, their labels, and the storage on them.
 
 The Storage objects of the cluster tell how each Rabbit is and which of its compute
 nodes are connected to it. Nothing else keeps it, so nothing is lost when the module is

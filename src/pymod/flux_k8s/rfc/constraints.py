@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""RFC 31 (seed 002): constraints on the nodes that a job may have."""
+"""RFC 31: constraints on the nodes that a job may have."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ A Rabbit is a ``chassis`` vertex (an old graph may call it a rack) that carries
 the property ``rabbit``, whose value is the Rabbit's name. Below it are the
 ``node`` vertices of its compute nodes and the ``ssd`` vertices of its storage;
 the ``size`` of one ``ssd`` vertex is in GiB, so that a jobspec's ``count`` of
-``ssd`` is in GiB too (seed 001, "Proposal").
+``ssd`` is in GiB too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""RFC 20 (seed 004): R, the resources of a job, version 1."""
+"""RFC 20: R, the resources of a job, version 1."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The status of the DirectiveBreakdown that NNF makes of a directive.
 
-Storage profiles are data (``profiles.yaml``); the fields are those of seed 000,
-the values those of the recorded breakdowns.
+Storage profiles are data (``profiles.yaml``); the fields are those of a
+DirectiveBreakdown, the values those of the recorded breakdowns.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Topology:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Mapping[str, object]]) -> Topology:
-        """From a rabbitmapping (seed 001, "Topology mapping")."""
+        """From a rabbitmapping."""
         below: dict[str, list[str]] = {name: [] for name in mapping["rabbits"]}
         for compute, rabbit in mapping["computes"].items():
             if rabbit not in below:

@@ -2,21 +2,20 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Writes out the defaults of elements and the awarenessPolicy in effect.
 
-JobDefaults hold for all jobs of a group, TaskGroupDefaults for all task groups
-of a job, TaskDefaults for all tasks of a task group (seed 003, sections 5 to 7).
+JobDefaults hold for all jobs of a group, TaskGroupDefaults for all task groups of a
+job, TaskDefaults for all tasks of a task group (the specification, sections 5 to 7).
 :func:`effective` writes them out.
 
-*Properties override by name.* As soon as a job has one Hold, it takes none of
-the Holds of the JobDefaults. The name of a Resource, a ResourceLimit or an Extension
-is that of its ``name`` and ``type`` attributes: these are how section 5.1 makes
-properties that have no element of their own. An Environment is one property. So are
-the task groups of a job.
+*Properties override by name.* As soon as a job has one Hold, it takes none of the Holds
+of the JobDefaults. The name of a Resource, a ResourceLimit or an Extension is that of
+its ``name`` and ``type`` attributes: these are how section 5.1 makes properties that
+have no element of their own. An Environment is one property. So are the task groups of
+a job.
 
-*Requested and Delivered are envelopes* (section 8), not properties: what is in
-them overrides by name as well. Whether a property is enveloped is a matter of
-style where there is only a request, so what a job has plain or in Requested
-overrides what the defaults have plain or in Requested. Delivered is only about
-Delivered.
+*Requested and Delivered are envelopes* (section 8), not properties: what is in them
+overrides by name as well. Whether a property is enveloped is a matter of style where
+there is only a request, so what a job has plain or in Requested overrides what the
+defaults have plain or in Requested. Delivered is only about Delivered.
 
 *Expressions in Requested are overridden as a whole.* All elements of a name
 belong together, and so do those within one pair of brackets (``group``) and
@@ -25,18 +24,18 @@ of them overrides all: of (User and Account) or (User and Account), as in sectio
 8.1, nothing that makes sense is left without the Accounts. Elements that are
 related with And or Nand are conditions of their own.
 
-*Identities are not inherited.* An Id or GlobalId of defaults names no job, task
-group or task.
+*Identities are not inherited.* An Id or GlobalId of defaults names no job, task group
+or task.
 
-*Implicit task groups and tasks* (section 3): a job with TaskGroupDefaults and
-without task groups gets one with what the defaults say, a task group with
-TaskDefaults and without tasks one task. Where nothing is left to say of a task
-group or task, as of one with no more than an Id in its defaults, it is left out.
+*Implicit task groups and tasks* (section 3): a job with TaskGroupDefaults and without
+task groups gets one with what the defaults say, a task group with TaskDefaults and
+without tasks one task. Where nothing is left to say of a task group or task, as of one
+with no more than an Id in its defaults, it is left out.
 
 *What is written out is bounded*: each of many jobs gets all of many defaults.
 
-*An element that moves keeps the policy* that was in effect where it stood. Where
-that is not the one in effect at its new place, it gets an awarenessPolicy.
+*An element that moves keeps the policy* that was in effect where it stood. Where that
+is not the one in effect at its new place, it gets an awarenessPolicy.
 """
 
 from __future__ import annotations

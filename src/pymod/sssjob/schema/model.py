@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The model: elements, and whether they make up a valid job object.
 
-A job object is a tree of :class:`Element`. Which elements there are, and what
-they may contain, is the business of :mod:`~sssjob.schema.properties`.
+A job object is a tree of :class:`Element`. Which elements there are, and what they may
+contain, is the business of :mod:`~sssjob.schema.properties`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Attributes = tuple[tuple[str, Value], ...]
 
 
 class ObjectError(DWSError):
-    """A job object is not what seed 003 prescribes.
+    """A job object is not what the specification prescribes.
 
     Attributes:
         path: the element, as in ``/JobGroup/Job[2]/Requested/Memory``; where

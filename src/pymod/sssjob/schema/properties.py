@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The elements of a job object: their places, numbers and attributes.
 
-The tables of seed 003 lost their column of names. Each :class:`Rule` says where
-its name comes from:
+The tables of the specification lost their column of names. Each :class:`Rule` says
+where its name comes from:
 
 ``example``
-    the seed's examples have the element;
+    the specification's examples have the element;
 ``text``
-    the seed's text names it;
+    the specification's text names it;
 ``published``
     the SSS job object as its authors published it. The rows of a table are in
     the alphabetical order of the names that version 3.0 used (``JobId`` for
@@ -16,8 +16,7 @@ its name comes from:
 ``ours``
     nothing tells: the name is made from the row's description.
 
-The order of the rules is the order in which :mod:`~sssjob.xml.writing`
-writes elements.
+The order of the rules is the order in which :mod:`~sssjob.xml.writing` writes elements.
 """
 
 from __future__ import annotations

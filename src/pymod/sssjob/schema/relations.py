@@ -1,14 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The relations between the properties in a Requested (seed 003, section 8.1).
+"""The relations between the properties in a Requested (the specification, section 8.1).
 
 ``conj`` relates each element to the one before it, whatever property that is: And
 (the default), Or, Nand (and not), Nor (or not). A positive ``group`` opens so many
 brackets before its element, a negative one closes so many behind it. The ``conj`` of
 an element that opens brackets is about the outermost of them.
 
-The seed gives neither And nor Or precedence, so an expression in which both stand
-side by side without brackets has no meaning.
+The specification gives neither And nor Or precedence, so an expression in which both
+stand side by side without brackets has no meaning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The values of a job object (seed 003, section 2.2 and appendix A)."""
+"""The values of a job object (the specification, section 2.2 and appendix A)."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Jobspecs of job objects: what to submit so that the same runs (again).
 
-Objects may come from Flux (:mod:`~sssjob.from_flux.convert`) or from anywhere.
-What of them cannot be told to Flux, the awarenessPolicy decides (seed 003, section
-9); :mod:`~sssjob.to_jobspec.handling` has what becomes of each element.
+Objects may come from Flux (:mod:`~sssjob.from_flux.convert`) or from anywhere. What of
+them cannot be told to Flux, the awarenessPolicy decides (the specification, section 9);
+:mod:`~sssjob.to_jobspec.handling` has what becomes of each element.
 """
 
 from __future__ import annotations

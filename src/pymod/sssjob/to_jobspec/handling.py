@@ -3,9 +3,9 @@
 """The handling of each element when a job object is submitted to Flux.
 
 An element is *converted* into a part of the jobspec. Or it is *passed over*, which
-section 9 of seed 003 allows where that causes no incorrect result: it describes the
-past, or names something. Or Flux does not *support* it, and its awarenessPolicy
-decides.
+section 9 of the specification allows where that causes no incorrect result: it
+describes the past, or names something. Or Flux does not *support* it, and its
+awarenessPolicy decides.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Reads job objects from XML, and applies the awarenessPolicy.
 
-An element is *not understood* (seed 003, section 9) if the rules do not have it at its
-place; an attribute, if the rule of its element does not have it; a value of an
-attribute or an item of a list, if the seed does not allow it. The awarenessPolicy
-decides what the reader does about it. An element without a policy of its own has that
-of the nearest element around it that has one, or else Reject. The policy of an
-attribute or a value is that of its element. An element that is not understood may have
-a policy of its own, too.
+An element is *not understood* (the specification, section 9) if the rules do not have
+it at its place; an attribute, if the rule of its element does not have it; a value of
+an attribute or an item of a list, if the specification does not allow it. The
+awarenessPolicy decides what the reader does about it. An element without a policy of
+its own has that of the nearest element around it that has one, or else Reject. The
+policy of an attribute or a value is that of its element. An element that is not
+understood may have a policy of its own, too.
 
 Reject
     The reader refuses the whole object.

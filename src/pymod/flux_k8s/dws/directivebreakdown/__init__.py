@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The work of a workload manager with DirectiveBreakdowns (seed 000).
+"""The work of a workload manager with DirectiveBreakdowns.
 
 - :mod:`.breakdown` reads DirectiveBreakdowns;
 - :mod:`.resources` adds their storage to the resources of a job that is not scheduled

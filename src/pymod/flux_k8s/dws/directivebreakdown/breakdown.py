@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A DirectiveBreakdown, read and checked (seed 000)."""
+"""A DirectiveBreakdown, read and checked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The compute nodes that breakdowns allow a job (seed 000, "Compute Nodes" and "Storage
-Constraints").
+"""The compute nodes that breakdowns allow a job.
 
 Two things narrow down the nodes of a job before it is scheduled: storage that exists
 already, of a ``persistentdw``, and the labels that a Rabbit must carry to take the

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The allocation strategies of DWS, and what each means (seed 000, "Storage Nodes")."""
+"""The allocation strategies of DWS, and what each means."""
 
 from __future__ import annotations
 
