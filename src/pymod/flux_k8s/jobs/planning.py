@@ -30,8 +30,14 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
-from flux_k8s.jobs.proposal import Proposal, not_serving, propose
-from flux_k8s.jobs.storagechooser import Choice, JobPlacement, StorageChooser
+from flux_k8s.jobs.placement import (
+    Choice,
+    JobPlacement,
+    Proposal,
+    StorageChooser,
+    not_serving,
+    propose,
+)
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
     COMPUTES,

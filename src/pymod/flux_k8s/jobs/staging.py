@@ -44,10 +44,9 @@ from flux_k8s.errors import (
 )
 from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.placement import JobPlacement, Proposal
 from flux_k8s.jobs.planning import Planner
-from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
-from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.availability import Availability

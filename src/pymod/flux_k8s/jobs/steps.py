@@ -33,6 +33,7 @@ from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
+from flux_k8s.jobs.placement import JobPlacement
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import read_jobspec, request_plugin
 from flux_k8s.jobs.problems import copies_unknown
@@ -71,7 +72,6 @@ from flux_k8s.jobs.step import (
     Warn,
     Withhold,
 )
-from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests, cause_note
