@@ -1,7 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The rows and the details of jobs that queries answer with (doc/architecture.md,
-"Queries").
+"""The rows and the details of jobs that queries answer with (doc/queries.md).
 
 :class:`JobFacts` finds out what is known of a job outside of its ``WorkflowInfo``
 (:class:`Known`). :func:`row` and :func:`details` are pure functions of both. Whatever a

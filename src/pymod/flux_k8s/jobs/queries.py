@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Answers the queries of users (doc/architecture.md, "Queries").
+"""Answers the queries of users (doc/queries.md).
 
 An answer shows the state that the service knows at that moment. Nothing here waits for
 Kubernetes, and nothing here holds up the reactor: an answer that takes long is made in

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The rows of Rabbits that queries answer with (doc/architecture.md, "Queries")."""
+"""The rows of Rabbits that queries answer with (doc/queries.md)."""
 
 from __future__ import annotations
 
