@@ -12,10 +12,13 @@ import time
 from collections.abc import Iterator
 from typing import Optional
 
+import msgspec
+
 from flux_k8s.config.settings import Settings
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
-from flux_k8s.ports import Json, Kind
+from flux_k8s.kube.cache import identify
+from flux_k8s.ports import Json, Kind, Seen
 from flux_k8s.rabbits.storage import RabbitManager
 from rabbitsim.dws.topology import Topology, storage
 from rabbitsim.system import VirtualSystem, mapping_of
@@ -82,17 +85,21 @@ def _seconds(count: int) -> float:
     )
     objects = [storage(rabbit) for rabbit in topology.rabbits.values()]
     for item in objects:
-        manager.event("ADDED", item)
-    events: list[Json] = []
+        manager.event("ADDED", _seen(item))
+    events: list[Seen] = []
     for number in range(count):
         item = objects[number % len(objects)]
         state = "Offline" if number % 10 == 0 else "Ready"
         status = {**item["status"], "status": state, "capacity": number}
-        events.append({**item, "status": status})
+        events.append(_seen({**item, "status": status}))
     begin = time.perf_counter()
     for event in events:
         manager.event("MODIFIED", event)
     return time.perf_counter() - begin
+
+
+def _seen(item: Json) -> Seen:
+    return identify(msgspec.json.encode(item))
 
 
 class _NoKube:

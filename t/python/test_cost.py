@@ -104,7 +104,7 @@ def event(text: str) -> None:
         known = Cache()
         for version in ("1", text, "2"):
             metadata = {"name": "a", "resourceVersion": version}
-            known.add_event({"type": type, "object": {"metadata": metadata}})
+            known.add_event(type, {"metadata": metadata})
 
 
 def resources(text: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import reconciler
 from flux_k8s.jobs.jobtable import DETAILS
@@ -35,6 +34,7 @@ from support.service import (
     started,
 )
 from support.tree import RECORDED
+from support.watched import watched
 
 DETAIL = {
     "resource_version",
@@ -111,9 +111,9 @@ def handled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The messages of Workflows whose jobs were handled."""
     messages: list[str] = []
 
-    def noted(info: WorkflowInfo, now: float, config: Config) -> Step:
+    def noted(info: WorkflowInfo, *rest: Any) -> Step:
         messages.append("" if info.view is None else info.view.message)
-        return next_step(info, now, config)
+        return next_step(info, *rest)
 
     monkeypatch.setattr(reconciler, "next_step", noted)
     return messages
@@ -223,6 +223,6 @@ def test_a_workflow_that_is_back_from_a_backup_is_torn_down() -> None:
     assert system.service is not None
     (workflow,) = system.workflows()
     for type in ("DELETED", "ADDED"):
-        system.service.workflows.event(type, workflow)
+        system.service.workflows.event(type, watched(workflow))
     settle_jobs(system)
     assert not system.workflows()

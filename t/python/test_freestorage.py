@@ -23,6 +23,7 @@ from flux_k8s.dws.storageusage import (
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.freestorage import FreeStorage
 from support.effort import examples
+from support.watched import watched
 
 RABBITS = ("r1", "r2")
 MAPPING = {
@@ -104,7 +105,7 @@ def change(free: FreeStorage, what: str, seen: Seen) -> None:
     elif what == "forget":
         free.forget(seen.jobid)
     else:
-        free.event(what, seen.object)
+        free.event(what, watched(seen.object))
 
 
 @examples(60)
@@ -118,7 +119,7 @@ def test_when_all_servers_are_gone_nothing_is_counted(
     for jobid in range(3):
         free.forget(jobid)
         for number in range(2):
-            free.event("DELETED", Seen(jobid, number=number).object)
+            free.event("DELETED", watched(Seen(jobid, number=number).object))
     assert free.left([]) == free.sizes
     assert not any(free.colocated([]).values())
     assert not (free.reserved or free.unscheduled or free.bytes_in_use or free.jobs)
@@ -148,7 +149,7 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
         free.forget(jobid)
     anew = free_storage()
     for seen in shown.values():
-        anew.event("ADDED", seen.object)
+        anew.event("ADDED", watched(seen.object))
     for jobid in range(3):
         anew.release_share(jobid, torn_down=False)
     assert free.left([]) == anew.left([])

@@ -66,6 +66,7 @@ from support.service import (
     names,
     settle,
 )
+from support.watched import watched
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""
@@ -403,7 +404,7 @@ def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
     }
     made = {"r1": {"allocationSize": GIB}}
     status = {"ready": True, "allocationSets": [{"storage": made}]}
-    room.event("ADDED", {"metadata": metadata, "status": status})
+    room.event("ADDED", watched({"metadata": metadata, "status": status}))
     assert room.left([]) == {"r1": 59 * GIB}
     ((level, text, reason),) = log
     assert (level, reason) == (syslog.LOG_ERR, Reason.BAD_OBJECT)
@@ -420,7 +421,7 @@ def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
         made = {"r1": {"allocationSize": size * GIB}}
         status = {"ready": True, "allocationSets": [{"storage": made}]}
         metadata = {"namespace": "default", "name": name}
-        room.event(type, {"metadata": metadata, "status": status})
+        room.event(type, watched({"metadata": metadata, "status": status}))
 
     see("ADDED", "system", 40)
     assert (room.unscheduled, room.capacity("r1")) == ({}, 60 * GIB)

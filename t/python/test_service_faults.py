@@ -13,6 +13,7 @@ import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.work import Work
+from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import CLIENTMOUNT, Json
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
 from rabbitsim.flux.broker import FluxPort
@@ -108,7 +109,7 @@ def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(
     parse = WorkflowView.parse
 
     def fragile(workflow: Any) -> WorkflowView:
-        if jobid_of_workflow(workflow["metadata"]["name"]) in guilty:
+        if jobid_of_workflow(plain(workflow)["metadata"]["name"]) in guilty:
             raise KeyError("status")
         return parse(workflow)
 

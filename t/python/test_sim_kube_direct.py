@@ -10,7 +10,8 @@ from typing import Any, Callable, Optional, Union
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.ports import COMPUTES, SERVERS, Json, KubeError
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import COMPUTES, SERVERS, Json, KubeError, Seen
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import Store
@@ -49,8 +50,8 @@ class Watcher:
         self.log: list[str] = []
         self.last: Json = {}
 
-    def event(self, type: str, object: Json) -> None:
-        self.last = object
+    def event(self, type: str, seen: Seen) -> None:
+        self.last = object = plain(seen.encoded)
         metadata = object["metadata"]
         name = metadata["name"]
         known = self.objects.get(name)

@@ -18,6 +18,7 @@ from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rabbits.ssds import Ssds
 from flux_k8s.rabbits.takenssds import TakenSsds
 from support.effort import examples
+from support.watched import watched
 
 RABBITS = ("r1", "r2")
 ENTRIES = {r: {"capacity": 1000, "hostlist": f"n{r}"} for r in RABBITS}
@@ -52,7 +53,7 @@ def change(free: FreeStorage, what: str, jobid: int, sizes: Mapping[str, int]) -
     elif what == "forget":
         free.forget(jobid)
     else:
-        free.event(what, servers(jobid, sizes))
+        free.event(what, watched(servers(jobid, sizes)))
 
 
 @examples(40)

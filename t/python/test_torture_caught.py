@@ -23,7 +23,7 @@ from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Flux, Json, Kube
+from flux_k8s.ports import Flux, Kube, Seen
 from flux_k8s.rabbits import availability
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rabbits.mountwatch import MountWatch
@@ -90,7 +90,7 @@ class HastyMountWatch(MountWatch):
     def __init__(self, flux: Flux, kube: Kube, nodes: Nodes, *rest: Any) -> None:
         super().__init__(flux, kube, nodes, lambda jobid: False)
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         self.jobs_changed()
 
 

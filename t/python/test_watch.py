@@ -22,7 +22,7 @@ from flux_k8s.control.coroutines import Call
 from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfers import Transfers
-from flux_k8s.ports import COMPUTES, DWS_GROUP, WORKFLOW, Json
+from flux_k8s.ports import COMPUTES, DWS_GROUP, WORKFLOW, Json, Seen
 from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
@@ -38,6 +38,7 @@ from support.client import (
     with_discovery,
     workflow,
 )
+from support.watched import watched
 
 
 @pytest.fixture
@@ -434,7 +435,7 @@ def test_an_informer_goes_on_after_an_error_of_its_own(
 ) -> None:
     whole = Cache.add_event
 
-    def broken(cache: Cache, event: Any) -> Any:
+    def broken(cache: Cache, *event: Any) -> Any:
         monkeypatch.setattr(Cache, "add_event", whole)
         raise AttributeError
 
@@ -556,7 +557,7 @@ def test_a_page_of_a_list_is_asked_for_when_those_before_are_delivered(
         wire.json(200, {"kind": "WorkflowList", "items": items, "metadata": page})
 
     class Counting(Recorder):
-        def event(self, type: str, object: Json) -> None:
+        def event(self, type: str, object: Seen) -> None:
             assert asked[-1] <= len(self.calls) + 10
             super().event(type, object)
 
@@ -576,7 +577,7 @@ def test_a_stopped_informer_delivers_nothing(
     _, client = connect(Script(lists(1), watch))
 
     class Stopping(Recorder):
-        def event(self, type: str, object: Json) -> None:
+        def event(self, type: str, object: Seen) -> None:
             super().event(type, object)
             informer.stop()
 
@@ -630,7 +631,8 @@ def test_many_events_are_few_wake_ups_and_none_delivers_too_many() -> None:
     handler, desk = Recorder(), Desk()
     queue = EventQueue(handler, desk)
     for start in range(0, 1000, 200):
-        queue.put_events([("ADDED", workflow(str(start + n))) for n in range(200)])
+        names = map(str, range(start, start + 200))
+        queue.put_events([("ADDED", watched(workflow(name))) for name in names])
     assert len(desk.waiting) == 1
     desk.waiting.pop()()
     assert 0 < len(handler.calls) <= EventQueue.PORTION
@@ -641,30 +643,31 @@ def test_many_events_are_few_wake_ups_and_none_delivers_too_many() -> None:
 def test_of_changes_that_wait_the_last_is_told_and_each_deletion() -> None:
     handler, desk = Recorder(), Desk()
     queue = EventQueue(handler, desk)
-    queue.put_events([("ADDED", workflow("a", 1)), ("ADDED", workflow("b", 2, "u1"))])
+    added = watched(workflow("a", 1)), watched(workflow("b", 2, "u1"))
+    queue.put_events([("ADDED", object) for object in added])
     for number in range(3, 100):
-        queue.put_events([("MODIFIED", workflow("a", number))])
-    queue.put_events([("DELETED", workflow("b", 100, "u1"))])
-    queue.put_events([("ADDED", workflow("b", 101, "u2"))])
-    queue.put_events([("MODIFIED", workflow("b", 102, "u2"))])
+        queue.put_events([("MODIFIED", watched(workflow("a", number)))])
+    queue.put_events([("DELETED", watched(workflow("b", 100, "u1")))])
+    queue.put_events([("ADDED", watched(workflow("b", 101, "u2")))])
+    queue.put_events([("MODIFIED", watched(workflow("b", 102, "u2")))])
     queue.put_synced()
     desk.work()
     assert handler.calls == ["ADDED a", "ADDED b", "DELETED b", "ADDED b", "synced"]
     assert handler.view == {"a": workflow("a", 99), "b": workflow("b", 102, "u2")}
-    queue.put_events([("MODIFIED", workflow("a", 103))])
+    queue.put_events([("MODIFIED", watched(workflow("a", 103)))])
     desk.work()
     assert handler.calls[-1] == "MODIFIED a"
 
 
 def test_a_handler_that_raises_gets_the_rest() -> None:
     class Failing(Recorder):
-        def event(self, type: str, object: Json) -> None:
+        def event(self, type: str, object: Seen) -> None:
             super().event(type, object)
             raise ValueError
 
     handler, desk = Failing(), Desk()
     queue = EventQueue(handler, desk)
-    queue.put_events([("ADDED", workflow(name)) for name in "abc"])
+    queue.put_events([("ADDED", watched(workflow(name))) for name in "abc"])
     for _ in "abc":
         with pytest.raises(ValueError):
             desk.work()

@@ -13,7 +13,8 @@ from flux_k8s.dws.workflowmarks import (
 )
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.ports import WORKFLOW, Json, KubeError
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import WORKFLOW, Json, KubeError, Seen
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
@@ -38,9 +39,9 @@ class Workflows:
         assert system.service_kube is not None
         system.service_kube.watch(WORKFLOW, "default", self)
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         if type != "DELETED":
-            self.versions.append(object)
+            self.versions.append(plain(object.encoded))
 
     def synced(self) -> None:
         pass

@@ -21,6 +21,9 @@ from flux_k8s.text import NOTE, printable
 Json = dict[str, Any]
 """A JSON object."""
 
+Encoded = Union[Json, bytes]
+"""A JSON object as text, or as dictionaries and lists."""
+
 Patch = Union[dict[str, Any], list[dict[str, Any]]]
 """A JSON merge patch (an object, RFC 7386), or a JSON patch (operations, RFC 6902)."""
 
@@ -160,15 +163,32 @@ class Watch(Protocol):
         """End the watch."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """An object as a watch shows it.
+
+    Attributes:
+        namespace: empty where the object has none.
+        encoded: the whole object. :mod:`flux_k8s.objects` decodes it.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    encoded: Encoded
+
+
 class WatchHandler(Protocol):
     """The receiver of a watch's events. Its methods are called on the service's thread,
     in the order of the events."""
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         """An object was ADDED, MODIFIED or DELETED.
 
         A deletion that was missed while the watch was away arrives as DELETED
-        with an object that has its metadata (namespace, name, uid) only. An
+        with an object that has its metadata (namespace, name, uid) only, and no
+        resourceVersion. An
         object that was deleted and made again meanwhile arrives as DELETED,
         then ADDED. Events that change nothing (same resourceVersion) are not
         delivered.

@@ -22,6 +22,7 @@ from flux_k8s.dws.workflowview import WLM_ID
 from flux_k8s.errors import BadObject, ConfigError, DWSError
 from flux_k8s.json_reader import Reader
 from flux_k8s.kube.client import KubeClient
+from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     STORAGE,
     WORKFLOW,
@@ -29,6 +30,7 @@ from flux_k8s.ports import (
     Kind,
     KubeDone,
     KubeError,
+    Seen,
     WatchHandler,
 )
 from flux_k8s.rfc.jobid import jobid_of_workflow
@@ -168,9 +170,9 @@ class _Changes(WatchHandler):
         self.opened = threading.Event()
         self._function = function
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         if self.opened.is_set():
-            self._function(type, object)
+            self._function(type, plain(object.encoded))
 
     def synced(self) -> None:
         self.opened.set()

@@ -248,7 +248,8 @@ class VirtualSystem:
 
     def _make_controllers(self, options: Options, seed: int) -> Controllers:
         kube = DirectKube(self.store, self.loop)
-        kube.copy = lambda found: found  # controllers change nothing that they get
+        # Controllers change nothing that they get.
+        kube.copy = kube.encode = lambda found: found
         installed: list[Optional[KubeError]] = []
         install(kube, self.topology, options.rules, installed.append)
         self.loop.run(lambda: bool(installed))

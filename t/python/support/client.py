@@ -24,7 +24,8 @@ import yaml
 
 from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.kube.client import KubeClient
-from flux_k8s.ports import DWS_GROUP, Json, KubeError
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import DWS_GROUP, Json, KubeError, Seen
 
 PATIENCE = 10.0
 """Seconds after which a test gives up; nothing comes near it."""
@@ -291,15 +292,15 @@ class Recorder:
     view: dict[str, Json] = field(default_factory=dict)
     errors: list[KubeError] = field(default_factory=list)
 
-    def event(self, type: str, object: Json) -> None:
-        name = object["metadata"]["name"]
+    def event(self, type: str, object: Seen) -> None:
+        name = object.name
         self.calls.append(f"{type} {name}")
         if type == "DELETED":
             assert name in self.view
             del self.view[name]
         else:
             assert (name in self.view) == (type == "MODIFIED")
-            self.view[name] = object
+            self.view[name] = plain(object.encoded)
 
     def synced(self) -> None:
         self.calls.append("synced")

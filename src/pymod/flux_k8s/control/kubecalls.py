@@ -55,20 +55,23 @@ def refusal(error: KubeError) -> str:
     return f"DWS refuses: {message if found else error.message}"
 
 
-def check_list(kind: Kind, answer: Json) -> None:
+def check_list(kind: Kind, found: object) -> None:
     """Refuse what is no list of a kind.
+
+    Args:
+        found: the kind of the answer.
 
     Raises:
         KubeError: it is not.
     """
-    if answer.get("kind") != f"{kind.name}List":
+    if found != f"{kind.name}List":
         raise _malformed(f"{kind.name}List")
 
 
 def _check_items(kind: Kind, some: bool, answer: Json) -> None:
     """Refuse what is no list of objects of a kind. One of none, which a server may
     write as null, has no items then."""
-    check_list(kind, answer)
+    check_list(kind, answer.get("kind"))
     if answer.get("items") is None:
         answer["items"] = []
     items = answer["items"]

@@ -40,8 +40,8 @@ from flux_k8s.dws.workflowstate import (
 )
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import is_integer, read_string
-from flux_k8s.objects.decoding import Encoded, Filled, decode, named, plain
-from flux_k8s.ports import Json
+from flux_k8s.objects.decoding import Filled, decode, named, plain
+from flux_k8s.ports import Encoded
 from flux_k8s.reasons import Note
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
@@ -243,15 +243,6 @@ class WorkflowView:
             return None
         return (self.state, self.status) if self.status in TROUBLES else None
 
-    def shows(self, workflow: Json) -> bool:
-        """Whether this is the view of this version of a Workflow."""
-        metadata = workflow.get("metadata")
-        return (
-            isinstance(metadata, dict)
-            and metadata.get("uid") == self.uid
-            and metadata.get("resourceVersion") == self.resource_version != ""
-        )
-
     def differs_in_details(self, later: WorkflowView) -> bool:
         """Whether a later view of this Workflow is like this one but for details that
         nothing is to be done about at once. Most changes of a Workflow are such: DWS
@@ -293,7 +284,11 @@ class WorkflowView:
         try:
             return cls(**_read(decode(_Workflow, workflow, NAMED)))
         except BadObject as error:
-            return cls._damaged(plain(workflow), str(error))
+            damage = str(error)
+        try:
+            return cls._damaged(plain(workflow), damage)
+        except BadObject:
+            return cls._damaged({}, damage)
 
     @classmethod
     def _damaged(cls, workflow: Any, damage: str) -> WorkflowView:

@@ -11,11 +11,11 @@ from typing import Any, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
-from flux_k8s.dws.datamovement import key_of
 from flux_k8s.dws.directiverules import read_rules
 from flux_k8s.dws.directives import Directive
 from flux_k8s.errors import DirectiveError
-from flux_k8s.ports import DWDIRECTIVERULE, Json, Kind, KubeError, Watch
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import DWDIRECTIVERULE, Kind, KubeError, Seen, Watch
 from flux_k8s.reasons import Reason
 
 
@@ -64,12 +64,13 @@ class DirectiveRules:
 
     # What Kubernetes shows: the WatchHandler
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         """A DWDirectiveRule has changed."""
-        spec = object.get("spec")
-        self._specs.pop(key_of(object), None)
+        key = object.namespace, object.name
+        spec = plain(object.encoded).get("spec")
+        self._specs.pop(key, None)
         if type != "DELETED" and isinstance(spec, list):
-            self._specs[key_of(object)] = [r for r in spec if isinstance(r, dict)]
+            self._specs[key] = [r for r in spec if isinstance(r, dict)]
 
     def synced(self) -> None:
         self._synced = True

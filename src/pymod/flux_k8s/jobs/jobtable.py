@@ -27,7 +27,7 @@ from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
-from flux_k8s.ports import WORKFLOW, Json, KindOfRequest
+from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Seen
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 from flux_k8s.version import UNKNOWN
@@ -126,8 +126,8 @@ class JobTable:
         self.awaits_hello = False
         self.has_no_plugin = False
         self.plugin_version = UNKNOWN
-        self.unclaimed: dict[int, tuple[WorkflowView, Json]] = {}
-        self.unseen: dict[int, tuple[str, Json]] = {}
+        self.unclaimed: dict[int, tuple[WorkflowView, Seen]] = {}
+        self.unseen: dict[int, tuple[str, Seen]] = {}
         self.stopped = False
         self.note_busy: Visit = lambda job: None
         self.note_change: Callable[[int], None] = lambda jobid: None
@@ -262,7 +262,7 @@ class JobTable:
         else:
             self._queue.abandon(job.info.jobid)
 
-    def see(self, jobid: int, type: str, workflow: Json) -> bool:
+    def see(self, jobid: int, type: str, workflow: Seen) -> bool:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
         by this Flux instance, that no job claims."""
         job = self._jobs.get(jobid)
@@ -270,7 +270,7 @@ class JobTable:
         if job is not None:
             self._take_in(job, type, workflow)
             return False
-        view = WorkflowView.parse(workflow)
+        view = WorkflowView.parse(workflow.encoded)
         if view.nodes_released and type != "DELETED":
             self.note_nodes_released(jobid)
         if type == "DELETED":
@@ -294,17 +294,20 @@ class JobTable:
         if unseen is not None:
             self._take_in(job, *unseen)
 
-    def _take_in(self, job: Job, type: str, workflow: Json) -> None:
+    def _take_in(self, job: Job, type: str, workflow: Seen) -> None:
         """Take in an event of a job's Workflow, and have the job handled: later if only
         details have changed, which others will follow (:data:`DETAILS`), and not at all
         for a version that the answer to a request has shown."""
         info, before = job.info, job.info.view
-        view = info.read(workflow)
+        shown = workflow.uid, workflow.resource_version
+        if before is not None and shown == (before.uid, before.resource_version):
+            view = before
+        else:
+            view = WorkflowView.parse(workflow.encoded)
         if type == "DELETED":
             info.see_watched_gone(view.uid)
             self.changed(job)
             return
-        shown = view.uid, view.resource_version
         follows = type == "MODIFIED" and info.watched.precedes(*shown)
         if follows and view is before:
             info.watched.version = view.resource_version
@@ -323,10 +326,10 @@ class JobTable:
         )
         self.note_change(info.jobid)
 
-    def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:
+    def _show(self, job: Job, view: WorkflowView, workflow: Seen) -> None:
         """Take in a watch event of a job's Workflow."""
         job.info.see_watched(view, self._clock.now())
-        self._records.note(job.info, workflow)
+        self._records.note(job.info, workflow.encoded)
 
     def releases(self, jobid: int) -> bool:
         """Whether a job's storage is to be released. True for a Workflow without a

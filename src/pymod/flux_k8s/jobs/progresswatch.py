@@ -22,12 +22,14 @@ from flux_k8s.dws.cleanup import mounted_nodes
 from flux_k8s.dws.datamovement import Movement
 from flux_k8s.dws.nodefailure import is_mounted
 from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     CLIENTMOUNT,
     NNFDATAMOVEMENT,
     Json,
     Kind,
     KubeError,
+    Seen,
     Watch,
 )
 from flux_k8s.reasons import Reason
@@ -162,20 +164,21 @@ class JobObjects(Generic[T]):
 
     # What Kubernetes shows: the WatchHandler
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         """An object has changed."""
-        key = datamovement.key_of(object)
+        key = object.namespace, object.name
         if type == "DELETED":
             jobid = self._jobid_of.pop(key, None)
             if jobid is not None:
                 del self._objects[jobid][key]
                 self._changed(jobid)
             return
-        workflow = datamovement.workflow_of(object)
+        found = plain(object.encoded)
+        workflow = datamovement.workflow_of(found)
         jobid = None if workflow is None else jobid_of_workflow(workflow)
         if jobid is None or jobid not in self._jobs or jobid in self._too_many:
             return
-        value = self._read(object)
+        value = self._read(found)
         kept = self._objects.setdefault(jobid, {})
         known = kept.get(key)
         if value is None or known == value:

@@ -33,10 +33,12 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.recording import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     POD,
     WORKFLOW,
+    Encoded,
     Flux,
     Json,
     KubeError,
@@ -129,7 +131,7 @@ class Records:
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
 
-    def note(self, info: WorkflowInfo, workflow: Json) -> None:
+    def note(self, info: WorkflowInfo, workflow: Encoded) -> None:
         """Write the duration of each state, and the Workflow when it moves to Teardown
         and at its end. ``workflow`` comes from an answer or from the watch, whichever
         is first. The other may never come."""
@@ -137,7 +139,7 @@ class Records:
             drive(self._note(info, info.view, workflow), lambda result: None, ())
 
     async def _note(
-        self, info: WorkflowInfo, view: WorkflowView, workflow: Json
+        self, info: WorkflowInfo, view: WorkflowView, workflow: Encoded
     ) -> None:
         recording = info.recording
         if view.desired is State.Teardown and not recording.end:
@@ -159,7 +161,7 @@ class Records:
             await self._put_workflow(info, workflow, last=info.released)
 
     async def fail(
-        self, info: WorkflowInfo, view: WorkflowView, workflow: Json
+        self, info: WorkflowInfo, view: WorkflowView, workflow: Encoded
     ) -> None:
         """Keep the Workflow of a job that fails."""
         await self.leave(info, view)
@@ -186,9 +188,9 @@ class Records:
             await self._put_timing(info, state, seconds)
 
     async def _put_workflow(
-        self, info: WorkflowInfo, workflow: Json, last: bool = False
+        self, info: WorkflowInfo, workflow: Encoded, last: bool = False
     ) -> None:
-        await self._put_json(info, "rabbit_workflow", workflow, last)
+        await self._put_json(info, "rabbit_workflow", plain(workflow), last)
 
     async def _put_timing(
         self, info: WorkflowInfo, state: State, seconds: float

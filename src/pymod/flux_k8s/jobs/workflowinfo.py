@@ -16,7 +16,6 @@ from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
 from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
 from flux_k8s.jobs.watched import Watched
-from flux_k8s.ports import Json
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc.jobid import f58, workflow_name
@@ -380,14 +379,6 @@ class WorkflowInfo:
         self.want_released(ran=True, waits=False)
 
     # What Kubernetes shows
-
-    def read(self, workflow: Json) -> WorkflowView:
-        """The view of the job's Workflow: the last one, if that shows this version. A
-        watch shows again what requests were answered."""
-        known = self.view
-        if known is not None and known.shows(workflow):
-            return known
-        return WorkflowView.parse(workflow)
 
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown. One that goes back counts, whatever

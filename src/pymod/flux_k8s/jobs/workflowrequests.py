@@ -109,7 +109,7 @@ class WorkflowRequests:
     # Requests in the queue that is named after the Workflow
 
     def _see(self, info: WorkflowInfo, workflow: Json) -> None:
-        info.see(info.read(workflow), self._flux.now())
+        info.see(WorkflowView.parse(workflow), self._flux.now())
         self._records.note(info, workflow)
 
     async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:

@@ -13,7 +13,7 @@ from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.step import Create
 from flux_k8s.jobs.unreported import Unreported
-from flux_k8s.ports import WORKFLOW, Json, KubeError, Watch
+from flux_k8s.ports import WORKFLOW, KubeError, Seen, Watch
 from flux_k8s.rfc.jobid import jobid_of_workflow
 
 
@@ -44,9 +44,9 @@ class WorkflowWatch:
         if self._watch is not None:
             self._watch.stop()
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         """A Workflow changed."""
-        jobid = jobid_of_workflow(str(object.get("metadata", {}).get("name")))
+        jobid = jobid_of_workflow(object.name)
         if self._jobs.stopped or jobid is None:
             return
         self._outage.note_answer()
@@ -77,7 +77,7 @@ class WorkflowWatch:
         for jobid in [jobid for jobid in self._jobs.unseen if jobid not in self._jobs]:
             self.event(*self._jobs.unseen.pop(jobid))
 
-    def _see(self, jobid: int, type: str, object: Json) -> None:
+    def _see(self, jobid: int, type: str, object: Seen) -> None:
         if self._jobs.see(jobid, type, object):
             self._orphans.added(jobid)
         self._unreported.check(jobid)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Awaitable, Callable, Optional, TypeVar
 from urllib.parse import quote
 
+from flux_k8s.kube.failures import parse_object
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfer import Receive, Transfer
 from flux_k8s.ports import BAD_RESPONSE, Json, Kind, KubeError, Log
@@ -62,7 +63,7 @@ class Api:
             KubeError: the request failed.
         """
 
-        async def send(api_version: str) -> Json:
+        async def send(api_version: str) -> bytes:
             return await self._session.request(
                 method,
                 _path(api_version, kind, namespace, name),
@@ -70,6 +71,23 @@ class Api:
                 body=None if body is None else body(api_version),
                 content_type=content_type,
             )
+
+        answer = parse_object(await self._versioned(kind, send))
+        await self._check_others(kind.group)
+        return answer
+
+    async def page(
+        self, kind: Kind, namespace: Optional[str], query: Mapping[str, str]
+    ) -> bytes:
+        """A page of a list, as JSON text.
+
+        Raises:
+            KubeError: the request failed.
+        """
+
+        async def send(api_version: str) -> bytes:
+            path = _path(api_version, kind, namespace, "")
+            return await self._session.request("GET", path, query=query)
 
         answer = await self._versioned(kind, send)
         await self._check_others(kind.group)
@@ -83,7 +101,7 @@ class Api:
         while self._unchecked:
             other = self._unchecked.pop()
             try:
-                served = _served(await self._session.request("GET", f"/apis/{other}"))
+                served = _served(await self._get(f"/apis/{other}"))
             except KubeError as error:
                 if error.status == 404:
                     served = []
@@ -100,6 +118,9 @@ class Api:
                     f" {', '.join(served) or 'no version'}: {FORCED}",
                     Reason.CONFIG_WRONG,
                 )
+
+    async def _get(self, path: str) -> Json:
+        return parse_object(await self._session.request("GET", path))
 
     async def watch(
         self,
@@ -180,7 +201,7 @@ class Api:
 
     async def _discover(self, group: str) -> str:
         try:
-            answer = await self._session.request("GET", f"/apis/{group}")
+            answer = await self._get(f"/apis/{group}")
         except KubeError as error:
             if error.status != 404:
                 raise

@@ -9,17 +9,23 @@ simulator's virtual time run the same code.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
+from msgspec import Struct
+
+from flux_k8s.errors import BadObject
 from flux_k8s.kube.status import status_error
-from flux_k8s.ports import BAD_RESPONSE, Json, KubeError
+from flux_k8s.objects.decoding import Filled, decode, plain
+from flux_k8s.ports import BAD_RESPONSE, Encoded, KubeError, Seen
 from flux_k8s.resourceversion import is_newer
 
 ObjectKey = tuple[str, str]
 """Namespace (empty for an object without one) and name."""
 
-Event = tuple[str, Json]
+Version = tuple[str, str]
+"""The uid and the resourceVersion of an object."""
+
+Event = tuple[str, Seen]
 """ADDED, MODIFIED or DELETED, and the object."""
 
 EMPTY = 0, "Empty"
@@ -41,7 +47,7 @@ class Cache:
 
     def __init__(self) -> None:
         self.resource_version = ""
-        self._known: dict[ObjectKey, _Version] = {}
+        self._known: dict[ObjectKey, Version] = {}
         self._listed: set[ObjectKey] = set()
         self.watch_failures = 0
         self._watch_troubles: set[tuple[int, str]] = set()
@@ -84,18 +90,18 @@ class Cache:
         self.resource_version = ""
         self._listed = set()
 
-    def add_page(self, items: Iterable[Any]) -> list[Event]:
+    def add_page(self, items: Iterable[Encoded]) -> list[Event]:
         """The events for a page of a list.
 
         Raises:
             KubeError: an item is no Kubernetes object; the whole page is ignored.
         """
-        identified = [(*_identify(item), item) for item in items]
         events: list[Event] = []
-        for key, version, item in identified:
+        for object in [identify(item) for item in items]:
+            key = object.namespace, object.name
             self._listed.add(key)
-            if self._known.get(key) != version:
-                events += self._put(key, version, item)
+            if self._known.get(key) != (object.uid, object.resource_version):
+                events += self._put(key, object)
         return events
 
     def end_list(self, resource_version: str) -> list[Event]:
@@ -116,87 +122,98 @@ class Cache:
         self._listed = set()
         return [self._remove(key) for key in gone]
 
-    def add_event(self, event: Any) -> list[Event]:
+    def add_event(self, type: str, encoded: Encoded) -> list[Event]:
         """The events for an event of the watch, as the API server sent it.
 
         Raises:
             KubeError: it reports an error, or is malformed.
         """
-        type = event.get("type") if isinstance(event, dict) else None
         if type == "ERROR":
-            status = event.get("object")
+            status = plain(encoded)
             raise status_error(status if isinstance(status, dict) else {})
         if type == "BOOKMARK":
-            self.resource_version = resource_version_of(event.get("object"))
+            self.resource_version = resource_version_of(encoded)
             return []
         if type not in ("ADDED", "MODIFIED", "DELETED"):
             raise KubeError(0, BAD_RESPONSE, "the watch sent what is no event")
-        object = event.get("object")
-        key, version = _identify(object)
-        self.resource_version = version.resource_version
+        object = identify(encoded)
+        self.resource_version = object.resource_version
+        key = object.namespace, object.name
         known = self._known.get(key)
-        if known is not None and known.is_newer_than(version):
+        if known is not None and is_newer(known[1], object.resource_version):
             return []
         if type == "DELETED":
             if known is None:
                 return []
             self._known.pop(key)
             return [("DELETED", object)]
-        return [] if known == version else self._put(key, version, object)
+        same = known == (object.uid, object.resource_version)
+        return [] if same else self._put(key, object)
 
-    def _put(self, key: ObjectKey, version: _Version, object: Json) -> list[Event]:
+    def _put(self, key: ObjectKey, object: Seen) -> list[Event]:
         known = self._known.get(key)
-        if known is not None and known.uid == version.uid:
+        if known is not None and known[0] == object.uid:
             events = [("MODIFIED", object)]
         else:
             events = [] if known is None else [self._remove(key)]
             events.append(("ADDED", object))
-        self._known[key] = version
+        self._known[key] = object.uid, object.resource_version
         return events
 
     def _remove(self, key: ObjectKey) -> Event:
         namespace, name = key
-        metadata = {"name": name, "uid": self._known.pop(key).uid}
+        uid, _ = self._known.pop(key)
+        metadata = {"name": name, "uid": uid}
         if namespace:
             metadata["namespace"] = namespace
-        return ("DELETED", {"metadata": metadata})
+        return "DELETED", Seen(namespace, name, uid, "", {"metadata": metadata})
 
 
-@dataclass(frozen=True)
-class _Version:
-    """The identity and the version of an object."""
-
-    uid: str
-    resource_version: str
-
-    def is_newer_than(self, other: _Version) -> bool:
-        """Whether this version is the newer one, as far as that can be told."""
-        return bool(is_newer(self.resource_version, other.resource_version))
+class _Metadata(Struct, rename="camel"):
+    name: str
+    resource_version: Filled
+    namespace: Optional[str] = None
+    uid: str = ""
 
 
-def resource_version_of(object: Any) -> str:
-    """The resourceVersion of an object, or of a list.
+class _Object(Struct):
+    metadata: _Metadata
+
+
+class _ListMetadata(Struct, rename="camel"):
+    resource_version: Filled
+
+
+class _Bookmark(Struct):
+    metadata: _ListMetadata
+
+
+def identify(encoded: Encoded) -> Seen:
+    """An object, which is not read any further.
+
+    Raises:
+        KubeError: it is no Kubernetes object.
+    """
+    try:
+        metadata = decode(_Object, encoded, "an object").metadata
+    except BadObject as error:
+        raise KubeError(0, BAD_RESPONSE, f"the watch sent {error}") from None
+    return Seen(
+        metadata.namespace or "",
+        metadata.name,
+        metadata.uid,
+        metadata.resource_version,
+        encoded,
+    )
+
+
+def resource_version_of(encoded: Encoded) -> str:
+    """The resourceVersion of a bookmark.
 
     Raises:
         KubeError: it has none.
     """
-    metadata = object.get("metadata") if isinstance(object, dict) else None
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    if not isinstance(version, str) or not version:
-        raise KubeError(0, BAD_RESPONSE, "the watch sent no resourceVersion")
-    return version
-
-
-def _identify(object: Any) -> tuple[ObjectKey, _Version]:
-    """The key and the version of an object. Its ``managedFields`` are removed: they may
-    be half of the object, and no part of the service reads them."""
-    resource_version = resource_version_of(object)
-    metadata = object["metadata"]
-    metadata.pop("managedFields", None)
-    namespace, name = metadata.get("namespace") or "", metadata.get("name")
-    uid = metadata.get("uid", "")
-    if not (
-        isinstance(namespace, str) and isinstance(name, str) and isinstance(uid, str)
-    ):
-        raise KubeError(0, BAD_RESPONSE, "the watch sent an object without a name")
-    return (namespace, name), _Version(uid, resource_version)
+    try:
+        return decode(_Bookmark, encoded, "a bookmark").metadata.resource_version
+    except BadObject:
+        raise KubeError(0, BAD_RESPONSE, "the watch sent no resourceVersion") from None

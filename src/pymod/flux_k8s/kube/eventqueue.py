@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from flux_k8s.kube.cache import Event, ObjectKey
-from flux_k8s.ports import Json, KubeError, WatchHandler
+from flux_k8s.ports import KubeError, Seen, WatchHandler
 
 
 class EventQueue:
@@ -70,11 +70,11 @@ class EventQueue:
 
     def put_synced(self) -> None:
         """Have ``handler.synced`` called."""
-        self._put([_QueuedEvent("synced", {})])
+        self._put([_QueuedEvent("synced")])
 
     def put_trouble(self, error: KubeError) -> None:
         """Have ``handler.trouble`` called."""
-        self._put([_QueuedEvent("trouble", {}, error)])
+        self._put([_QueuedEvent("trouble", error=error)])
 
     def close(self) -> None:
         """Deliver nothing more."""
@@ -93,9 +93,8 @@ class EventQueue:
             self._deliver(self._deliver_portion)
 
     def _enqueue(self, item: _QueuedEvent) -> None:
-        metadata = item.object.get("metadata")
-        if metadata is not None:
-            key = (metadata.get("namespace") or "", metadata["name"])
+        if item.object is not None:
+            key = item.object.namespace, item.object.name
             latest = self._latest.get(key)
             if item.type == "MODIFIED" and latest and latest.type != "DELETED":
                 latest.object = item.object
@@ -136,12 +135,12 @@ class EventQueue:
                 self._deliver(self._deliver_portion)
 
     def _call_handler(self, item: _QueuedEvent) -> None:
-        if item.type == "synced":
-            self._handler.synced()
+        if item.object is not None:
+            self._handler.event(item.type, item.object)
         elif item.error is not None:
             self._handler.trouble(item.error)
         else:
-            self._handler.event(item.type, item.object)
+            self._handler.synced()
 
 
 @dataclass(eq=False)
@@ -149,6 +148,6 @@ class _QueuedEvent:
     """An event, or ``synced`` or ``trouble``, that waits for its delivery."""
 
     type: str
-    object: Json
+    object: Optional[Seen] = None
     error: Optional[KubeError] = None
     key: Optional[ObjectKey] = None

@@ -29,11 +29,11 @@ import pycurl
 from flux_k8s.control.coroutines import Call
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
-from flux_k8s.kube.failures import parse_object, response_error, transfer_error
+from flux_k8s.kube.failures import response_error, transfer_error
 from flux_k8s.kube.transfer import Receive, Silence, Transfer
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.transport import Transport
-from flux_k8s.ports import BAD_RESPONSE, Json, KubeError, Log
+from flux_k8s.ports import BAD_RESPONSE, KubeError, Log
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
@@ -120,8 +120,8 @@ class Session:
         query: Optional[Mapping[str, str]] = None,
         body: Optional[bytes] = None,
         content_type: str = "application/json",
-    ) -> Json:
-        """Send a request, and return the JSON object of the answer.
+    ) -> bytes:
+        """Send a request, and return the answer.
 
         Raises:
             KubeError: the request failed.
@@ -135,7 +135,7 @@ class Session:
             body,
             content_type,
         )
-        return parse_object(await self._send(request))
+        return await self._send(request)
 
     async def stream(
         self,

@@ -12,23 +12,28 @@ list nor its delivery keeps the service busy for long.
 
 from __future__ import annotations
 
-import json
 import random
 import syslog
 import time
 from functools import partial
-from typing import Optional
+from typing import Optional, TypeVar
+
+from msgspec import Raw, Struct, field
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.control.kubecalls import check_list
+from flux_k8s.errors import BadObject
 from flux_k8s.kube.api import Api
-from flux_k8s.kube.cache import Cache, Event, resource_version_of
+from flux_k8s.kube.cache import Cache, Event
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfer import Transfer
 from flux_k8s.kube.transfers import Transfers
+from flux_k8s.objects.decoding import Filled, decode
 from flux_k8s.ports import BAD_RESPONSE, Kind, KubeError, Log, WatchHandler
 from flux_k8s.reasons import Reason
+
+T = TypeVar("T")
 
 PAGE = 100
 """Objects per page of a list."""
@@ -152,24 +157,19 @@ class Informer:
         self._cache.begin_list()
         query = {**self._selector, "limit": str(PAGE)}
         while not self.stopped:
-            page = await self._api.request(
-                "GET", self._kind, self._namespace, query=query
-            )
-            check_list(self._kind, page)
-            items, metadata = page.get("items"), page.get("metadata")
-            if items is None:  # an empty list may be null
-                items = []
-            if not isinstance(items, list) or not isinstance(metadata, dict):
-                raise KubeError(0, BAD_RESPONSE, "the answer is not a list")
-            self._queue.put_events(self._cache.add_page(items))
+            answer = await self._api.page(self._kind, self._namespace, query)
+            page = _decode(_Page, answer, "the answer is not a list")
+            check_list(self._kind, page.kind)
+            self._queue.put_events(self._cache.add_page(map(bytes, page.items or ())))
             # The next page comes while this one is delivered, and no sooner: its JSON
             # takes many times the memory of what the service keeps of it.
             await self._fewer_than(PAGE)
-            if not metadata.get("continue"):
-                self._queue.put_events(self._cache.end_list(resource_version_of(page)))
+            if not page.metadata.token:
+                events = self._cache.end_list(page.metadata.resource_version)
+                self._queue.put_events(events)
                 self._listed()
                 return
-            query["continue"] = str(metadata["continue"])
+            query["continue"] = page.metadata.token
 
     async def _watch(self) -> bool:
         """Watch until the server ends the watch, as it does every few minutes. One that
@@ -233,19 +233,39 @@ class Informer:
         events: list[Event] = []
         try:
             for line in lines:
-                try:
-                    event = json.loads(line)
-                except (ValueError, RecursionError):
-                    raise KubeError(
-                        0, BAD_RESPONSE, "the watch sent what is not JSON"
-                    ) from None
-                events += self._cache.add_event(event)
+                event = _decode(_Event, line, "the watch sent what is no event")
+                events += self._cache.add_event(event.type, bytes(event.object))
         finally:
             self._queue.put_events(events)
 
     def _fewer_than(self, count: int) -> Call[None]:
         """Wait until fewer events than that wait for their delivery."""
         return Call(lambda answer: self._queue.when_fewer(count, partial(answer, None)))
+
+
+class _Event(Struct):
+    type: str
+    object: Raw
+
+
+class _PageMetadata(Struct):
+    resource_version: Filled = field(name="resourceVersion")
+    token: Optional[str] = field(name="continue", default=None)
+
+
+class _Page(Struct):
+    kind: str
+    metadata: _PageMetadata
+    items: Optional[list[Raw]] = None
+    """An empty list may be null."""
+
+
+def _decode(kind: type[T], text: bytes, problem: str) -> T:
+    """Raises KubeError with the problem where the text is something else."""
+    try:
+        return decode(kind, text, "")
+    except BadObject:
+        raise KubeError(0, BAD_RESPONSE, problem) from None
 
 
 def _ignore(result: None) -> None:

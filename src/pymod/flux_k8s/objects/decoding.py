@@ -5,18 +5,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import MISSING, read_string
-from flux_k8s.ports import Json
+from flux_k8s.ports import Encoded
 
 T = TypeVar("T")
-
-Encoded = Union[Json, bytes, msgspec.Raw]
-"""An object as JSON text, or as dictionaries and lists."""
 
 Filled = Annotated[str, msgspec.Meta(min_length=1)]
 """A string that is not empty."""
@@ -49,10 +46,8 @@ def decode(kind: type[T], object: Encoded, name: str) -> T:
         if isinstance(object, dict):
             return msgspec.convert(object, kind)
         return msgspec.json.decode(object, type=kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _bad_object(name, plain(object), str(error)) from None
-    except msgspec.DecodeError:
-        raise BadObject(named(name, {}), "the whole", MISSING, "JSON") from None
 
 
 def named(name: str, object: Any) -> str:
@@ -65,8 +60,21 @@ def named(name: str, object: Any) -> str:
 
 
 def plain(object: Encoded) -> Any:
-    """An object as dictionaries and lists."""
-    return object if isinstance(object, dict) else msgspec.json.decode(object)
+    """An object as dictionaries and lists. Its ``managedFields`` are left out: they may
+    be half of the object, and nobody reads them.
+
+    Raises:
+        BadObject: it is no JSON, or too deep.
+    """
+    if isinstance(object, dict):
+        return object
+    try:
+        value = msgspec.json.decode(object)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadObject("an object", "the whole", MISSING, f"JSON: {error}") from None
+    if isinstance(value, dict) and isinstance(value.get("metadata"), dict):
+        value["metadata"].pop("managedFields", None)
+    return value
 
 
 def _bad_object(name: str, value: Any, error: str) -> BadObject:

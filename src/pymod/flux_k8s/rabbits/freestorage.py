@@ -18,7 +18,8 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storageusage import NOTHING, StorageUsage
 from flux_k8s.errors import BadObject
-from flux_k8s.ports import SERVERS, Json, Kube, KubeError, Log, Watch
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import SERVERS, Json, Kube, KubeError, Log, Seen, Watch
 from flux_k8s.reasons import Reason
 
 
@@ -301,14 +302,13 @@ class FreeStorage:
 
     # What Kubernetes shows: the WatchHandler
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         """A Servers changed."""
-        metadata = object.get("metadata", {})
-        key = Reference(str(metadata.get("namespace")), str(metadata.get("name")))
+        key = Reference(object.namespace, object.name)
         found = NOTHING
         if type != "DELETED":
             try:
-                found = self._read(object)
+                found = self._read(plain(object.encoded))
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error), error.reason)
         before = self._found(key)

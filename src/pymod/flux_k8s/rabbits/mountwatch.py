@@ -19,7 +19,8 @@ from typing import Callable, Mapping, Optional
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import unknown_of
-from flux_k8s.ports import CLIENTMOUNT, Flux, Json, Kube, KubeError, Watch
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import CLIENTMOUNT, Flux, Kube, KubeError, Seen, Watch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
@@ -102,11 +103,10 @@ class MountWatch:
 
     # The WatchHandler of ClientMounts
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         """A ClientMount changed."""
-        metadata = object.get("metadata", {})
-        mount = str(metadata.get("namespace")), str(metadata.get("name"))
-        if type == "DELETED" or not cleanup.mounted_nodes([object]):
+        mount = object.namespace, object.name
+        if type == "DELETED" or not cleanup.mounted_nodes([plain(object.encoded)]):
             self._mounts.discard(mount)
         else:
             self._mounts.add(mount)

@@ -18,7 +18,18 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import SERVERS, STORAGE, Json, Kind, Kube, KubeError, Log, Watch
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import (
+    SERVERS,
+    STORAGE,
+    Encoded,
+    Kind,
+    Kube,
+    KubeError,
+    Log,
+    Seen,
+    Watch,
+)
 from flux_k8s.rabbits.disabled import ANNOTATION, Disabled, read_note
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rfc.hostlist import is_name
@@ -221,10 +232,10 @@ class RabbitManager:
 
     # What Kubernetes shows: the WatchHandler
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         """A Storage changed."""
-        name = str(object.get("metadata", {}).get("name"))
-        state = None if type == "DELETED" else self._read(name, object)
+        name = object.name
+        state = None if type == "DELETED" else self._read(name, object.encoded)
         before = self._states.get(name)
         if state == before:
             return
@@ -270,9 +281,9 @@ class RabbitManager:
     def trouble(self, error: KubeError) -> None:
         self._watched(STORAGE, error)
 
-    def _read(self, name: str, storage: Json) -> RabbitState:
+    def _read(self, name: str, storage: Encoded) -> RabbitState:
         try:
-            return parse_storage(storage, name)
+            return parse_storage(plain(storage), name)
         except BadObject as error:
             self._log(syslog.LOG_ERR, str(error), error.reason)
             return RabbitState(UNREADABLE, False)

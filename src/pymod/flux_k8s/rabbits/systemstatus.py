@@ -26,7 +26,18 @@ from flux_k8s.dws.systemstatusview import (
     perhaps_mounted,
 )
 from flux_k8s.errors import BadObject
-from flux_k8s.ports import SYSTEMSTATUS, Flux, Json, Kube, KubeError, Watch, gone
+from flux_k8s.objects.decoding import plain
+from flux_k8s.ports import (
+    SYSTEMSTATUS,
+    Encoded,
+    Flux,
+    Json,
+    Kube,
+    KubeError,
+    Seen,
+    Watch,
+    gone,
+)
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
@@ -151,7 +162,7 @@ class SystemStatus:
         version = object.get("metadata", {}).get("resourceVersion")
         if self._view is None or self._view.version != version:
             self._unbroken_since = self._flux.now()
-            self.event("MODIFIED", object)
+            self._see(object)
 
     def _was_disabled(
         self, hosts: Optional[Iterable[str]], since: Optional[float]
@@ -174,12 +185,12 @@ class SystemStatus:
         """
         try:
             if not self._synced or self._controller.busy(NAME):
-                self.event("MODIFIED", await self._get(QUEUE))
+                self._see(await self._get(QUEUE))
             view = self._view or SystemStatusView()
             ours = view.disabled_by_flux.intersection(hosts)
             if ours:
                 body = patch(view, dict.fromkeys(ours, ENABLED))
-                self.event("MODIFIED", await self._patch(body))
+                self._see(await self._patch(body))
         except KubeError as error:
             # Then no node is Disabled, or Flux has disabled none of them.
             if not absent_or_forbidden(error):
@@ -197,10 +208,13 @@ class SystemStatus:
 
     # The WatchHandler of the SystemStatus
 
-    def event(self, type: str, object: Json) -> None:
-        if object.get("metadata", {}).get("name") != NAME:
-            return
-        view = None if type == "DELETED" else self._parse(object)
+    def event(self, type: str, object: Seen) -> None:
+        if object.name == NAME:
+            self._see(None if type == "DELETED" else object.encoded)
+
+    def _see(self, object: Optional[Encoded]) -> None:
+        """Take in what an event or an answer has shown; None: there is none."""
+        view = None if object is None else self._parse(object)
         if view is not None and self._view is not None:
             if self._view.is_newer_than(view):
                 return  # the answer to a request came before this event
@@ -209,9 +223,9 @@ class SystemStatus:
         self._compare_others()
         self._controller.add(NAME)
 
-    def _parse(self, object: Json) -> SystemStatusView:
+    def _parse(self, object: Encoded) -> SystemStatusView:
         try:
-            return SystemStatusView.parse(object)
+            return SystemStatusView.parse(plain(object))
         except BadObject as error:
             self._flux.log(syslog.LOG_ERR, str(error), error.reason)
             return SystemStatusView()
@@ -286,7 +300,7 @@ class SystemStatus:
         else:
             return
         self._backoff.reset()
-        self.event("MODIFIED", written)
+        self._see(written)
 
     def _failed(self, key: str, error: KubeError) -> None:
         """Log the first failure. An outage is logged elsewhere; a conflict, or an

@@ -65,7 +65,7 @@ class Meter:
         self.bytes = 0
         self.listed: Counter[str] = Counter()
 
-    def measure(self, name: str, function: Function) -> None:
+    def measure(self, name: str, function: Callable[[], object]) -> None:
         begin = time.thread_time()
         try:
             function()

@@ -5,17 +5,19 @@ counted."""
 
 from __future__ import annotations
 
-import json
 import random
 import syslog
 from collections import Counter
 from typing import Any, Callable, Mapping, Optional
+
+import msgspec
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.jobs.setupreader import Payload
+from flux_k8s.kube.cache import identify
 from flux_k8s.ports import SERVERS, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.day.copies import SharedFiles
@@ -29,7 +31,6 @@ from rabbitsim.dws.storage import wanted
 from rabbitsim.dws.topology import TIB, Topology
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.execution import Launch
-from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.kube.objects import managed_fields
 from rabbitsim.kube.watch import Stored
@@ -128,7 +129,8 @@ class DaySystem(VirtualSystem):
         def make(port: FluxPort) -> ReactorModule:
             reactor = Reactor(port, self.meter, COSTS, EVENTS)
             kube = DirectKube(self.store, port, self._kube_latency, self._arrived)
-            kube.copy = _Parser(self.meter, self.loop.now)
+            kube.encode = encoder = _Encoder(self.meter, self.loop.now)
+            kube.listed = encoder.listed
             kube.receive = self.meter.receive
             kube.deliver = self._deliver_by(reactor)
             self.service_kube = kube
@@ -197,34 +199,28 @@ class DaySystem(VirtualSystem):
             super()._add_log(level, message)
 
 
-class _Parser:
-    """Gives the service what the API server has. Of some it makes JSON, with the fields
-    that a real server adds, and measures how long it takes to parse."""
+class _Encoder:
+    """Makes JSON of what the API server shows. Of some objects it makes what a real
+    server sends, and measures how long it takes the client to find out which they
+    are."""
 
     def __init__(self, meter: Meter, now: Callable[[], float]) -> None:
         self._meter = meter
         self._now = now
         self._count = 0
 
-    def __call__(self, found: Any) -> Any:
-        if isinstance(found, Stored):
-            return self._give(found)
-        if isinstance(found, dict) and "items" in found:
-            items = found["items"]
-            self._meter.listed[found["kind"]] += len(items)
-            return {**found, "items": [self._give(item) for item in items]}
-        return copy_json(found)
-
-    def _give(self, found: Stored) -> Json:
+    def __call__(self, found: Json) -> bytes:
         self._count += 1
-        if self._count % PARSED == 0:
+        if self._count % PARSED == 0 and isinstance(found, Stored):
             metadata = dict(found["metadata"])
             metadata["managedFields"] = managed_fields(found, self._now())
-            text = json.dumps({**found, "metadata": metadata}, separators=(",", ":"))
+            text = msgspec.json.encode({**found, "metadata": metadata})
             self._meter.bytes += len(text)
-            self._meter.measure(PARSE, lambda: json.loads(text))
-        # The service takes managedFields out of metadata, and changes nothing else.
-        return {**found, "metadata": dict(found["metadata"])}
+            self._meter.measure(PARSE, lambda: identify(text))
+        return msgspec.json.encode(found)
+
+    def listed(self, page: Json) -> None:
+        self._meter.listed[page["kind"]] += len(page["items"])
 
 
 def _reading(text: Payload) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Callable, NamedTuple, Optional, Union
 
+from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     Clock,
     Json,
@@ -21,6 +22,7 @@ from flux_k8s.ports import (
     KubeDone,
     KubeError,
     Patch,
+    Seen,
     Watch,
 )
 
@@ -252,8 +254,8 @@ class _Handler:
         self._cluster = cluster
         self._kind = kind
 
-    def event(self, type: str, object: Json) -> None:
-        self._cluster.event(self._kind, type, object)
+    def event(self, type: str, object: Seen) -> None:
+        self._cluster.event(self._kind, type, plain(object.encoded))
 
     def synced(self) -> None:
         self._cluster.listed(self._kind)

@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Optional, Union
 
+import msgspec
+
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.kube.cache import Cache, Event
+from flux_k8s.kube.cache import Cache, Event, identify
 from flux_k8s.ports import (
     POD,
     Clock,
+    Encoded,
     Json,
     Kind,
     KubeDone,
@@ -103,8 +106,11 @@ class DirectKube:
         faults: asked about every request when it arrives; returns None when
             all is well. What a watch sends, lists too, is a ``watch``.
         guard: refuses what the client may not do; without it, it may do all.
-        copy: makes the client's own object of what the store has. A client that
-            changes nothing that it gets may do without.
+        copy: makes the client's own object of an answer. A client that changes nothing
+            that it gets may do without.
+        encode: makes JSON of an object that a watch shows. A client that changes
+            nothing may do without.
+        listed: called with each list with which a watch begins.
         receive: calls the function that reads what a watch has sent.
         deliver: calls a function of the client with an answer (the first argument is
             ``answer``) or with what a watch has shown (the plural of its kind).
@@ -123,6 +129,8 @@ class DirectKube:
         self.faults = faults
         self.guard: Optional[Guard] = None
         self.copy: Callable[[Any], Any] = copy_json
+        self.encode: Callable[[Any], Encoded] = msgspec.json.encode
+        self.listed: Callable[[Json], None] = lambda page: None
         self.receive: Callable[[Call], None] = lambda call: call()
         self.deliver: Callable[[str, Call], None] = lambda what, call: call()
         self._queues: dict[str, deque[_Pending]] = {}
@@ -388,7 +396,7 @@ class DirectWatch:
         self._source = None
         version = str(self._kube.store.version)
         bookmark = {"metadata": {"resourceVersion": version}}
-        self._post(lambda: self._take("BOOKMARK", bookmark))
+        self._send("BOOKMARK", bookmark)
         self._post(self.open)
 
     def silence(self) -> None:
@@ -455,20 +463,25 @@ class DirectWatch:
         page = answer or self._kube.store.list(
             self._request.kind, self._request.namespace, label_selector=self._selector
         )
-        self._post(lambda: self._take_list(self._kube.copy(page)))
+        self._kube.listed(page)
+        version = page["metadata"]["resourceVersion"]
+        items = [self._kube.encode(item) for item in page["items"]]
+        self._post(lambda: self._take_list(items, version))
 
     def _watch(self) -> None:
         self._kube.check("watch", self._request)
         self._source = self._kube.store.watch(
             self._request.kind,
             self._request.namespace,
-            lambda event: self._post(
-                lambda: self._take(event.type, self._kube.copy(event.object))
-            ),
+            lambda event: self._send(event.type, event.object),
             resource_version=self._cache.resource_version,
             label_selector=self._selector,
         )
         self._backoff.reset()
+
+    def _send(self, type: str, object: Json) -> None:
+        encoded = self._kube.encode(object)
+        self._post(lambda: self._take(type, encoded))
 
     def _post(self, call: Callable[[], None]) -> None:
         """Deliver by timer, not before what was posted earlier."""
@@ -501,13 +514,14 @@ class DirectWatch:
 
     def show(self, type: str, object: Json) -> None:
         """Show an event that nobody has made."""
-        self._post(lambda: self._deliver([(type, self._kube.copy(object))]))
+        encoded = self._kube.encode(object)
+        self._post(lambda: self._deliver([(type, identify(encoded))]))
 
-    def _take_list(self, page: Json) -> None:
+    def _take_list(self, items: list[Encoded], version: str) -> None:
         self._cache.begin_list()
-        events = self._cache.add_page(page["items"])
+        events = self._cache.add_page(items)
         try:
-            events += self._cache.end_list(page["metadata"]["resourceVersion"])
+            events += self._cache.end_list(version)
         except KubeError as error:
             self._fail(error, 0.0)
             return
@@ -515,8 +529,8 @@ class DirectWatch:
         self._deliver(events)
         self._hand(self._handler.synced)
 
-    def _take(self, type: str, object: Json) -> None:
-        self._deliver(self._cache.add_event({"type": type, "object": object}))
+    def _take(self, type: str, encoded: Encoded) -> None:
+        self._deliver(self._cache.add_event(type, encoded))
         self._cache.watch_worked()
 
     def _deliver(self, events: list[Event]) -> None:

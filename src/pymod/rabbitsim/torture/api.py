@@ -18,6 +18,7 @@ from flux_k8s.ports import (
     Kind,
     KubeDone,
     KubeError,
+    Seen,
     WatchHandler,
 )
 from flux_k8s.rfc.jobid import jobid_of_workflow
@@ -187,10 +188,10 @@ class _Handler:
         self._handler = handler
         self._api_troubles = api_troubles
         self._clock = clock
-        self._past: deque[tuple[str, Json]] = deque(maxlen=self.MEMORY)
-        self._missed: dict[tuple[str, str], tuple[str, Json]] = {}
+        self._past: deque[tuple[str, Seen]] = deque(maxlen=self.MEMORY)
+        self._missed: dict[tuple[str, str], tuple[str, Seen]] = {}
 
-    def event(self, type: str, object: Json) -> None:
+    def event(self, type: str, object: Seen) -> None:
         key = _key(object)
         if self._api_troubles.inject("watch", ("miss",)) is not None:
             self._missed[key] = type, object
@@ -202,7 +203,7 @@ class _Handler:
             self._repeat(trouble.what, type, object)
         self._past.append((type, object))
 
-    def _repeat(self, what: str, type: str, object: Json) -> None:
+    def _repeat(self, what: str, type: str, object: Seen) -> None:
         if what == "duplicate":
             self._handler.event(type, object)
         elif what == "stale":
@@ -229,7 +230,6 @@ class _Handler:
         self._handler.trouble(error)
 
 
-def _key(object: Json) -> tuple[str, str]:
+def _key(object: Seen) -> tuple[str, str]:
     """ClientMounts of one Workflow have the same name, one on each node."""
-    metadata = object["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
+    return object.namespace, object.name
