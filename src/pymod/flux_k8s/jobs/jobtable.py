@@ -93,6 +93,7 @@ class JobTable:
         complete: all jobs that the plugin holds are known.
         awaits_hello: the plugin is about to list its jobs. A job that is added now is
             ``unknown``.
+        outage: whether Kubernetes is within reach, and what it has listed.
         plugin_version: the version of the plugin, as it said last.
         has_no_plugin: the plugin was not loaded when it was asked for its jobs last.
         unclaimed: the Workflows in our naming scheme that belong to no known job.
@@ -135,7 +136,7 @@ class JobTable:
         self.note_nodes_released: Callable[[int], None] = lambda jobid: None
         self._clock = context.clock
         self._queue = queue
-        self._outage = outage
+        self.outage = outage
         self._records = records
         self._rng = rng
         self._barred = frozenset(barred)
@@ -228,13 +229,13 @@ class JobTable:
     def unclaimed_views(self) -> Optional[list[WorkflowView]]:
         """The Workflows that belong to no known job. None as long as not all Workflows
         have been seen."""
-        if not self._outage.has_listed(WORKFLOW):
+        if not self.outage.has_listed(WORKFLOW):
             return None
         return [view for view, _ in self.unclaimed.values()]
 
     def moment(self, config: Config) -> Moment:
         """The present, for decisions about jobs."""
-        return Moment(self._clock.now(), config, self._outage.outages)
+        return Moment(self._clock.now(), config, self.outage.outages)
 
     def note_withheld(self, jobid: int) -> None:
         """The scheduler keeps a job's storage from others."""
@@ -356,7 +357,7 @@ class JobTable:
 
     def may_mount(self, jobid: int) -> bool:
         """Whether a job's storage may be mounted yet; True if that is not known."""
-        if not (self._outage.listed and self.complete):
+        if not (self.outage.listed and self.complete):
             return True
         job = self._jobs.get(jobid)
         unclaimed, _ = self.unclaimed.get(jobid, (None, None))

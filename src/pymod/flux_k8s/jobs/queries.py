@@ -28,14 +28,12 @@ from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobqueries import JobIndex, JobQueries, no_job
 from flux_k8s.jobs.jobrows import JobFacts
 from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.metrics import Metrics
-from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.progressmemos import ProgressMemos, memo_text
 from flux_k8s.jobs.progresswatch import JobObjects
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
-from flux_k8s.jobs.rescue import Rescue
 from flux_k8s.jobs.work import DISCONNECT
-from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Clock, Json, KubeError, Respond, Sender, Timer
 from flux_k8s.rabbits.availability import Availability
@@ -184,41 +182,40 @@ class Queries:
 
     Args:
         jobs: the jobs of the service.
-        workflows: the requests about their Workflows.
+        keeping: has data copied again, or given up.
         movements: their data movements; :meth:`progressed` is to be called when those
             of a job have changed.
-        outage: says whether the state of the objects may be old.
         kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
+
+    Attributes:
+        rules: the rules for directives.
     """
 
     def __init__(
         self,
         context: Context,
         jobs: JobTable,
-        workflows: WorkflowRequests,
+        keeping: Keeping,
         machine: Availability,
         movements: JobObjects[Movement],
-        outage: Outage,
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = context.flux
         self._settings = context.settings
         self._jobs = jobs
         self._machine = machine
-        self._outage = outage
+        self._keeping = keeping
         self._index = JobIndex()
         self._facts = JobFacts(context, jobs, machine, movements, self.progressed)
         self._memos = ProgressMemos(
             context.flux, partial(self._safely, partial(memo_text, self._facts))
         )
         self._measures = Metrics(context, jobs, self._index, kube_metrics)
-        self._rules = DirectiveRules(context)
-        workflows.explain = self._rules.explain
+        self.rules = DirectiveRules(context)
         self._held = HeldQueries(context.clock, self._details_of)
         self._turns = Turns[Json](context.clock)
         self._job_queries = JobQueries(context, jobs, machine, self._index, self._facts)
         self._rabbits = RabbitQueries(context, self._index, machine)
-        self._rescue = Rescue(context, workflows, jobs)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_end = partial(self._safely, self._forget)
@@ -235,11 +232,11 @@ class Queries:
 
     def start(self) -> None:
         """Open the watch of the rules."""
-        self._rules.start()
+        self.rules.start()
 
     def stop(self) -> None:
         """Answer nothing any more. The module answers the queries that still wait."""
-        self._rules.stop()
+        self.rules.stop()
         self._facts.stop()
         self._memos.stop()
         self._held.stop()
@@ -326,7 +323,7 @@ class Queries:
 
     def _situation(self) -> Json:
         """The part of each answer about its age."""
-        now, outage = self._flux.now(), self._outage
+        now, outage = self._flux.now(), self._jobs.outage
         away = outage.reason or (None if outage.listed else "connecting")
         heard = outage.heard if away else now
         is_incomplete = away is None and not self._jobs.complete
@@ -404,7 +401,7 @@ class Queries:
         jobid = reader.integer("id", minimum=0)
         gives_up = reader.optional_boolean("give_up") or False
         job = self._job_queries.find(jobid, sender)
-        act = self._rescue.give_up if gives_up else self._rescue.rescue
+        act = self._keeping.give_up if gives_up else self._keeping.rescue
         self._act(act(job, sender.userid), respond)
 
     def _act(
@@ -424,7 +421,7 @@ class Queries:
 
     def _answer_rules(self, payload: Any, sender: Sender, respond: Respond) -> None:
         Reader("dws.rules", payload)
-        answer = {"rules": self._rules.rules, "scheduler": self._settings.scheduler}
+        answer = {"rules": self.rules.rules, "scheduler": self._settings.scheduler}
         self._respond(respond, answer)
 
     def _metrics(self, payload: Any, sender: Sender, respond: Respond) -> None:

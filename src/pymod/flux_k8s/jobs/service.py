@@ -141,12 +141,12 @@ class Service:
         self._queries = Queries(
             context,
             jobs,
-            steps.workflows,
+            steps.keeping,
             machine,
             movements,
-            outage,
             kube_metrics,
         )
+        steps.workflows.explain = self._queries.rules.explain
 
     def _make_queue(self) -> Controller[int]:
         return Controller(

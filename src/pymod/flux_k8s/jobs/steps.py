@@ -31,7 +31,7 @@ from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.keeping import Keeping
+from flux_k8s.jobs.keeping import MOUNTING, Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.placement import JobPlacement
 from flux_k8s.jobs.planning import Planner
@@ -39,7 +39,6 @@ from flux_k8s.jobs.plugin import read_jobspec, request_plugin
 from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reports import DataReports, FailureReports
-from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
 from flux_k8s.jobs.staging import Staging
 from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.step import (
@@ -118,12 +117,9 @@ class Steps:
         )
         self._data = DataReports(flux)
         self._failures = FailureReports(flux, self.workflows, bind)
-        self._shared = SharedStorage(
-            jobs, machine.free_storage, context.settings.namespace
-        )
         self.staging = Staging(context, machine, self._planner, jobs)
         self.in_use = InUse(context, machine, self.workflows)
-        self._keeping = Keeping(
+        self.keeping = Keeping(
             context,
             machine,
             jobs,
@@ -173,9 +169,9 @@ class Steps:
         elif isinstance(step, DrainMounted):
             await self.in_use.drain_mounted(info, step.note)
         elif isinstance(step, LetNodesGo):
-            await self._keeping.let_nodes_go(info, step)
+            await self.keeping.let_nodes_go(info, step)
         elif isinstance(step, FindWriters):
-            await self._keeping.find_writers(info, step)
+            await self.keeping.find_writers(info, step)
         elif isinstance(step, CutOff):
             await self.in_use.cut_off(info)
         elif isinstance(step, Withhold):
@@ -189,7 +185,7 @@ class Steps:
         elif isinstance(step, NoteCopies):
             await self._note_copies(info)
         elif isinstance(step, KeepFailed):
-            await self._keeping.keep_failed(info, step)
+            await self.keeping.keep_failed(info, step)
         elif isinstance(step, Warn):
             await self._failures.warn(info, step)
         elif isinstance(step, Record):
@@ -238,7 +234,7 @@ class Steps:
         elif step.state is State.DataOut:
             await self._drain_unconfirmed(info)
             assert info.view is not None
-            if info.releases_unmounted and self._keeping.may_end(info.view):
+            if info.releases_unmounted and self.keeping.may_end(info.view):
                 marks = {NODES_RELEASED: "true"}
         await self.workflows.move(info, step, marks)
 
@@ -250,7 +246,7 @@ class Steps:
             StorageUnavailable: not yet.
         """
         try:
-            self._shared.check(info)
+            self.keeping.check_shared(info)
         except StorageUnavailable as error:
             if info.goal is not Goal.READY:
                 raise
@@ -310,7 +306,7 @@ class Steps:
             return
         if not info.announced:  # the answer to its creation was lost
             self.workflows.announce(info)
-        self._shared.check(info)
+        self.keeping.check_shared(info)
         try:
             if info.is_staged:
                 proposal = self.staging.proposal(info)
