@@ -160,8 +160,6 @@ INSTANCES = {
 SAID = r"""
 no module: XFS=10Gib -> 1 -> did you mean 10GiB?
 no module: XFS -> 1 -> the dws module is not loaded
-plain: XFS '#DW copy_in source=/lustre/x destination=$DW_JOB_p2/' -> 1
-  -> did you mean $DW_JOB_p1?
 preset: --preset scratch -> 0 -> 10GiB xfs
 preset: --preset=scrtch -> 1 -> did you mean scratch?
 mapped: XFS -N 11 -> 1 -> asks for 110 GiB on 11 nodes; all Rabbits together have 100

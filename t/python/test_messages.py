@@ -95,7 +95,6 @@ def sources() -> Iterator[Path]:
         "nodefailure",
         "directives",
         "directiverules",
-        "references",
     ):
         yield PACKAGE / f"dws/{name}.py"
     yield from sorted((PACKAGE / "dws/directivebreakdown").glob("*.py"))

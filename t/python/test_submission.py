@@ -101,25 +101,15 @@ XFS requires=copy-offload,copy-ofload -> copy-ofload -> copy-offload
 XFS requires=copy-offload,copy-offload -> copy-offload,copy-offload
 smal -> smal -> small
 XFS #DW copy_in source=/a destinaton=/b -> destinaton -> destination=
-# A name of storage that no directive makes
-XFS | #DW copy_in source=/a destination=$DW_JOB_p2/x -> $DW_JOB_p2 -> $DW_JOB_p1
-XFS | #DW copy_out source=$DW_JOB_p2 destination=/a -> $DW_JOB_p2 -> $DW_JOB_p1
-XFS | #DW copy_in source=/a destination=$DW_PERSISTENT_p1/ -> $DW_PERSISTENT_p1
-  -> $DW_JOB_p1
-XFS | #DW container name=cc profile=pp DW_JOB_foo=p11 -> p11 -> p1
-XFS | #DW persistentdw name=keep | #DW copy_in source=/a destination=$DW_JOB_keep
-  -> $DW_JOB_keep -> $DW_PERSISTENT_keep
-#DW jobdw type=xfs capacity=10GiB name=data | #DW persistentdw name=keep
-  | #DW copy_in source=/a destination=$DW_JOB_dta -> $DW_JOB_dta -> $DW_JOB_data
-XFS | #DW persistentdw name=keep | #DW copy_in source=/a destination=$DW_JOB_other
-  -> $DW_JOB_other
-#DW copy_in source=/a destination=/b -> copy_in
 """
 RIGHT = r"""
 XFS
 XFS | #DW persistentdw name=p2
 small
 XFS | #DW copy_out source=$DW_JOB_p1/x destination=/a
+# NNF knows what storage there is
+XFS | #DW copy_in source=/a destination=$DW_JOB_p2/x
+#DW copy_in source=/a destination=/b
 XFS requires=copy-offload,user-container-auth
 #DW jobdw type=xfs capacity=10GiB name=a-b
   | #DW copy_in source=/a destination=$DW_JOB_a_b/
@@ -157,11 +147,11 @@ def test_right_directives_are_accepted(dw: str) -> None:
 
 
 def test_the_line_is_as_the_user_wrote_it() -> None:
-    error = refusal(f"{XFS}\n\t#DW   copy_in \t source=/a destination=$DW_JOB_p2")
+    error = refusal(f"{XFS}\n\t#DW   copy_in \t sorce=/a destination=/b", rules=RULES)
     assert underline(error) == [
-        "#DW   copy_in   source=/a destination=$DW_JOB_p2",
-        "                                      ^~~~~~~~~~",
-        "$DW_JOB_p2: no jobdw of this job has the name p2: did you mean $DW_JOB_p1?",
+        "#DW   copy_in   sorce=/a destination=/b",
+        "                ^~~~~",
+        "unknown argument 'sorce=': did you mean source=?",
     ]
     error = refusal([XFS, " \n"])
     assert error.problem == "has an empty string, expected a #DW directive in quotes"

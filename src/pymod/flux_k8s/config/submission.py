@@ -3,8 +3,7 @@
 """The check of a job's request for storage at its submission.
 
 The rules are those that the module applies in ``dws.create``, those of DWS for each
-directive, and some for the whole job: another directive makes the storage that one
-names, and the machine has as much storage as the job asks for.
+directive, and that the machine has as much storage as the job asks for.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.directiverules import NO_RULES, RuleSet
 from flux_k8s.dws.directives import check_submitted_size, is_empty, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.references import check_references
 from flux_k8s.dws.storagerequest import AHEAD, StorageRequest
 from flux_k8s.errors import ConfigError, DirectiveError
 from flux_k8s.json_reader import check_extent
@@ -93,7 +91,6 @@ def check_submission(
     check_submitted_size(dw, config.directives_limit)
     directives = parse_attribute(dw, config.presets)
     site.rules.check(directives)
-    check_references(directives)
     check_extent("jobspec", "resources", resources)
     if userid is None:
         userid = site.owner
