@@ -18,7 +18,7 @@ from flux_k8s.broker.querybounds import (
     USERS,
     QueryBounds,
 )
-from flux_k8s.control.turns import Shared, Turns
+from flux_k8s.control.turns import TURN, Shared, Turns
 from rabbitsim.loop import VirtualLoop
 
 pauses = st.floats(0.0, 2.0)
@@ -74,10 +74,10 @@ def test_pieces_of_work_take_turns_and_an_error_is_of_its_own_work_only() -> Non
     order: list[str] = []
     results: list[Any] = []
 
-    def parts(name: str, count: int, fails: bool) -> Generator[None, None, str]:
+    def parts(name: str, count: int, fails: bool) -> Generator[int, None, str]:
         for _ in range(count):
             order.append(name)
-            yield
+            yield TURN
         if fails:
             raise ValueError(name)
         return name
@@ -100,10 +100,10 @@ def test_shared_work_is_done_once_and_its_result_or_error_is_for_all(
     done: list[int] = []
     results: list[Any] = []
 
-    def parts() -> Generator[None, None, str]:
+    def parts() -> Generator[int, None, str]:
         for part in range(5):
             done.append(part)
-            yield
+            yield TURN
         if error is not None:
             raise error
         return "rows"
@@ -121,8 +121,8 @@ def test_work_that_is_stopped_is_never_done() -> None:
     loop = VirtualLoop()
     turns = Turns[None](loop)
 
-    def parts() -> Generator[None, None, None]:
-        yield
+    def parts() -> Generator[int, None, None]:
+        yield TURN
 
     turns.add(parts(), lambda result: 1 / 0)
     turns.stop()

@@ -11,8 +11,12 @@ from flux_k8s.ports import Clock, Timer
 
 T = TypeVar("T")
 
-Parts = Generator[None, None, T]
-"""Work in parts: it yields after each of them, and returns the result."""
+TURN = 2000
+"""Microseconds of work in one turn of the reactor."""
+
+Parts = Generator[int, None, T]
+"""Work in parts, none of which takes longer than a turn: it yields after each of them
+how many microseconds that took, about, and returns the result."""
 
 Done = Callable[[Union[T, Exception]], None]
 """Receives the result, or the exception that the work raised."""
@@ -34,13 +38,13 @@ class Shared(Generic[T]):
         """
         while not self._result:
             try:
-                next(self._parts)
+                took = next(self._parts)
             except StopIteration as stop:
                 self._result.append(stop.value)
             except Exception as error:
                 self._result.append(error)
             else:
-                yield
+                yield took
         (result,) = self._result
         if isinstance(result, Exception):
             raise result
@@ -48,8 +52,8 @@ class Shared(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """Does one part of one piece of work in each turn of the reactor. Pieces of work
-    that wait take turns with each other."""
+    """Does parts of one piece of work in each turn of the reactor, for :data:`TURN`.
+    Pieces of work that wait take turns with each other."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -60,7 +64,7 @@ class Turns(Generic[T]):
         return len(self._waiting)
 
     def add(self, parts: Parts[T], done: Done[T]) -> None:
-        """Do work. If nothing else waits, its first part is done at once."""
+        """Do work. If nothing else waits, it begins at once."""
         self._waiting.append((parts, done))
         if self._timer is None:
             self._turn()
@@ -75,9 +79,11 @@ class Turns(Generic[T]):
     def _turn(self) -> None:
         self._timer = None
         parts, done = self._waiting.popleft()
+        left = TURN
         result: Any
         try:
-            next(parts)
+            while left > 0:
+                left -= next(parts)
         except StopIteration as stop:
             result = stop.value
         except Exception as error:

@@ -8,7 +8,7 @@ import errno
 import json
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
@@ -71,15 +71,19 @@ class JobIndex:
             _discard(self._ids, jobid)
             self._remove(jobid, before)
 
-    def after(self, jobid: int, limit: int, userid: Optional[int] = None) -> list[int]:
-        """The next jobs after ``jobid``, at most ``limit``.
+    def walk(self, jobid: int = -1, userid: Optional[int] = None) -> Iterator[int]:
+        """The jobs after ``jobid``, in order, whatever jobs come and go meanwhile.
 
         Args:
             userid: only jobs of this user; None for all.
         """
-        ids = self._ids if userid is None else self._of_user.get(userid, [])
-        begin = bisect_right(ids, jobid)
-        return ids[begin : begin + limit]
+        while True:
+            ids = self._ids if userid is None else self._of_user.get(userid, [])
+            place = bisect_right(ids, jobid)
+            if place == len(ids):
+                return
+            jobid = ids[place]
+            yield jobid
 
     def of_user(self, userid: int) -> list[int]:
         """The jobs of a user."""
@@ -102,11 +106,8 @@ def _discard(ids: list[int], jobid: int) -> None:
 ROWS = 250
 """The most rows of an answer: to encode them holds up the reactor for 2 to 4 ms."""
 
-TURN = 2000
-"""Units of work in one turn of the reactor, each about a microsecond."""
-
 LOOK, ROW, RABBIT = 1, 20, 5
-"""Units of work for a job that is looked at, for its row, and for each Rabbit in it."""
+"""Microseconds for a job that is looked at, for its row, and for each Rabbit in it."""
 
 
 @dataclass(frozen=True)
@@ -193,24 +194,17 @@ class JobQueries:
 
     def _list(self, found: JobFilter, userid: Optional[int]) -> Parts[Json]:
         rows: list[Json] = []
-        work, last = 0, found.after
-        out = self._facts.out_of_service()
-        while len(rows) < found.limit:
-            # The index may change between two turns.
-            ids = self._index.after(last, 1, userid)
-            if not ids:
-                break
-            last = ids[0]
+        last, out = found.after, self._facts.out_of_service()
+        for last in self._index.walk(found.after, userid):
             job = self._jobs.get(last)
-            work += LOOK
             if job is not None and found.matches(job, self._machine):
                 known = yield from self._facts.for_row(job, out)
                 rows.append(jobrows.row(job.info, known))
-                work += ROW + known.nnodes + RABBIT * known.nrabbits
-            if work >= TURN:
-                work = 0
-                yield
-        more = bool(self._index.after(last, 1, userid))
+                yield ROW + RABBIT * known.nrabbits
+            if len(rows) == found.limit:
+                break
+            yield LOOK
+        more = any(True for _ in self._index.walk(last, userid))
         return {
             "jobs": rows,
             "next": last if more else None,

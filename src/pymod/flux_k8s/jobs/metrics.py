@@ -23,8 +23,8 @@ BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 """The upper bounds of the histogram's buckets, in seconds. One more bucket has the
 longer times."""
 
-JOBS_PER_TURN = 1000
-"""Jobs that are looked at in one turn of the reactor."""
+LOOK = 2
+"""Microseconds for which a job is looked at."""
 
 
 class StateDurations:
@@ -121,20 +121,15 @@ class Metrics:
         has been awaited, in seconds: each job is looked at."""
         now, oldest = self._clock.now(), 0.0
         workflows: Counter[str] = Counter()
-        ids = self._index.after(-1, JOBS_PER_TURN)
-        while ids:
-            for job in map(self._jobs.get, ids):
-                if job is None:
-                    continue
-                info = job.info
-                state = None if info.view is None else info.view.state
-                workflows[NONE if state is None else state.name] += 1
-                if info.waits and info.since is not None:
-                    oldest = max(oldest, now - info.since)
-            if len(ids) < JOBS_PER_TURN:
-                break
-            yield
-            ids = self._index.after(ids[-1], JOBS_PER_TURN)
+        for job in map(self._jobs.get, self._index.walk()):
+            if job is None:
+                continue
+            info = job.info
+            state = None if info.view is None else info.view.state
+            workflows[NONE if state is None else state.name] += 1
+            if info.waits and info.since is not None:
+                oldest = max(oldest, now - info.since)
+            yield LOOK
         return {
             "version": self._version,
             "plugin_version": self._jobs.plugin_version,

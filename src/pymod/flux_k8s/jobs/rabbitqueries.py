@@ -22,8 +22,9 @@ from flux_k8s.text import SHOWN, printable, quoted
 Action = Coroutine[Call[Any], Any, Json]
 """The work for a query. It returns the answer."""
 
-JOBS_PER_TURN = 400
-ROWS_PER_TURN = 50
+JOB, ROW = 5, 40
+"""Microseconds for the storage of a job, and for the row of a Rabbit."""
+
 NAMES = 4096
 """The most Rabbits that one request may name."""
 
@@ -105,16 +106,13 @@ class RabbitQueries:
         jobs: dict[str, dict[int, None]] = {}
         ssds: dict[str, dict[str, int]] = {}
         storage = self._machine.free_storage
-        ids = self._index.after(-1, JOBS_PER_TURN)
-        while ids:
-            for jobid in ids:
-                for servers in storage.usage_of(jobid).values():
-                    for rabbit in servers.unavailable:
-                        jobs.setdefault(rabbit, {})[jobid] = None
-                for rabbit, count in self._machine.ssds_of_job(jobid).items():
-                    ssds.setdefault(rabbit, {})[str(jobid)] = count
-            yield
-            ids = self._index.after(ids[-1], JOBS_PER_TURN)
+        for jobid in self._index.walk():
+            for servers in storage.usage_of(jobid).values():
+                for rabbit in servers.unavailable:
+                    jobs.setdefault(rabbit, {})[jobid] = None
+            for rabbit, count in self._machine.ssds_of_job(jobid).items():
+                ssds.setdefault(rabbit, {})[str(jobid)] = count
+            yield JOB
         rows: list[Json] = []
         for row in self._machine.rabbit_rows():
             found = list(jobs.get(row["name"], ()))
@@ -128,8 +126,7 @@ class RabbitQueries:
                     "job_ssds": job_ssds,
                 }
             )
-            if len(rows) % ROWS_PER_TURN == 0:
-                yield
+            yield ROW
         return rows
 
     # Out of service, and back. The payload is read before the coroutine is made.
