@@ -82,7 +82,6 @@ def informed(
     info.planned = goal is not Goal.PLANNED
     info.identity = Identity(view.instance)
     info.see(view, now)
-    info.looked_up = now
     return info
 
 

@@ -117,7 +117,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         ("admin", "api", "watch"),
     ),
     "believes what is out of date": (
-        "exception",
+        "order",
         replacing(WorkflowInfo, "_is_late", lambda self, view: False),
         ("watch", "admin"),
     ),
@@ -198,7 +198,7 @@ SHOWN_BY = {
     "calls all data out": (15, 12),
     "does not record that a job ends before its data is out": (8, 48),
     "takes 404 for an error": (15, 7),
-    "believes what is out of date": (40, 30),
+    "believes what is out of date": (40, 4),
     "counts a state's time from the state before": (15, 4),
     "does not obey a cancel in the epilog": (15, 28),
     "takes nothing out of service at an abort": (15, 25),

@@ -326,7 +326,7 @@ COURSES = {
     ),
     "a list goes back in time": Course(
         "list 10 a:10, outdated, list 7 a:7, watch +b:8",
-        "ADDED a, synced, MODIFIED a, synced, ADDED b",
+        "ADDED a, synced, DELETED a, ADDED a, synced, ADDED b",
     ),
 }
 

@@ -314,7 +314,7 @@ INFOS = st.builds(
     planned=st.booleans(),
     mounted=st.booleans(),
     released=st.booleans(),
-    deleted_uid=st.none() | st.just("1"),
+    deleted=st.none() | st.just(view_of(State.Proposal)),
     doubtful=st.booleans(),
     failure=st.none() | st.just(Note("failure", Reason.DWS_REFUSED)),
     failed=st.booleans(),
@@ -384,17 +384,13 @@ def carry_out(info: WorkflowInfo, chosen: Step) -> None:
         (S.DataIn, READY, "prerun_timeout", None),
     ],
 )
-def test_a_limit_is_waited_for_and_looked_up_before_it_counts(
-    state: State, goal: Goal, key: str, over: Any
-) -> None:
+def test_a_limit_is_waited_for(state: State, goal: Goal, key: str, over: Any) -> None:
     """That of a state that was left never counts."""
     info = info_of(goal, view_of(state, ready=False, changed=NOW), ran=True)
     if over is None:
         assert step(info, NOW + 10**6, **{key: 60.0}) == Wait()
         return
     assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
-    assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
-    info.looked_up = NOW + 60
     assert isinstance(step(info, NOW + 60, **{key: 60.0}), over)
 
 

@@ -190,8 +190,9 @@ class WatchHandler(Protocol):
         with an object that has its metadata (namespace, name, uid) only, and no
         resourceVersion. An
         object that was deleted and made again meanwhile arrives as DELETED,
-        then ADDED. Events that change nothing (same resourceVersion) are not
-        delivered.
+        then ADDED, and so does one that a list shows as it was before: the cluster was
+        set back, or its server lags. Events that change nothing (same resourceVersion)
+        are not delivered.
         """
 
     def synced(self) -> None:

@@ -16,8 +16,8 @@ from typing import Optional
 from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.problems import copies_unknown, in_doubt
-from flux_k8s.jobs.step import ListMovements, Lookup, NoteCopies, Step, Wait
+from flux_k8s.jobs.problems import copies_unknown
+from flux_k8s.jobs.step import ListMovements, NoteCopies, Step, Wait
 from flux_k8s.jobs.timelimits import Moment, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 
@@ -36,8 +36,6 @@ def await_copies(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Optional
     if data.refused is not None and now < data.refused + REOPEN_DELAY:
         return None
     limit, deadline = overdue(info, view, State.DataOut.name, at)
-    if in_doubt(info, deadline, now):
-        return Lookup()
     again = data.listed + LIST_VALID
     stale = now >= again if limit is None else data.listed < (deadline or now)
     # A list from before the Error, or from before the copies were made again, may lack

@@ -299,18 +299,17 @@ class JobTable:
         details have changed, which others will follow (:data:`DETAILS`), and not at all
         for a version that the answer to a request has shown."""
         info, before = job.info, job.info.view
+        if type == "DELETED":
+            info.see_watched_gone(workflow.uid)
+            self.changed(job)
+            return
         shown = workflow.uid, workflow.resource_version
         if before is not None and shown == (before.uid, before.resource_version):
             view = before
         else:
             view = WorkflowView.parse(workflow.encoded)
-        if type == "DELETED":
-            info.see_watched_gone(view.uid)
-            self.changed(job)
-            return
-        follows = type == "MODIFIED" and info.watched.precedes(*shown)
+        follows = type == "MODIFIED" and info.shown == view.uid
         if follows and view is before:
-            info.watched.version = view.resource_version
             return
         if view.nodes_released:
             self.note_nodes_released(info.jobid)

@@ -87,9 +87,10 @@ def loss_when_gone(info: WorkflowInfo) -> Optional[Note]:
     """The data that a job loses with its Workflow, which is gone; None if none."""
     if info.interference is not None:
         return info.interference
-    if info.deleted_uid is None:  # no Workflow of the job was seen by this service
+    if info.deleted is None:  # no Workflow of the job was seen by this service
         return info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
-    return Note(_not_copied(info.unsaved), cause_of(info)) if info.unsaved else None
+    unsaved = info.deleted.unsaved
+    return Note(_not_copied(unsaved), cause_of(info)) if unsaved else None
 
 
 def data_loss(info: WorkflowInfo) -> Optional[Note]:
@@ -101,7 +102,7 @@ def data_loss(info: WorkflowInfo) -> Optional[Note]:
         return Note("the job did not run", Reason.NOT_RUN)
     if info.view is not None and info.owns(info.view):
         return loss_of(info, info.view)
-    if info.view is None and info.deleted_uid is not None:
+    if info.view is None and info.deleted is not None:
         return loss_when_gone(info)
     return info.interference or Note(UNKNOWN_LOSS, cause_of(info))
 

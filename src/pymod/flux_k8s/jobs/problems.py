@@ -121,13 +121,6 @@ def is_kept(info: WorkflowInfo, view: WorkflowView, at: Moment) -> bool:
     return info.rescuing or at.now < max(view.failed_until, at.outages.quiet_until)
 
 
-def in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:
-    """Whether a time limit has passed by the last view, and the Workflow must be read
-    again. The state may have been reached in time while the watch was interrupted or
-    hung: the look-up comes before it costs a job its life or its data."""
-    return deadline is not None and info.looked_up < deadline <= now
-
-
 def may_be_written(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
     """Whether the storage is kept as long as a node that has it mounted could write to
     it, and nobody knows yet that none can."""

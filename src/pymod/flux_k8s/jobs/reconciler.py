@@ -19,7 +19,7 @@ from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobtable import Decision, Job, JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reporter import Reporter
-from flux_k8s.jobs.step import DrainMounted, Fail, Forget, Lookup, Step, Wait
+from flux_k8s.jobs.step import DrainMounted, Fail, Forget, Lookup, Step, Wait, is_final
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.userturns import UserTurns
 from flux_k8s.jobs.workflow import next_step
@@ -63,9 +63,9 @@ class Reconciler:
         step = self._next_step(job)
         if isinstance(step, Wait):
             return self._wait(job, step)
-        if isinstance(step, Forget):
-            return await self._forget(job)
         await self._take(job, step)
+        if job.info.jobid not in self._jobs:
+            return None
         following = self._next_step(job)
         if not isinstance(following, Wait):
             return 0.0
@@ -116,22 +116,12 @@ class Reconciler:
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._flux.now())
 
-    async def _forget(self, job: Job) -> Optional[float]:
-        """Forget a job whose Workflow is gone, or by a GET somebody else's. One that a
-        GET has missed under the job is looked for once more: nobody else would tear
-        down what is there."""
-        if job.info.view is not None or job.info.interference:
-            try:
-                await self._steps.carry_out(job.info, Lookup())
-            except FAILURES as error:
-                raise TryAgain(error) from error
-            if not isinstance(self._next_step(job), Forget):
-                return 0.0
+    def _forget(self, job: Job) -> None:
+        """Forget a job whose Workflow is gone, or somebody else's."""
         self._steps.forget(job.info)
         self._turns.forget(job.info.jobid)
         self._jobs.remove(job)
         self._jobs_changed()
-        return None
 
     async def _take(self, job: Job, step: Step) -> None:
         """Take a step.
@@ -142,6 +132,11 @@ class Reconciler:
         info, view = job.info, job.info.view
         self._begin(job, (step, view))
         try:
+            if is_final(step, info) and not await self._is_so(job, step):
+                return
+            if isinstance(step, Forget):
+                self._forget(job)
+                return
             await self._steps.carry_out(info, step)
         except FAILURES as error:
             self._reporter.step_ended(step, error)
@@ -152,6 +147,12 @@ class Reconciler:
             self._reporter.report_state(info, job.progress)
         if info.view == view and self._next_step(job) == step:
             self._failed(job, NoEffect(step))
+
+    async def _is_so(self, job: Job, step: Step) -> bool:
+        """Whether a step that cannot be undone is still to be taken when the Workflow
+        is read once more: the watch may have been interrupted, or hang."""
+        await self._steps.workflows.lookup(job.info)
+        return self._next_step(job) == step
 
     def _begin(self, job: Job, decision: Decision) -> None:
         step, _ = decision

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from flux_k8s.dws.workflowstate import State
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.reasons import Note
 
 
@@ -224,3 +225,17 @@ Step = Union[
     Forget,
     Wait,
 ]
+
+
+def is_final(step: Step, info: WorkflowInfo) -> bool:
+    """Whether a step about a Workflow that is there cannot be undone, and costs the job
+    its life, its data, or nodes."""
+    view = info.view
+    if view is None:
+        return isinstance(step, Forget) and info.interference is not None
+    if isinstance(step, Advance) and step.state is State.Teardown:
+        return info.ran and bool(view.unsaved)
+    return isinstance(step, FINAL)
+
+
+FINAL = (Fail, Forget, Exclude, DrainMounted, LetNodesGo, KeepFailed, Warn)

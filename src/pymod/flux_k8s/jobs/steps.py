@@ -443,9 +443,8 @@ class Steps:
         # The variables of DWS come last: a site cannot change them.
         variables.update(view.environment)
         await self._tokens.give(info)
-        # One that the watch has shown to be gone is looked up first. One that it shows
-        # as it was before has the job's storage all the same.
-        gone = info.view is None or (info.doubtful and info.watched.gone == view.uid)
+        # One that may be gone is looked up first.
+        gone = info.view is None or info.doubtful
         if info.failure is None and not gone:
             payload: Json = {"id": info.jobid, "variables": variables}
             if view.unsaved:

@@ -122,7 +122,9 @@ def running_limits(
         limits += _stall_limit(info, state, at)
     refused = info.refused_state
     if refused is not None:
-        limits += _state_limits(info, view, refused, at)
+        # The next try, for which there is a pause, may be taken.
+        tried = info.tried
+        limits += [x for x in _state_limits(info, view, refused, at) if x[0] <= tried]
     return limits + _stage_limit(info, view, at)
 
 
@@ -280,6 +282,8 @@ def unmade(info: WorkflowInfo, at: Moment) -> tuple[Optional[Problem], Optional[
     if not info.refusal or limit is None or begin is None:
         return None, None
     deadline = at.deadline(begin, limit)
+    if info.tried < deadline:
+        return None, None
     text = f"Proposal took more than setup_timeout={limit:g}s; {info.refusal}"
     note = Note(text, Reason.SETUP_TIMEOUT)
     return (Problem(note) if at.now >= deadline else None), deadline

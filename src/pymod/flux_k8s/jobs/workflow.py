@@ -28,7 +28,6 @@ from flux_k8s.jobs.losses import (
 from flux_k8s.jobs.problems import (
     dws_problem,
     gives_up,
-    in_doubt,
     is_kept,
     may_be_kept,
     may_be_written,
@@ -99,8 +98,6 @@ def next_step(info: WorkflowInfo, at: Moment) -> Step:
     if _is_withdrawn(info.view) and info.may_be_made_again:
         return _remove(info.view)
     problem, deadline = problem_of(info, info.view, at)
-    if in_doubt(info, deadline, at.now):
-        return Lookup()
     if problem is not None and problem.in_doubt:
         return ListMovements()
     if problem is not None and info.mounted:
@@ -116,7 +113,7 @@ def _without_workflow(info: WorkflowInfo, at: Moment) -> Step:
         lost = info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
         note = info.interference or lost
     if info.goal is Goal.RELEASED:
-        missed = info.ran and info.deleted_uid is None  # a restart in its epilog
+        missed = info.ran and info.deleted is None  # a restart in its epilog
         if missed and not (info.released or info.failed):
             return Fail(note)
         if info.owes_report:
@@ -221,8 +218,6 @@ def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
         return _await_rescue(info, view, at)
     problem, deadline = problem_of(info, view, at)
     saves = info.ran and (view.has_failed or not info.abandoned)
-    if in_doubt(info, deadline, at.now) and saves:
-        return Lookup()
     if problem is not None and problem.in_doubt and saves:
         return ListMovements()
     if problem is not None and saves:
@@ -389,8 +384,7 @@ def _tear_down(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
         if deadline is None or at.now >= deadline:
             return FindWriters("Teardown is not complete")
     if overdue is not None:
-        late = LetNodesGo(overdue.note.text)
-        return Lookup() if in_doubt(info, deadline, at.now) else late
+        return LetNodesGo(overdue.note.text)
     return _await_teardown(info, view, at, deadline)
 
 
@@ -411,8 +405,6 @@ def _await_teardown(
     due = view.since + TEARDOWN_PATIENCE
     if at.now < due:
         return Wait(due if deadline is None else min(due, deadline))
-    if in_doubt(info, due, at.now):
-        return Lookup()
     begun = view.state is State.Teardown
     what = f"says: {message}" if begun else "has not begun with it"
     text = f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}"

@@ -15,7 +15,6 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
 from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
-from flux_k8s.jobs.watched import Watched
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc.jobid import f58, workflow_name
@@ -88,17 +87,13 @@ class WorkflowInfo:
         view: the Workflow, or None while there is none.
         begun: for each state the UNIX time at which this service has first tried to
             request it, or has first seen that it was.
+        tried: the UNIX time of the last attempt to request a state.
         refusal: the error of the last attempt to request a state; "" if Kubernetes has
             taken the request.
-        watched: what the watch has shown.
-        doubtful: the Workflow is to be looked up before anything else is done. There
-            is one, and the watch lacks it or has gone back, or something other than a
-            GET has shown one that is not the job's. Or there is none by what is known:
-            a request to create it got no answer, it was there when an earlier service
-            was, or its end was seen before Flux wanted that.
-        missing: the uid of the Workflow, if the last GET said that there is none.
-        deleted_uid: the uid of the Workflow that was deleted last.
-        unsaved: as in the last view of the Workflow, which may be gone.
+        shown: the uid of the Workflow that the watch shows, or None.
+        doubtful: a GET is to tell whether there is a Workflow, and whether it is the
+            job's, before anything else is done.
+        deleted: the last view of the Workflow that was deleted last.
         staged: its storage was made, or begun with, with nodes or without.
         remade: how often the Workflow was made again after it was lost.
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
@@ -116,7 +111,6 @@ class WorkflowInfo:
         failing_since: the UNIX time since which the step that the job is in fails
             while Kubernetes answers other requests; None during an outage.
         reported_nodes: the failed nodes that an exception of the job names.
-        looked_up: the UNIX time of the last look-up of the Workflow.
         interference: a sentence about the deletion or Teardown of the Workflow by
             another program before the job's data was safe, or None.
         still_mounted: the nodes that had not unmounted when PostRun was given up. They
@@ -171,12 +165,11 @@ class WorkflowInfo:
     released: bool = False
     view: Optional[WorkflowView] = None
     begun: dict[State, float] = field(default_factory=dict)
+    tried: float = 0.0
     refusal: str = ""
-    watched: Watched = field(default_factory=Watched)
+    shown: Optional[str] = None
     doubtful: bool = False
-    missing: Optional[str] = None
-    deleted_uid: Optional[str] = None
-    unsaved: tuple[str, ...] = ()
+    deleted: Optional[WorkflowView] = None
     user_limit: str = ""
     staged: bool = False
     remade: int = 0
@@ -190,7 +183,6 @@ class WorkflowInfo:
     survey: Optional[Survey] = None
     failing_since: Optional[float] = None
     reported_nodes: frozenset[str] = frozenset()
-    looked_up: float = 0.0
     interference: Optional[Note] = None
     still_mounted: Optional[tuple[str, ...]] = None
     late: dict[str, float] = field(default_factory=dict)
@@ -236,7 +228,7 @@ class WorkflowInfo:
         that is gone."""
         if self.view is not None:
             return self.view.since
-        return self.learned if self.deleted_uid is None else None
+        return self.learned if self.deleted is None else None
 
     @property
     def refused_state(self) -> Optional[State]:
@@ -322,15 +314,8 @@ class WorkflowInfo:
     @property
     def existed(self) -> bool:
         """Whether there has been a Workflow, and no other one is to be made."""
-        known = self.view is not None or self.deleted_uid is not None or self.planned
+        known = self.view is not None or self.deleted is not None or self.planned
         return known and self.again_at is None
-
-    @property
-    def watched_uid(self) -> Optional[str]:
-        """The uid of the Workflow that the watch shows; None if it shows none. A GET
-        that finds another one while the watch does not is no answer."""
-        uid = self.watched.uid
-        return None if uid in (self.watched.gone, self.deleted_uid) else uid
 
     # What Flux wants
 
@@ -381,54 +366,65 @@ class WorkflowInfo:
     # What Kubernetes shows
 
     def see_watched(self, view: WorkflowView, now: float) -> None:
-        """Take in a view that the watch has shown. One that goes back counts, whatever
-        was known, and so does one of a Workflow after its end. Since the server may
-        only lag, the Workflow is looked up before anything is done."""
-        shown = view.uid, view.resource_version
-        revives, back = self.watched.revives(view.uid), self.watched.goes_back(*shown)
-        if revives:
-            self.deleted_uid = None
-        if back:
-            self.view = None
-        self.watched.show(*shown)
+        """Take in a view that the watch has shown: one of a Workflow whose end it has
+        shown before counts as well."""
+        if self._is_deleted(view):
+            self.deleted = None
+        back, self.shown, self.doubtful = self.doubtful, view.uid, False
+        if back or not self._is_late(view):
+            self._take_in(view, now)
+
+    def see_found(self, view: WorkflowView, now: float) -> None:
+        """Take in the answer to a GET: there is a Workflow, and this is it."""
+        if self._is_deleted(view):
+            self.deleted = None  # one that has missed it was wrong
+        doubtful = self.doubtful
         self.see(view, now)
-        self.doubtful = self.doubtful or revives or back
+        self.doubtful = doubtful
 
     def see(self, view: WorkflowView, now: float) -> None:
-        """Take in a view of the Workflow, unless it is older than the last one.
+        """Take in a view of the Workflow, unless it is older than the last one, or that
+        of a Workflow that is gone: the answer to a request may come after a newer watch
+        event."""
+        if not (self._is_deleted(view) or self._is_late(view)):
+            self._take_in(view, now)
 
-        The answer to a request may come after a newer watch event. A Workflow never
-        goes back to an earlier state, so a view of an earlier state is old. So is a
-        view of a Workflow that is gone.
-        """
+    def _take_in(self, view: WorkflowView, now: float) -> None:
         if view.deleting and not view.finalizers:
             self.see_gone(view.uid)
-        elif view.uid != self.deleted_uid and not self._is_late(view):
-            if view.deleting and view.desired is not State.Teardown:
-                self._note_interference(view.uid, DELETED, view)
-            elif view.desired is State.Teardown and not view.teardown_requested:
-                self._note_interference(view.uid, MOVED, view)
-            before, self.view = self.view, view
-            if before is not None and before.uid != view.uid:
-                self.begun = {}
-            if view.complete and not (before is not None and before.complete):
-                self.writers = None  # nodes may have unmounted, or were passed over
-            known = self.doubtful and before is not None
-            self.doubtful = known or not self.owns(view)
-            self.unsaved = view.unsaved
-            if view.desired is not None:
-                self.begun.setdefault(view.desired, now)
-                if view.desired >= max(self.begun):
-                    self.refusal = ""
-            self.token = self.token or view.token is not None
-            self.nodes_released = self.nodes_released or view.nodes_released
-            self.staged = self.staged or _is_made(view)
-            self.remade = max(self.remade, view.remade)
-            self.again_at = self.missing = None
-            if view.trouble is None:
-                self.troubled_since = None
-            elif before is None or before.trouble != view.trouble:
-                self.troubled_since = now
+            return
+        if view.deleting and view.desired is not State.Teardown:
+            self._note_interference(view.uid, DELETED, view)
+        elif view.desired is State.Teardown and not view.teardown_requested:
+            self._note_interference(view.uid, MOVED, view)
+        before, self.view = self.view, view
+        if before is not None and before.uid != view.uid:
+            self.begun = {}
+        if view.complete and not (before is not None and before.complete):
+            self.writers = None  # nodes may have unmounted, or were passed over
+        self.doubtful = self.doubtful or not self.owns(view)
+        if view.desired is not None:
+            self.begun.setdefault(view.desired, now)
+            if view.desired >= max(self.begun):
+                self.refusal = ""
+        self.token = self.token or view.token is not None
+        self.nodes_released = self.nodes_released or view.nodes_released
+        self.staged = self.staged or _is_made(view)
+        self.remade = max(self.remade, view.remade)
+        self.again_at = None
+        if view.trouble is None:
+            self.troubled_since = None
+        elif before is None or before.trouble != view.trouble:
+            self.troubled_since = now
+
+    def _is_deleted(self, view: WorkflowView) -> bool:
+        return self.deleted is not None and view.uid == self.deleted.uid
+
+    def _is_late(self, view: WorkflowView) -> bool:
+        known = self.view
+        if known is None or known.uid != view.uid or not self.owns(known):
+            return False
+        return bool(is_newer(known.resource_version, view.resource_version))
 
     @property
     def may_be_made_again(self) -> bool:
@@ -442,32 +438,22 @@ class WorkflowInfo:
 
     def see_watched_gone(self, uid: str) -> None:
         """The watch has shown that a Workflow does not exist any more. Its list may
-        lack it by mistake: unless that is what Flux wants, the Workflow is looked up
-        before it is believed."""
-        self.watched.gone = uid
+        lack it by mistake: unless that is what Flux wants, a GET decides."""
+        if self.shown == uid:
+            self.shown = None
         view = self.view
-        going = view is not None and view.uid == uid and view.deleting
-        if going and self.goal is Goal.RELEASED:
+        if view is None or view.uid != uid:
+            return
+        if view.deleting and self.goal is Goal.RELEASED:
             self.see_gone(uid)
-        elif uid != self.deleted_uid:
+        else:
             self.doubtful = True
 
-    def see_missing(self, known: Optional[WorkflowView], now: float) -> None:
-        """A GET says that there is no Workflow. One that was there is lost if that is
-        said twice, by the watch or by the GET before: one answer may be wrong.
-
-        Args:
-            known: the view at the time of the request. Another Workflow that is shown
-                meanwhile may be newer than the answer.
-        """
-        if self.view is not None and (known is None or known.uid != self.view.uid):
-            return
-        gone = self.watched.gone if self.view is None else self.view.uid
-        if self.view is not None and gone not in (self.watched.gone, self.missing):
-            self.missing, self.doubtful = gone, True
-            return
-        if gone is not None and gone != self.deleted_uid:
-            self.see_gone(gone)
+    def see_missing(self, now: float) -> None:
+        """A GET says that there is no Workflow, and so does the watch: one alone may be
+        wrong."""
+        if self.view is not None:
+            self.see_gone(self.view.uid)
         self.doubtful = False
         if self.existed and self.may_be_made_again:
             self.again_at = now + REMAKE_PAUSES[self.remade]
@@ -476,13 +462,13 @@ class WorkflowInfo:
 
     def see_gone(self, uid: str) -> None:
         """Take in that a Workflow does not exist any more."""
-        self.deleted_uid = uid
+        if self.view is None or self.view.uid != uid:
+            return
+        self._note_interference(uid, DELETED, self.view)
+        self.deleted, self.view = self.view, None
+        self.begun = {}
+        self.troubled_since = None
         self.doubtful = self.goal is not Goal.RELEASED
-        if self.view is not None and self.view.uid == uid:
-            self._note_interference(uid, DELETED, self.view)
-            self.view = None
-            self.begun = {}
-            self.troubled_since = None
 
     def interference_note(self, how: str, more: str = "") -> Note:
         """The note that another program has done something to the Workflow, which the
@@ -507,23 +493,6 @@ class WorkflowInfo:
             return  # there is nothing to lose
         unsaved = f"; not copied: {', '.join(view.unsaved)}" if view.unsaved else ""
         self.interference = self.interference_note(how, unsaved)
-
-    def _is_late(self, view: WorkflowView) -> bool:
-        known = self.view
-        if known is None or known.uid != view.uid or not self.owns(known):
-            return False
-        age = is_newer(known.resource_version, view.resource_version)
-        if age is not None:
-            return age
-        if known.desired is None or view.desired is None:
-            return False
-        return view.desired < known.desired or (
-            view.desired is known.desired
-            and known.complete
-            and view.state is not None
-            and known.state is not None
-            and view.state < known.state
-        )
 
 
 def _is_made(view: WorkflowView) -> bool:

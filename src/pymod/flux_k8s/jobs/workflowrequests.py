@@ -90,7 +90,7 @@ class WorkflowRequests:
         that Kubernetes refuses while it answers a GET. (Storage that is awaited has
         another limit, and Teardown, which is requested until it is taken, has none.)
         The GET also shows whether the refusal was for a view that is out of date."""
-        tried = self._flux.now()
+        tried = info.tried = self._flux.now()
         try:
             await carried_out
         except FAILURES as error:
@@ -98,8 +98,7 @@ class WorkflowRequests:
             first = info.begun.pop(state, tried)
             if isinstance(error, KubeError) and error.status:
                 with contextlib.suppress(*FAILURES):
-                    if info.looked_up < tried:
-                        await self.lookup(info)
+                    await self.lookup(info)
                     info.refusal = f"Kubernetes: {error}"
                     if state is not State.Teardown:
                         info.begun[state] = first
@@ -132,23 +131,24 @@ class WorkflowRequests:
 
     async def lookup(self, info: WorkflowInfo) -> None:
         """Read the Workflow. Only that decides that it is gone, or another job's. The
-        doubts that the watch raises meanwhile call for another look."""
-        requested_at, known = self._flux.now(), info.view
+        doubts that the watch raises meanwhile call for another look.
+
+        Raises:
+            KubeError: the request failed, or there is no Workflow, but the watch shows
+                it.
+        """
         doubtful, info.doubtful = info.doubtful, False
         try:
             workflow = await self._get(info)
         except KubeError as error:
-            if not gone(error):
+            shown = info.view is not None and info.view.uid == info.shown
+            if not gone(error) or shown:
                 info.doubtful = info.doubtful or doubtful
                 raise
-            info.see_missing(known, self._flux.now())
+            info.see_missing(self._flux.now())
         else:
-            doubtful = info.doubtful
-            info.looked_up = requested_at
-            if workflow["metadata"]["uid"] == info.deleted_uid:
-                info.deleted_uid = None  # one that has missed it was wrong
-            self._see(info, workflow)
-            info.doubtful = doubtful
+            info.see_found(WorkflowView.parse(workflow), self._flux.now())
+            self._records.note(info, workflow)
 
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""
@@ -156,7 +156,7 @@ class WorkflowRequests:
         await self._records.fail(info, WorkflowView.parse(workflow), workflow)
 
     def _get(self, info: WorkflowInfo) -> Call[Json]:
-        namespace, name, uid = self._settings.namespace, info.name, info.watched_uid
+        namespace, name, uid = self._settings.namespace, info.name, info.shown
         return self._calls.get(WORKFLOW, namespace, name, key=name, uid=uid)
 
     async def _patch(self, info: WorkflowInfo, body: Patch) -> Json:

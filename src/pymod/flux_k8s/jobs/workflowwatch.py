@@ -89,4 +89,4 @@ def _lacks(job: Job) -> bool:
     view = job.info.view
     if view is None:
         return isinstance(job.step, Create)
-    return view.uid != job.info.watched.uid
+    return view.uid != job.info.shown

@@ -152,7 +152,8 @@ class Cache:
 
     def _put(self, key: ObjectKey, object: Seen) -> list[Event]:
         known = self._known.get(key)
-        if known is not None and known[0] == object.uid:
+        back = known is not None and is_newer(known[1], object.resource_version)
+        if known is not None and known[0] == object.uid and not back:
             events = [("MODIFIED", object)]
         else:
             events = [] if known is None else [self._remove(key)]
