@@ -31,6 +31,7 @@ from flux_k8s.dws.drainreason import (
 from flux_k8s.dws.workflowmarks import CUT_OFF, KEPT_FOR
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -54,6 +55,8 @@ SILENCE = 4.0
 """Seconds without an answer from Kubernetes, after which an abort drains all nodes of
 the job. The plugin waits a little longer for the abort."""
 
+SILENT = "epilog-timeout: Kubernetes does not say what still uses the storage"
+
 RETRY = 1.0
 """Seconds until job-list is asked again for the nodes of a job. It may be loaded again
 at the time."""
@@ -62,14 +65,6 @@ KEPT = (
     "the storage is kept until it is unmounted there, or the node cannot write any more"
     " (its broker is gone and its link to the Rabbit Offline, or it is fenced)"
 )
-
-
-def _is_use_known(info: WorkflowInfo) -> bool:
-    """Whether this service, or an earlier one, has found the nodes and Rabbits that an
-    abort takes out of service, or nothing is left of the job's storage."""
-    recorded = info.view is not None and info.view.cut_off
-    found = bool(info.cutting.use_report) or info.cut_off or recorded
-    return found or info.cutting.over
 
 
 class InUse:
@@ -84,11 +79,13 @@ class InUse:
         self,
         context: Context,
         machine: Availability,
+        jobs: JobTable,
         workflows: WorkflowRequests,
     ) -> None:
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
+        self._jobs = jobs
         self._nodes = machine.nodes
         self._find_writers = machine.find_writers
         self._system_status = machine.system_status
@@ -321,7 +318,7 @@ class InUse:
     def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
         """The requests that disable these Rabbits."""
         reason = drain_reason(info.jobid, IN_USE)
-        if names and not info.cutting.use_report:
+        if names and (not info.use_report or info.use_report.startswith(SILENT)):
             text = f"disabling {', '.join(names)}: {reason}"
             self._flux.log(syslog.LOG_WARNING, text, Reason.EPILOG_GIVEN_UP)
         body = cleanup.disable_patch(reason, self._flux.now())
@@ -331,10 +328,6 @@ class InUse:
             for name in names
         ]
 
-    def forget(self, info: WorkflowInfo) -> None:
-        """Drain no node for a job of whose storage nothing is left."""
-        info.cutting.over = True
-
     def drain_after_silence(self, info: WorkflowInfo) -> None:
         """Drain all nodes unless the abort gets an answer in :data:`SILENCE` seconds.
         Another step of the job may still wait for Kubernetes, and the plugin does not
@@ -342,23 +335,28 @@ class InUse:
         # A deadline, not a retry: it ends beside the step that the job is in.
         self._flux.call_later(SILENCE, partial(self.drain_all, info))
 
+    def _is_use_known(self, info: WorkflowInfo) -> bool:
+        """Whether this service, or an earlier one, has found the nodes and Rabbits that
+        an abort takes out of service, or nothing is left of the job's storage."""
+        recorded = info.view is not None and info.view.cut_off
+        found = bool(info.use_report) or info.cut_off or recorded
+        job = self._jobs.get(info.jobid)
+        return found or job is None or job.info is not info
+
     def drain_all(self, info: WorkflowInfo) -> None:
         """Drain all nodes of a job, unless it is known which of them still mount its
         storage."""
-        if not (info.cutting.all_drained or _is_use_known(info)):
-            info.cutting.all_drained = True
+        if not (info.all_drained or self._is_use_known(info)):
+            info.all_drained = True
             drive(self._drain_all(info), lambda result: None, ())
 
     async def _drain_all(self, info: WorkflowInfo) -> None:
         hosts = await self._hosts(info)
-        if not hosts:
-            return
-        if _is_use_known(info):
+        if not hosts or self._is_use_known(info):
             return
         names = hostlist.encode(hosts)
-        silent = "epilog-timeout: Kubernetes does not say what still uses the storage"
         drained = f"{names}: drained until it does"
-        text = "; ".join([silent, drained, *self._unsaved(info)])
+        text = "; ".join([SILENT, drained, *self._unsaved(info)])
         self._log(info, syslog.LOG_WARNING, text, Reason.USE_UNKNOWN)
         self._nodes.drain(hosts, drain_reason(info.jobid, UNKNOWN))
         self._raise_report(info, text, Reason.USE_UNKNOWN)
@@ -368,7 +366,7 @@ class InUse:
         meanwhile which of them are in use. While job-list does not answer, it is asked
         again: the plugin lets the job go, and its nodes are given to others."""
         logged = False
-        while info.allocation is None and not _is_use_known(info):
+        while info.allocation is None and not self._is_use_known(info):
             try:
                 return await self._listed_hosts(info)
             except (RpcError, BadObject, ValueError) as error:
@@ -422,8 +420,7 @@ class InUse:
         parts += self._unsaved(info)
         text = f"epilog-timeout in {state}: {'; '.join(parts)}"
         why = Reason.EPILOG_GIVEN_UP
-        if text != info.cutting.use_report:
-            info.cutting.use_report = text
+        if text != info.use_report:
             self._log(info, syslog.LOG_WARNING, text, why)
         self._raise_report(info, text, why)
 
@@ -441,10 +438,11 @@ class InUse:
     def _raise_report(self, info: WorkflowInfo, note: str, why: Reason) -> None:
         """Raise an exception with the report, once, while the job is active. It is
         fatal if data is lost, unless the job has a fatal exception already."""
-        if not info.cutting.report_raised:
+        if not info.use_report:
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
-            info.cutting.report_raised = info.failed = True
+            info.failed = True
             self._raise(info, DWS, severity, note, why)
+        info.use_report = note
 
     async def _finish(
         self,

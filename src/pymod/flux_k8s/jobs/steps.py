@@ -118,7 +118,7 @@ class Steps:
         self._data = DataReports(flux)
         self._failures = FailureReports(flux, self.workflows, bind)
         self.staging = Staging(context, machine, self._planner, jobs)
-        self.in_use = InUse(context, machine, self.workflows)
+        self.in_use = InUse(context, machine, jobs, self.workflows)
         self.keeping = Keeping(
             context,
             machine,
@@ -207,7 +207,6 @@ class Steps:
     def forget(self, info: WorkflowInfo) -> None:
         """Drop all that the steps keep for a job."""
         self._planner.forget(info)
-        self.in_use.forget(info)
         if info.token:
             self._tokens.unlink(info)
         self.staging.queue.forget(info)

@@ -45,25 +45,6 @@ as he likes, and have each fail at once."""
 
 @slotted
 @dataclass
-class Cutting:
-    """How far an abort is; :mod:`flux_k8s.jobs.inuse` writes this.
-
-    Attributes:
-        use_report: the line of the log about the nodes and Rabbits in use.
-        all_drained: all nodes of the job were drained, since Kubernetes did not answer
-            which nodes are in use.
-        report_raised: an exception of the job names the nodes and Rabbits in use.
-        over: nothing is left of the job's storage.
-    """
-
-    use_report: str = ""
-    all_drained: bool = False
-    report_raised: bool = False
-    over: bool = False
-
-
-@slotted
-@dataclass
 class WorkflowInfo:
     """The state of one job's storage.
 
@@ -137,7 +118,10 @@ class WorkflowInfo:
         nodes_released: the job may end, or has ended, before its data is out: the
             Workflow has, or had, the annotation that says so.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
-        cutting: how far that is.
+        use_report: the line of the log about them, or that Kubernetes does not say
+            which they are; "" before. An exception of the job has the first one.
+        all_drained: all nodes of the job were, or are being, drained at an abort, since
+            Kubernetes did not answer which of them are in use.
         recording: the records of the job.
         data: the progress of its data movement.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
@@ -200,7 +184,8 @@ class WorkflowInfo:
     data_reported: bool = False
     nodes_released: bool = False
     cut_off: bool = False
-    cutting: Cutting = field(default_factory=Cutting)
+    use_report: str = ""
+    all_drained: bool = False
     recording: Recording = field(default_factory=Recording)
     data: DataProgress = field(default_factory=DataProgress)
     token: Optional[bool] = None
