@@ -10,7 +10,6 @@ are cut off for good, as hostlists. It is asked again each time, for a node may 
 from __future__ import annotations
 
 import syslog
-from collections import Counter
 from functools import partial
 from typing import Callable, Iterable, Iterator, Sequence
 
@@ -53,7 +52,7 @@ class Fences:
         self._program = settings.config.fence_command
         self._failure = ""
         self._away: frozenset[str] = frozenset()
-        self._returns = Counter[str]()
+        self._asked: frozenset[str] = frozenset()  # that the program answers about
         self._waiting: list[tuple[Sequence[str], Answer]] = []
         self._running = False
         self._wanted: dict[str, float] = {}
@@ -105,7 +104,7 @@ class Fences:
         """Run the program for these nodes, unless it is configured no more."""
         program = self._settings.config.fence_command
         found: frozenset[str] = frozenset()
-        returns, now = Counter(self._returns), self._flux.now()
+        self._asked, now = frozenset(hosts), self._flux.now()
         if program:
             try:
                 argv = [*program, hostlist.encode(hosts)]
@@ -114,9 +113,7 @@ class Fences:
                 self._failure = ""
             except (OSError, ValueError) as error:
                 self._note_failure(error)
-            # An answer may be older than the return of a node.
-            back = self._returns - returns
-            found = found.intersection(hosts).difference(back)
+            found = found & self._asked
             if program != self._settings.config.fence_command:
                 return
             # Of a node that may serve, the next answer may be another one at any time.
@@ -134,7 +131,7 @@ class Fences:
     def nodes_changed(self, states: NodeStates) -> None:
         """A node that serves again is not fenced."""
         away = {*states.offline, *states.drained}
-        self._returns.update(self._away - away)
+        self._asked -= self._away - away  # the answer may be older than its return
         self._away = frozenset(away)
         self._answered = {h: at for h, at in self._answered.items() if h in away}
         self._note(self.nodes & self._away)

@@ -31,8 +31,8 @@ STATUS = "resource.status"
 
 
 @dataclass(eq=False)
-class _Drain:
-    """Nodes to be drained.
+class _Request:
+    """A request to drain nodes.
 
     Attributes:
         hosts: those that the states may lack that were read last.
@@ -74,7 +74,7 @@ class Nodes:
                 expected=(TryAgain,),
             ),
         )
-        self._drains = Controller[_Drain](
+        self._drains = Controller[_Request](
             flux,
             self._carry_out,
             options=Options(
@@ -83,7 +83,7 @@ class Nodes:
             ),
         )
         self._read: Optional[NodeStates] = None
-        self._open: dict[_Drain, None] = {}
+        self._requests: dict[_Request, None] = {}
 
     def start(self) -> None:
         self._watch = self._flux.watch_nodes(lambda: self._status.add(STATUS))
@@ -106,8 +106,8 @@ class Nodes:
         before this returns, and again until Flux carries it out. When ``done`` is
         called, no job is given these nodes any more."""
         names = tuple(hosts)
-        drain = _Drain(names, frozenset(names), reason, done)
-        self._open[drain] = None
+        drain = _Request(names, frozenset(names), reason, done)
+        self._requests[drain] = None
         self._drains.run(drain)
         self._update()
 
@@ -115,7 +115,7 @@ class Nodes:
         """Undrain nodes."""
         names = frozenset(hosts)
         self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
-        for drain in self._open:
+        for drain in self._requests:
             drain.hosts = tuple(host for host in drain.hosts if host not in names)
         if self._read is not None:
             items = self._read.drained.items()
@@ -128,7 +128,7 @@ class Nodes:
         if self._read is None:
             return
         drained = dict(self._read.drained)
-        for drain in self._open:
+        for drain in self._requests:
             for host in drain.hosts:
                 known = drained.get(host, "")
                 drained[host] = (
@@ -139,7 +139,7 @@ class Nodes:
             self.states = states
             self._changed()
 
-    async def _carry_out(self, drain: _Drain) -> None:
+    async def _carry_out(self, drain: _Request) -> None:
         """Drain the nodes: one request for each text, of which one may take the place
         of another."""
         known = {} if self._read is None else self._read.drained
@@ -156,7 +156,7 @@ class Nodes:
         self._status.add(STATUS)  # Flux tells of no change if they were drained before
 
     async def _request(
-        self, drain: _Drain, hosts: Sequence[str], replacing: Optional[str]
+        self, drain: _Request, hosts: Sequence[str], replacing: Optional[str]
     ) -> None:
         """EINVAL: Flux lacks one of the nodes, and drains none of them."""
         names = hostlist.encode(hosts)
@@ -182,7 +182,7 @@ class Nodes:
     async def _read_states(self, key: str) -> None:
         """Ask Flux for the states. It may answer before it carries out a drain that was
         requested meanwhile."""
-        left = {drain: drain.left for drain in self._open}
+        left = {drain: drain.left for drain in self._requests}
         try:
             self._read = parse(await call(self._flux.rpc, STATUS, {}))
         except (RpcError, BadObject) as error:
@@ -190,7 +190,7 @@ class Nodes:
         for drain, names in left.items():
             drain.hosts = tuple(filter(names.__contains__, drain.hosts))
             if not drain.hosts:
-                del self._open[drain]
+                del self._requests[drain]
         self._update()
 
     def _read_failed(self, key: str, error: TryAgain) -> None:

@@ -107,8 +107,7 @@ class SystemStatus:
         self._synced = False
         self._trouble_logged = False
         self._awaited_disabled = False
-        self._unbroken_since = float("inf")
-        self._enabled_at: dict[str, float] = {}
+        self._constant_since = float("inf")
 
     def start(self) -> None:
         self._watch = self._kube.watch(SYSTEMSTATUS, self._namespace, self)
@@ -161,7 +160,7 @@ class SystemStatus:
         been Disabled for a while, and Enabled again."""
         version = object.get("metadata", {}).get("resourceVersion")
         if self._view is None or self._view.version != version:
-            self._unbroken_since = self._flux.now()
+            self._constant_since = self._flux.now()
             self._see(object)
 
     def _was_disabled(
@@ -169,10 +168,9 @@ class SystemStatus:
     ) -> bool:
         """Whether some of ``hosts`` (None is for all nodes) may have been Disabled
         since a time (None: it is not known)."""
-        if since is None or since < self._unbroken_since:
+        if since is None or since < self._constant_since:
             return True
-        disabled = set() if self._view is None else set(self._view.disabled)
-        disabled |= {host for host, at in self._enabled_at.items() if at > since}
+        disabled = frozenset[str]() if self._view is None else self._view.disabled
         return bool(disabled if hosts is None else disabled.intersection(hosts))
 
     async def enable(self, hosts: Iterable[str]) -> None:
@@ -218,7 +216,9 @@ class SystemStatus:
         if view is not None and self._view is not None:
             if self._view.is_newer_than(view):
                 return  # the answer to a request came before this event
-        self._note_enabled(view or SystemStatusView())
+        before = frozenset[str]() if self._view is None else self._view.disabled
+        if not before <= (frozenset() if view is None else view.disabled):
+            self._constant_since = self._flux.now()
         self._view = view
         self._compare_others()
         self._controller.add(NAME)
@@ -229,12 +229,6 @@ class SystemStatus:
         except BadObject as error:
             self._flux.log(syslog.LOG_ERR, str(error), error.reason)
             return SystemStatusView()
-
-    def _note_enabled(self, view: SystemStatusView) -> None:
-        """Note which nodes are Disabled no more, and when that was seen."""
-        before = frozenset[str]() if self._view is None else self._view.disabled
-        enabled = before - view.disabled
-        self._enabled_at.update(dict.fromkeys(enabled, self._flux.now()))
 
     def _compare_others(self) -> None:
         """Log the nodes that another program has disabled, or has enabled again."""
@@ -266,7 +260,7 @@ class SystemStatus:
 
     def synced(self) -> None:
         self._synced = True
-        self._unbroken_since = self._flux.now()
+        self._constant_since = self._flux.now()
         self._trouble_logged = False
         self._controller.add(NAME)
 
