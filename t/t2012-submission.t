@@ -36,6 +36,10 @@ WRONG_REFUSED='capacity=10Gib is not a size: did you mean 10GiB?
   #DW jobdw type=xfs capacity=10Gib name=p1
                               ^~~~~'
 
+REPEATED="argument 'name=' is repeated
+  $DW name=p2
+                                            ^~~~~~~"
+
 PROFLE="unknown argument 'profle=': did you mean profile=?
   $DW profle=x
                                             ^~~~~~"
@@ -78,7 +82,7 @@ test_expect_success 'the validator knows who submits: the owner may have persist
 '
 test_expect_success 'a module that does not answer holds up no submission for long' '
     process_stop $service &&
-    refuses "$WRONG_REFUSED" timeout 20 flux submit -S dw="$WRONG" true &&
+    refuses "$REPEATED" timeout 20 flux submit -S dw="$DW name=p2" true &&
     kill -CONT $service
 '
 test_expect_success 'nothing was created in Kubernetes for any job that was refused' '

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from dwscli.fit import Rabbit, Release, fit
 from dwscli.width import columns
+from flux_k8s.dws.directiverules import read_rules
 from flux_k8s.dws.mapping import assemble
 from flux_k8s.rfc import hostlist
+from rabbitsim.dws.directive import read_data
 from support.dwscli import (
     ANY_RABBITS,
     FIRST,
@@ -63,6 +65,7 @@ def instance(
     ) - found.allocated.union(down)
     found.down = frozenset(down)
     found.table = table if table is not None else {}
+    found.rules = read_rules(read_data("ruleset.yaml")["spec"])
     return found
 
 
@@ -158,7 +161,7 @@ INSTANCES = {
 # Whose instance, with which words, which exit status, and what is said.
 
 SAID = r"""
-no module: XFS=10Gib -> 1 -> did you mean 10GiB?
+plain: XFS=10Gib -> 1 -> did you mean 10GiB?
 no module: XFS -> 1 -> the dws module is not loaded
 preset: --preset scratch -> 0 -> 10GiB xfs
 preset: --preset=scrtch -> 1 -> did you mean scratch?

@@ -24,6 +24,15 @@ CLOSED = [
         ],
     }
 ]
+SIZES = [
+    {
+        "command": "jobdw",
+        "ruleDefs": [
+            {"key": "^capacity$", "type": "string", "pattern": "^\\d+(GiB|TiB)$"},
+            {"key": "^(type|name)$", "type": "string"},
+        ],
+    }
+]
 
 
 class Flux:
@@ -125,7 +134,7 @@ def test_the_text_is_cut_to_the_terminal_around_the_wrong_word(
     columns: Optional[int],
 ) -> None:
     with pytest.raises(ValueError, match="is not a size") as caught:
-        Ingest().check(Flux(), jobspec(OF_TEN), columns=columns)
+        Ingest().check(Flux({"rules": SIZES}), jobspec(OF_TEN), columns=columns)
     if columns is None:
         assert str(caught.value) == (
             "capacity=10G is not a size: did you mean 10GiB?\n"

@@ -229,7 +229,7 @@ XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
         (["--nodes=h1", "#DW jobdw type=xfs"], "missing required argument"),
         (
             ["--nodes=h1", XFS.replace("1GiB", "1XB")],
-            "capacity=1XB is not a size: expected an integer and one of KiB, KB",
+            "DWS refuses: argument 'capacity' invalid string '1XB'",
         ),
         (
             ["--nodes=h1", XFS.replace("xfs", "foo")],

@@ -119,6 +119,7 @@ FORM = r"""
 #DW jobdw
 #DW burst
 #DW jobdw type=zfs capacity=10GiB name=p1
+#DW jobdw type=xfs, capacity=10Gib name=p1
 XFS | XFS
 XFS turbo=yes
 """
@@ -226,6 +227,30 @@ def test_what_the_rules_of_a_site_allow_is_accepted() -> None:
     error = refusal(XFS, rules=others)
     assert word(error) == "jobdw"
     assert "unknown command 'jobdw', expected one of" in error.problem
+
+
+@pytest.mark.parametrize(
+    "line, argument",
+    [
+        ("#DW jobdw type=xfs,capacity=10GiB name=p1", "type=xfs"),
+        ("#DW jobdw type=xfs, capacity=10GiB name=p1", "type=xfs"),
+        ("#DW jobdw type=xfs capacity=10GiB, name=p1", "capacity=10GiB"),
+        ("#DW jobdw type=xfs capacity=10GiB,name=p1", "capacity=10GiB"),
+        ("#DW persistentdw name=p1,", "name=p1"),
+    ],
+)
+def test_a_comma_where_a_blank_is_meant_is_named(line: str, argument: str) -> None:
+    error = refusal(line, rules=RULES)
+    assert error.problem == f"a comma after {argument}: expected a blank"
+    assert word(error) == ","
+
+
+def test_a_capacity_is_one_by_the_rules_of_the_site_and_by_its_limits() -> None:
+    dw, rules = XFS.replace("GiB", "PiB"), yaml.safe_dump(RULES).replace("|TB", "|PiB")
+    check(dw, rules=yaml.safe_load(rules))
+    assert word(refusal(dw, rules=RULES)) == "10PiB"
+    error = refusal(dw, {"policy": {"maximums": {"xfs": 9}}})
+    assert "capacity=10PiB is not a size" in error.problem
 
 
 @pytest.mark.parametrize("rules", [7, [], {}, [{"command": "jobdw"}], [{}], "x"])

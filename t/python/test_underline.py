@@ -39,10 +39,10 @@ def wrong(dw: str) -> DirectiveError:
 
 
 def test_the_marks_are_below_the_word_and_the_sentence_is_below_the_marks() -> None:
-    assert underline(wrong(XFS.replace("10GiB", "10Gib"))) == [
-        "#DW jobdw type=xfs capacity=10Gib name=p1",
-        "                            ^~~~~",
-        "capacity=10Gib is not a size: did you mean 10GiB?",
+    assert underline(wrong(XFS.replace("10GiB", "0GiB"))) == [
+        "#DW jobdw type=xfs capacity=0GiB name=p1",
+        "                            ^~~~",
+        "capacity=0GiB is no storage: expected a size above 0",
     ]
 
 

@@ -22,6 +22,7 @@ from dwscli.ended import TIMINGS
 from dwscli.instance import Nodes
 from flux_k8s.command import run
 from flux_k8s.config.submission import Site
+from flux_k8s.dws.directiverules import NO_RULES
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.rfc import jobid
 from support.tree import TOP
@@ -263,7 +264,8 @@ class FixedInstance:
         requests: what was asked, in its order.
         raised: the exceptions that were raised, each with its job.
         slept: the seconds that were waited.
-        table, mapping: the ``[rabbit]`` table, None without one, and the mapping.
+        table, rules, mapping: the ``[rabbit]`` table, None without one, the rules of
+            DWS, and the mapping.
         free, allocated, down: the nodes.
         jobspecs: the jobspecs that ``flux batch`` makes of scripts, or its errors.
     """
@@ -288,6 +290,7 @@ class FixedInstance:
         self.ticks = 0
         self.slept = 0.0
         self.table: Optional[Json] = {}
+        self.rules = NO_RULES
         self.mapping: Optional[RabbitMapping] = None
         self.jobspecs: dict[str, Json] = {}
         self.free: frozenset[str] = frozenset()
@@ -344,7 +347,7 @@ class FixedInstance:
     def site(self) -> Optional[Site]:
         if self.table is None:
             return None
-        return Site(self.table, mapping=self.mapping)
+        return Site(self.table, self.rules, self.mapping)
 
     def batch_jobspec(self, script: str, nodes: Optional[int]) -> Json:
         if script not in self.jobspecs:

@@ -104,7 +104,7 @@ def _check_maximum(
     node. ``sharers`` nodes share each capacity."""
     asked = 0
     for directive in directives:
-        before, asked = asked, asked + directive.capacity
+        before, asked = asked, asked + directive.read_capacity()
         if asked > maximum * GIB * sharers:
             share = f"{directive.capacity / GIB / sharers:.9g} GiB of {type} per node"
             if sharers > 1:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Optional, Sequence
 
 from flux_k8s.dws.closest import closest
-from flux_k8s.dws.directives import Directive
+from flux_k8s.dws.directives import Directive, mistake
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.json_reader import Reader
 from flux_k8s.text import printable
@@ -205,6 +205,9 @@ def _check_word(directive: Directive, rule: ArgumentRule, key: str, word: str) -
     patterns = rule.patterns
     if not patterns or any(pattern.matches(word) for pattern in patterns):
         return
+    common = mistake(directive, key) if rule.type == "string" else None
+    if common is not None:
+        raise common
     choices = [choice for pattern in patterns for choice in pattern.choices]
     problem = f"{key}={_cut(word)} is not "
     meant = None

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """``#DW`` directives: from the job attribute to validated directives.
 
-This module checks the syntax that DWS has at all sites, that a capacity is a size, and
+This module checks the syntax that DWS has at all sites, that a capacity is above 0, and
 the bounds of :mod:`flux_k8s.limits`. Which commands, arguments and values there are, a
 site's DWDirectiveRule says (:mod:`flux_k8s.dws.directiverules`); DWS applies it when
 the Workflow is created. The cost of the checks grows linearly with the text.
@@ -36,9 +36,6 @@ have others."""
 BOUNDED = ("name", "profile")
 """Arguments that name objects of Kubernetes."""
 
-WITHOUT_COMMA = ("type", "capacity", "name", "profile")
-"""Arguments whose values have no comma at any site: DWS refuses one."""
-
 _COMMA = re.compile(r",(?=\Z|[A-Za-z_]+=)")
 """A comma that stands where a blank is meant."""
 
@@ -63,7 +60,7 @@ UNITS: Mapping[str, int] = MappingProxyType(
 
 _CAPACITY = re.compile(r"([0-9]+)(" + "|".join(UNITS) + r")")
 _ALMOST_CAPACITY = re.compile(r"([0-9]{1,32})\s*([A-Za-z]{1,3})")
-_NUMBER = re.compile(r"capacity=[0-9]+")
+_SPACED_CAPACITY = re.compile(r"[0-9]{1,32}\s+[A-Za-z]{1,3}(?!\S)")
 _BLANKS = " \t\n\v\f\r"
 
 _WORD = re.compile(r"(\S+)\s*")
@@ -96,7 +93,17 @@ class Directive:
 
     @property
     def capacity(self) -> int:
-        """The capacity that was asked for, in bytes; 0 where none was."""
+        """The capacity that was asked for, in bytes; 0 where none was, or it is no size
+        that is known here."""
+        text = self.arguments.get("capacity", "")
+        return self.read_capacity() if _CAPACITY.fullmatch(text) else 0
+
+    def read_capacity(self) -> int:
+        """The capacity, if one was asked for.
+
+        Raises:
+            DirectiveError: it is no size, is zero, or too large.
+        """
         text = self.arguments.get("capacity")
         return 0 if text is None else parse_capacity(self.line, text, self.value_span())
 
@@ -216,9 +223,6 @@ def _parse_arguments(
     places: dict[str, Span] = {}
     for index, word in enumerate(words):
         key, equals, value = word[1].partition("=")
-        if not value:
-            if index and _NUMBER.fullmatch(words[index - 1][1]):
-                _check_blank_in_capacity(line, words[index - 1], word)
         if not key or (equals and not value):
             _check_blank_at_equals(line, words, index)
             problem = f"argument '{word[1]}' is not of the form key=value"
@@ -229,16 +233,6 @@ def _parse_arguments(
         arguments[key] = value if equals else "true"
         places[key] = word.span(1)
     return arguments, places
-
-
-def _check_blank_in_capacity(
-    line: str, number: re.Match[str], unit: re.Match[str]
-) -> None:
-    """Refuse ``capacity=10 GiB`` as one size, not as two words."""
-    text = f"{number[1].partition('=')[2]} {unit[1]}"
-    if _meant_capacity(text) is not None:
-        start = number.start() + len("capacity=")
-        parse_capacity(line, text, (start, unit.end(1)))
 
 
 def _check_blank_at_equals(
@@ -257,26 +251,36 @@ def _check_blank_at_equals(
         raise DirectiveError(line, start, end, problem, meant)
 
 
-def _check_commas(directive: Directive) -> None:
-    """Refuse commas between arguments as what they are. In the values of others, such
-    as paths, they may be meant."""
-    for key in WITHOUT_COMMA:
-        value = directive.arguments.get(key, "")
-        match = _COMMA.search(value)
-        if match is None:
-            continue
-        start = directive.value_span(key)[0] + match.start()
-        problem = f"a comma after {key}={value[: match.start()]}: expected a blank"
-        raise DirectiveError(directive.line, start, start + 1, problem)
-
-
 def _check_arguments(directive: Directive) -> None:
-    _check_commas(directive)
+    """Refuse names that are too long, and sizes that no machine can give."""
     for key in BOUNDED:
         if len(directive.arguments.get(key, "")) > NAME_LENGTH:
             problem = f"{key}= has more than {NAME_LENGTH} characters"
             raise directive.wrong_value(key, problem)
-    directive.capacity  # noqa: B018 (raises when it is no size)
+    if _CAPACITY.fullmatch(directive.arguments.get("capacity", "")):
+        directive.read_capacity()
+
+
+def mistake(directive: Directive, key: str) -> Optional[DirectiveError]:
+    """A common mistake in a value that the rules of the site refuse: a comma or a blank
+    too many, or a capacity that is no size. None if it is another one."""
+    line, value = directive.line, directive.arguments[key]
+    start, end = directive.value_span(key)
+    comma = _COMMA.search(value)
+    if comma is not None:
+        problem = f"a comma after {key}={value[: comma.start()]}: expected a blank"
+        start += comma.start()
+        return DirectiveError(line, start, start + 1, problem)
+    if key != "capacity":
+        return None
+    spaced = _SPACED_CAPACITY.match(line, start)
+    if spaced is not None and _meant_capacity(spaced[0]) is not None:
+        value, end = " ".join(spaced[0].split()), spaced.end()
+    try:
+        parse_capacity(line, value, (start, end))
+    except DirectiveError as error:
+        return error
+    return None
 
 
 def is_empty(value: Any) -> bool:

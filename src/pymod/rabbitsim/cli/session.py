@@ -11,6 +11,7 @@ from typing import Optional
 
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
+from flux_k8s.dws.directiverules import read_rules
 from flux_k8s.dws.underline import message
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import WORKFLOW, Json
@@ -20,6 +21,7 @@ from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, kvs_of
 from rabbitsim.clusters import SystemKube
+from rabbitsim.dws.directive import read_data
 from rabbitsim.flux.broker import ALL_WRITTEN
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import encode
@@ -93,7 +95,8 @@ class SimSession:
         Raises:
             DirectiveError: a directive is wrong.
         """
-        site = Site({}, mapping=self._mapping, owner=os.getuid())
+        rules = read_rules(read_data("ruleset.yaml")["spec"])
+        site = Site({}, rules, self._mapping, os.getuid())
         check_submission(jobspec["attributes"]["system"], jobspec["resources"], site)
 
     def _wait(self, job: Job) -> None:
