@@ -9,7 +9,7 @@ column of ``flux dws list`` shows is decided here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import Callable, Mapping, Optional, Sequence
@@ -399,18 +399,13 @@ class JobFacts:
 
     def for_details(self, job: Job) -> Parts[Known]:
         """The state for the details of a job."""
-        nodes, nnodes = yield from self._node_text(job)
+        known = yield from self.for_row(job, self.out_of_service())
         mounting = self._nodes_mounting(job)
         names = (node for node, (_, done) in mounting.items() if not done)
         waiting = yield from encode(sorted(names, key=lambda name: (len(name), name)))
         movements = self._movements.of(job.info.jobid) or {}
-        return Known(
-            nodes=nodes,
-            nnodes=nnodes,
-            usage=self._machine.free_storage.usage_of(job.info.jobid),
-            waits=job.progress.memo or "",
-            out=self.out_of_service(),
-            progress=self.progress(job),
+        return replace(
+            known,
             movements=tuple(movements.values()),
             mounts=self.mounts(job),
             waiting=waiting,

@@ -15,7 +15,16 @@ import errno
 import syslog
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Optional,
+    TypeVar,
+    Union,
+)
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
@@ -41,6 +50,9 @@ from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
 T = TypeVar("T")
+
+Work = Union[Parts[Json], Coroutine[Call[Any], Any, Json]]
+"""Makes the answer to a query: in turns, or by requests to Kubernetes."""
 
 IN_WORK = 64
 """The most answers that are being made until guests are refused."""
@@ -219,15 +231,14 @@ class Queries:
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_end = partial(self._safely, self._forget)
-        self._methods: Mapping[str, Callable[[Any, Sender, Respond], None]] = {
-            "job-list": self._job_list,
-            "job-show": self._job_show,
-            "rabbit-list": self._rabbit_list,
-            "rescue": self._rescue_data,
-            "rules": self._answer_rules,
+        self._methods: Mapping[str, Callable[[Any, Sender], Work]] = {
+            "job-list": self._job_queries.rows,
+            "rabbit-list": self._rabbits.rows,
+            "rescue": self._rescue,
+            "rules": self._list_rules,
             "metrics": self._metrics,
-            "rabbit-disable": self._rabbit_disable,
-            "rabbit-enable": self._rabbit_enable,
+            "rabbit-disable": self._rabbits.disable,
+            "rabbit-enable": self._rabbits.enable,
         }
 
     def start(self) -> None:
@@ -305,21 +316,38 @@ class Queries:
                 text = f"{IN_WORK} queries are in work already: ask again later"
                 raise QueryError(errno.EAGAIN, text)
             payload = {} if payload is None else payload
-            self._methods[method](payload, sender, respond)
+            if method == "job-show":
+                self._job_show(payload, sender, respond)
+            else:
+                self._do(self._methods[method](payload, sender), respond)
         except Exception as error:
-            self._fail(error, respond)
+            self._answer(error, respond)
+
+    def _do(self, work: Work, respond: Respond) -> None:
+        """Have an answer made, and send it."""
+        done = partial(self._answer, respond=respond)
+        if isinstance(work, Generator):
+            self._turns.add(work, done)
+        else:
+            drive(work, done, (Exception,))
+
+    def _answer(self, answer: Union[Json, Exception], respond: Respond) -> None:
+        """Send an answer, with what is said of its age, or an error."""
+        if isinstance(answer, Exception):
+            self._fail(answer, respond)
+        else:
+            respond(0, "", {**answer, **self._situation()})
 
     def _fail(self, error: Exception, respond: Respond) -> None:
-        if isinstance(error, QueryError):
+        if isinstance(error, KubeError):
+            respond(errno.EIO, f"Kubernetes: {error}", None)
+        elif isinstance(error, QueryError):
             respond(error.errnum, str(error), None)
         elif isinstance(error, BadObject):
             respond(errno.EPROTO, str(error), None)
         else:
             self._log_failure("a query failed", error)
             respond(errno.EINVAL, "internal error, the log has more", None)
-
-    def _respond(self, respond: Respond, answer: Json) -> None:
-        respond(0, "", {**answer, **self._situation()})
 
     def _situation(self) -> Json:
         """The part of each answer about its age."""
@@ -339,33 +367,14 @@ class Queries:
             "age": None if heard is None else max(0.0, now - heard),
         }
 
-    def _work(self, parts: Parts[Json], respond: Respond) -> None:
-        """Have an answer made, and send it."""
-
-        def done(answer: Any) -> None:
-            if isinstance(answer, Exception):
-                self._fail(answer, respond)
-            else:
-                self._respond(respond, answer)
-
-        self._turns.add(parts, done)
-
-    # Jobs
-
-    def _job_list(self, payload: Any, sender: Sender, respond: Respond) -> None:
-        self._work(self._job_queries.rows(payload, sender), respond)
+    # The methods
 
     def _job_show(self, payload: Any, sender: Sender, respond: Respond) -> None:
         reader = Reader("dws.job-show", payload)
         jobid = reader.integer("id", minimum=0)
         seen = reader.optional_integer("seen", minimum=0)
         job = self._job_queries.find(jobid, sender)
-
-        def answer(details: Any) -> None:
-            if isinstance(details, Exception):
-                self._fail(details, respond)
-            else:
-                self._respond(respond, details)
+        answer = partial(self._answer, respond=respond)
 
         def done(details: Any) -> None:
             failed = isinstance(details, Exception)
@@ -385,50 +394,23 @@ class Queries:
         details = self._job_queries.details(self._job_queries.find(jobid))
         return call(self._turns.add, details)
 
-    # Others
-
-    def _rabbit_list(self, payload: Any, sender: Sender, respond: Respond) -> None:
-        self._work(self._rabbits.rows(payload, sender), respond)
-
-    def _rabbit_disable(self, payload: Any, sender: Sender, respond: Respond) -> None:
-        self._act(self._rabbits.disable(payload, sender), respond)
-
-    def _rabbit_enable(self, payload: Any, sender: Sender, respond: Respond) -> None:
-        self._act(self._rabbits.enable(payload, sender), respond)
-
-    def _rescue_data(self, payload: Any, sender: Sender, respond: Respond) -> None:
+    def _rescue(self, payload: Any, sender: Sender) -> Work:
         reader = Reader("dws.rescue", payload)
         jobid = reader.integer("id", minimum=0)
         gives_up = reader.optional_boolean("give_up") or False
         job = self._job_queries.find(jobid, sender)
         act = self._keeping.give_up if gives_up else self._keeping.rescue
-        self._act(act(job, sender.userid), respond)
+        return act(job, sender.userid)
 
-    def _act(
-        self, coroutine: Coroutine[Call[Any], Any, Json], respond: Respond
-    ) -> None:
-        """Run a coroutine, and send its result."""
-
-        def done(answer: Any) -> None:
-            if isinstance(answer, KubeError):
-                respond(errno.EIO, f"Kubernetes: {answer}", None)
-            elif isinstance(answer, Exception):
-                self._fail(answer, respond)
-            else:
-                self._respond(respond, answer)
-
-        drive(coroutine, done, (Exception,))
-
-    def _answer_rules(self, payload: Any, sender: Sender, respond: Respond) -> None:
+    async def _list_rules(self, payload: Any, sender: Sender) -> Json:
         Reader("dws.rules", payload)
-        answer = {"rules": self.rules.rules, "scheduler": self._settings.scheduler}
-        self._respond(respond, answer)
+        return {"rules": self.rules.rules, "scheduler": self._settings.scheduler}
 
-    def _metrics(self, payload: Any, sender: Sender, respond: Respond) -> None:
+    def _metrics(self, payload: Any, sender: Sender) -> Work:
         Reader("dws.metrics", payload)
         if not sender.owner:
             raise QueryError(errno.EPERM, "metrics are for the instance owner")
-        self._work(self._measure(), respond)
+        return self._measure()
 
     def _measure(self) -> Parts[Json]:
         found = yield from self._measures.measure()
@@ -437,7 +419,7 @@ class Queries:
 
     def stats(self, respond: Respond) -> None:
         """Answer ``dws.stats-get``: the metrics, and how the Rabbits are."""
-        self._work(self._measure_all(), respond)
+        self._do(self._measure_all(), respond)
 
     def _measure_all(self) -> Parts[Json]:
         found = yield from self._measure()
