@@ -103,30 +103,27 @@ class HeldQueries:
         self._clock = clock
         self._details = details
         self._held: dict[int, list[HeldQuery]] = {}
-        self._count = 0
-        self._of_user: dict[int, int] = {}
         self._controller = Controller[int](
             clock, self._reconcile, options=Options[int](debounce=SETTLE)
         )
 
     def __len__(self) -> int:
-        return self._count
+        return sum(map(len, self._held.values()))
 
     def refuse(self, sender: Sender) -> Optional[str]:
         """The reason not to hold another query of a sender; None if there is none."""
-        mine = self._of_user.get(sender.userid, 0)
+        senders = [query.sender for held in self._held.values() for query in held]
+        mine = [each.userid for each in senders].count(sender.userid)
         if mine >= HELD_PER_USER:
             return f"{mine} of your queries wait for a change already: ask again later"
-        if self._count >= HELD and not sender.owner:
-            return f"{self._count} queries wait for a change already: ask again later"
+        if len(senders) >= HELD and not sender.owner:
+            return f"{len(senders)} queries wait for a change already: ask again later"
         return None
 
     def hold(self, jobid: int, sender: Sender, seen: int, answer: Answer) -> None:
         """Hold a query."""
         query = HeldQuery(jobid, sender, seen, answer)
         self._held.setdefault(jobid, []).append(query)
-        self._count += 1
-        self._of_user[sender.userid] = self._of_user.get(sender.userid, 0) + 1
 
         def time_out() -> None:
             query.overdue = True
@@ -181,10 +178,6 @@ class HeldQueries:
         queries.remove(query)
         if not queries:
             del self._held[query.jobid]
-        self._count -= 1
-        self._of_user[query.sender.userid] -= 1
-        if not self._of_user[query.sender.userid]:
-            del self._of_user[query.sender.userid]
         if query.timer is not None:
             query.timer.cancel()
 
