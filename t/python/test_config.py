@@ -25,7 +25,7 @@ def test_without_a_table_the_defaults_hold() -> None:
     assert Config().setup_timeout is None
 
 
-def test_all_keys_of_the_design_are_read() -> None:
+def test_all_keys_are_read() -> None:
     config = Config.parse(
         {
             "mapping": "/etc/flux/rabbitmapping.json",
