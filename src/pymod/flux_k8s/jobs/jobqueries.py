@@ -171,11 +171,6 @@ class JobQueries:
         self._machine = machine
         self._index = index
         self._facts = facts
-        self._serials: dict[int, tuple[int, int]] = {}
-
-    def forget(self, jobid: int) -> None:
-        """A job is over."""
-        self._serials.pop(jobid, None)
 
     def rows(self, payload: Any, sender: Sender) -> Parts[Json]:
         """The answer to ``dws.job-list``.
@@ -245,13 +240,12 @@ class JobQueries:
         details = jobrows.details(
             job.info, known, self._jobs.moment(self._settings.config)
         )
-        print_now = hash(json.dumps(details))
-        print_before, serial = self._serials.get(jobid, (0, 0))
-        if not serial or print_now != print_before:
+        shown, found = job.shown, hash(json.dumps(details))
+        if not shown.serial or found != shown.details:
             # Serials of a service that is started later are larger.
-            serial = max(serial + 1, int(self._clock.now() * 1000))
-            self._serials[jobid] = print_now, serial
-        return {"serial": serial, **details}
+            shown.serial = max(shown.serial + 1, int(self._clock.now() * 1000))
+            shown.details = found
+        return {"serial": shown.serial, **details}
 
 
 def _check_user(job: Job, sender: Sender) -> None:

@@ -30,7 +30,6 @@ from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.rset import Allocated
 from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, SHOWN, printable
 
@@ -360,7 +359,6 @@ class JobFacts:
     ) -> None:
         self.jobs = jobs
         self._machine = machine
-        self._nodes: dict[int, tuple[Allocated, str, int]] = {}
         self._movements = movements
         self._mounts = client_mounts(context, jobs, changed, machine.is_rabbit)
 
@@ -373,7 +371,6 @@ class JobFacts:
         self._mounts.need(jobid, view is not None and view.awaits_mounts)
 
     def forget(self, jobid: int) -> None:
-        self._nodes.pop(jobid, None)
         self._movements.forget(jobid)
         self._mounts.forget(jobid)
 
@@ -455,17 +452,14 @@ class JobFacts:
 
     def _node_text(self, job: Job) -> Parts[tuple[str, int]]:
         """A job's nodes as a hostlist, and their number."""
-        jobid, allocation = job.info.jobid, job.info.allocation
+        allocation, shown = job.info.allocation, job.shown
         if allocation is None:
             return "", 0
-        known = self._nodes.get(jobid)
-        if known is None or known[0] is not allocation:
+        if shown.nodes_of is not allocation:
             hosts = tuple(dict.fromkeys(allocation.hosts))
             text = yield from encode(hosts)
-            known = allocation, text, len(hosts)
-            if jobid in self.jobs:
-                self._nodes[jobid] = known
-        return known[1], known[2]
+            shown.nodes_of, shown.nodes = allocation, (text, len(hosts))
+        return shown.nodes
 
 
 def encode(hosts: Sequence[str]) -> Parts[str]:

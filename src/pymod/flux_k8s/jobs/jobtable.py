@@ -29,6 +29,7 @@ from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Seen
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.rset import Allocated
 from flux_k8s.slots import slotted
 from flux_k8s.version import UNKNOWN
 
@@ -52,6 +53,31 @@ Decision = tuple[Step, Optional[WorkflowView]]
 
 @slotted
 @dataclass
+class Shown:
+    """What queries, metrics and memos have shown of a job; :mod:`flux_k8s.jobs.queries`
+    and what it uses write this. No job depends on it.
+
+    Attributes:
+        counted: the job is counted (False), and as one that has failed (True).
+        timed: the last state whose duration is counted.
+        nodes: the job's nodes as a hostlist, and their number.
+        nodes_of: the allocation that ``nodes`` are of.
+        memo: the last memo about its progress, and when it was posted (UNIX time).
+        serial: of the details that were made last; 0 before.
+        details: their hash.
+    """
+
+    counted: Optional[bool] = None
+    timed: Optional[State] = None
+    nodes: tuple[str, int] = ("", 0)
+    nodes_of: Optional[Allocated] = None
+    memo: Optional[tuple[str, float]] = None
+    serial: int = 0
+    details: int = 0
+
+
+@slotted
+@dataclass
 class Job:
     """A job with storage, or with a request for storage.
 
@@ -65,6 +91,7 @@ class Job:
         faults: the unexpected exceptions in work for the job.
         unknown: the plugin has sent a request about the job, but not yet its answer to
             hello, which has the other facts about the job.
+        shown: what was shown of the job.
     """
 
     info: WorkflowInfo
@@ -75,6 +102,7 @@ class Job:
     retry_now: bool = False
     faults: Faults = field(default_factory=Faults)
     unknown: bool = False
+    shown: Shown = field(default_factory=Shown)
 
 
 Visit = Callable[[Job], None]

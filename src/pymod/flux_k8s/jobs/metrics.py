@@ -14,8 +14,7 @@ from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobqueries import JobIndex
 from flux_k8s.jobs.jobrows import NONE
-from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.ports import Json
 from flux_k8s.version import PROTOCOL, version
 
@@ -38,23 +37,19 @@ class StateDurations:
         self._started = started
         self._counts = {state: [0] * (len(BOUNDS) + 1) for state in State}
         self._sums = dict.fromkeys(State, 0.0)
-        self._noted: dict[int, State] = {}
 
-    def note(self, info: WorkflowInfo) -> None:
+    def note(self, job: Job) -> None:
         """Count the state that a Workflow has reached, once."""
-        view = info.view
+        view, timed = job.info.view, job.shown.timed
         if view is None or not view.complete or view.state is None:
             return
-        if view.elapsed is None or self._noted.get(info.jobid, -1) >= view.state:
+        if view.elapsed is None or (timed is not None and timed >= view.state):
             return
-        self._noted[info.jobid] = view.state
+        job.shown.timed = view.state
         if view.since is not None and view.since + view.elapsed < self._started:
             return  # the service before has counted it
         self._counts[view.state][bisect_left(BOUNDS, view.elapsed)] += 1
         self._sums[view.state] += view.elapsed
-
-    def forget(self, jobid: int) -> None:
-        self._noted.pop(jobid, None)
 
     def to_json(self) -> Json:
         """For each state: the upper bounds of the buckets, the counts in them, and the
@@ -90,29 +85,23 @@ class Metrics:
         self._version = version()
         self._started = self._clock.now()
         self._durations = StateDurations(self._started)
-        self._seen: set[int] = set()
-        self._failing: set[int] = set()
         self._failed = 0
         self._ended = 0
 
-    def note(self, info: WorkflowInfo) -> None:
+    def note(self, job: Job) -> None:
         """A job is there, or may have changed."""
-        self._durations.note(info)
-        job = self._jobs.get(info.jobid)
-        if job is None or job.unknown or info.jobid in self._failing:
+        self._durations.note(job)
+        info, shown = job.info, job.shown
+        if job.unknown or shown.counted:
             return
-        known = info.jobid in self._seen
-        self._seen.add(info.jobid)
-        if info.failure is not None or info.failed or job.faults.given_up:
-            self._failing.add(info.jobid)
+        failing = info.failure is not None or info.failed or job.faults.given_up
+        if failing:
             # One that has failed when it is seen first has done so in another service.
-            self._failed += known or info.failure is not None
+            self._failed += shown.counted is not None or info.failure is not None
+        shown.counted = failing
 
-    def forget(self, jobid: int) -> None:
+    def note_end(self) -> None:
         """A job is over."""
-        self._durations.forget(jobid)
-        self._seen.discard(jobid)
-        self._failing.discard(jobid)
         self._ended += 1
 
     def measure(self) -> Parts[Json]:

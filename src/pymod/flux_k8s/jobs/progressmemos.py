@@ -15,7 +15,7 @@ from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws.datamovement import Progress
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobrows import NONE, JobFacts, Mounts, state_of
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.ports import Flux
 
 MEMO = "rabbit_progress"
@@ -40,11 +40,13 @@ class ProgressMemos:
         text_of: gives the text of a job's memo, None for no memo.
     """
 
-    def __init__(self, flux: Flux, text_of: Callable[[int], Optional[str]]) -> None:
+    def __init__(
+        self, flux: Flux, jobs: JobTable, text_of: Callable[[int], Optional[str]]
+    ) -> None:
         self._flux = flux
+        self._jobs = jobs
         self._text_of = text_of
         self._waiting: dict[int, None] = {}
-        self._posted: dict[int, tuple[str, float]] = {}
         self._controller = Controller[str](
             flux, self._reconcile, options=Options[str](debounce=TICK)
         )
@@ -54,21 +56,22 @@ class ProgressMemos:
         self._waiting[jobid] = None
         self._controller.add(MEMO)
 
-    def inherit(self, jobid: int) -> None:
+    def inherit(self, job: Job) -> None:
         """A job may have a memo of an earlier service. It goes when the job's state
         does."""
-        self._posted.setdefault(jobid, ("", 0.0))
+        if job.shown.memo is None:
+            job.shown.memo = "", 0.0
 
-    def update(self, info: WorkflowInfo, before: Optional[str]) -> None:
+    def update(self, job: Job, before: Optional[str]) -> None:
         """Remove the memo of a job whose state is another, or has been reached.
 
         Args:
             before: the state that the job was in, as far as this service knows.
         """
-        if info.jobid not in self._posted:
+        if job.shown.memo is None:
             return
-        view, state = info.view, state_of(info)
-        text, _ = self._posted[info.jobid]
+        view, state = job.info.view, state_of(job.info)
+        text, _ = job.shown.memo
         over = state == State.Teardown.name or before not in (None, NONE, state)
         if view is not None and view.complete:
             # Nobody knows which jobs have a memo of an earlier service. Few of those
@@ -76,13 +79,12 @@ class ProgressMemos:
             late = view.since is None or self._flux.now() - view.since > RECENT
             over = over or bool(text) or not late
         if over:
-            del self._posted[info.jobid]
-            self._flux.post_memo(info.jobid, {MEMO: None}, volatile=True)
+            job.shown.memo = None
+            self._flux.post_memo(job.info.jobid, {MEMO: None}, volatile=True)
 
     def forget(self, jobid: int) -> None:
         """A job is over, and takes no memos."""
         self._waiting.pop(jobid, None)
-        self._posted.pop(jobid, None)
 
     def stop(self) -> None:
         self._controller.stop()
@@ -101,15 +103,17 @@ class ProgressMemos:
 
     def _post(self, jobid: int) -> bool:
         """Post a job's memo if it is another. One that is too early waits."""
-        text = self._text_of(jobid)
-        before, then = self._posted.get(jobid, (None, 0.0))
-        if text is None or text == before:
+        job, text = self._jobs.get(jobid), self._text_of(jobid)
+        if job is None or text is None:
+            return False
+        before, then = job.shown.memo or (None, 0.0)
+        if text == before:
             return False
         now = self._flux.now()
         if then <= now < then + INTERVAL:  # else the clock was set back
             self._waiting[jobid] = None
             return False
-        self._posted[jobid] = text, now
+        job.shown.memo = text, now
         self._flux.post_memo(jobid, {MEMO: text}, volatile=True)
         return True
 

@@ -213,7 +213,7 @@ class Queries:
         self._index = JobIndex()
         self._facts = JobFacts(context, jobs, machine, movements, self.progressed)
         self._memos = ProgressMemos(
-            context.flux, partial(self._safely, partial(memo_text, self._facts))
+            context.flux, jobs, partial(self._safely, partial(memo_text, self._facts))
         )
         self._measures = Metrics(context, jobs, self._index, kube_metrics)
         self.rules = DirectiveRules(context)
@@ -272,10 +272,10 @@ class Queries:
         before = self._index.state(jobid)
         self._index.update(info)
         if before is None and (info.existed or info.planned):
-            self._memos.inherit(jobid)
-        self._memos.update(info, before)
+            self._memos.inherit(job)
+        self._memos.update(job, before)
         self._facts.changed(jobid)
-        self._measures.note(info)
+        self._measures.note(job)
         self._held.changed(jobid)
 
     def _forget(self, jobid: int) -> None:
@@ -283,8 +283,7 @@ class Queries:
         self._index.forget(jobid)
         self._facts.forget(jobid)
         self._memos.forget(jobid)
-        self._measures.forget(jobid)
-        self._job_queries.forget(jobid)
+        self._measures.note_end()
         self._held.fail(jobid, no_job(jobid))
 
     def progressed(self, jobid: int) -> None:
