@@ -408,7 +408,7 @@ def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
     assert room.left([]) == {"r1": 59 * GIB}
     ((level, text, reason),) = log
     assert (level, reason) == (syslog.LOG_ERR, Reason.BAD_OBJECT)
-    assert text.startswith("Servers x: metadata.annotations[") and "mgt" in text
+    assert text.startswith("Servers default/x: metadata.annotations[") and "mgt" in text
 
 
 def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:

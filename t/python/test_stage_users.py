@@ -8,6 +8,7 @@ from typing import Optional
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import SERVERS
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
@@ -160,7 +161,7 @@ def test_storage_of_jobs_that_are_cancelled_counts_until_it_is_gone() -> None:
         jobs = [submit(system, 1, 20, userid=GUEST) for _ in range(3)]
         wait(system, 90.0)
         made = sum(
-            sum(storageusage.parse(found).unavailable.values())
+            sum(storageusage.parse(Servers.read(found)).unavailable.values())
             for found in system.store.list(SERVERS, None)["items"]
         )
         assert made <= 50 * GIB

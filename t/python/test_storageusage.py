@@ -10,14 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage, parse
+from flux_k8s.dws import storageusage
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage
 from flux_k8s.errors import BadObject
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 from support.tree import recorded
 
 Sizes = dict[str, int]
 
 ASKED = {"r1": 10, "r2": 5}
+
+
+def parse(servers: Json) -> StorageUsage:
+    return storageusage.parse(Servers.read(servers))
 
 
 def asking(sizes: dict[str, tuple[int, int]]) -> Json:

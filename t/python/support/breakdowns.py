@@ -17,6 +17,7 @@ from flux_k8s.dws.directivebreakdown import (
     build_allocation_sets,
 )
 from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 
 RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}
@@ -38,8 +39,8 @@ def breakdown(*sets: AllocationSet, pcie: bool = False) -> Breakdown:
 
 def colocated(servers: Json) -> Mapping[str, frozenset[str]]:
     """The Rabbits on which Servers have storage with a colocation key, by key."""
-    usage = storageusage.parse(servers)
-    return storageusage.with_colocation(usage, servers).colocated
+    read = Servers.read(servers)
+    return storageusage.with_colocation(storageusage.parse(read), read).colocated
 
 
 def per_compute(capacity: int, **more: Any) -> AllocationSet:

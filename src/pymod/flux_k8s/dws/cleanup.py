@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+import contextlib
+from typing import Iterable
 
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import DWS_GROUP, Json
 from flux_k8s.rfc.timestamps import format_timestamp
 
@@ -144,19 +146,8 @@ def allocated_rabbits(servers: Iterable[Json]) -> tuple[str, ...]:
     """The Rabbits on which storage of Servers still exists."""
     rabbits: dict[str, None] = {}
     for server in servers:
-        status = server.get("status")
-        sets = status.get("allocationSets") if isinstance(status, dict) else None
-        for allocation_set in sets if isinstance(sets, list) else []:
-            for name, storage in _storages(allocation_set):
-                if storage.get("allocationSize", 0) != 0:
-                    rabbits[name] = None
+        with contextlib.suppress(BadObject):
+            for entry in Servers.read(server).made:
+                sizes = entry.made.items()
+                rabbits.update((name, None) for name, made in sizes if made.size)
     return tuple(rabbits)
-
-
-def _storages(allocation_set: Any) -> list[tuple[str, Json]]:
-    storages = (
-        allocation_set.get("storage") if isinstance(allocation_set, dict) else None
-    )
-    if not isinstance(storages, dict):
-        return []
-    return [(name, item) for name, item in storages.items() if isinstance(item, dict)]

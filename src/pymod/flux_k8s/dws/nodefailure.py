@@ -20,6 +20,7 @@ from flux_k8s.dws.workflowdirectives import MOUNTING
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
@@ -172,8 +173,7 @@ def survey_storage(
     lost: set[str] = set()
     remaining: list[RemainingServers] = []
     for breakdown, servers in holdings:
-        reader = Reader(f"Servers {breakdown.servers}", servers)
-        missing = _missing(reader)
+        missing = _missing(Servers.read(servers))
         apart = {s.label for s in breakdown.allocation_sets if s.strategy.apart}
         for label, rabbits in missing.items():
             if breakdown.lifetime == JOB and label in apart:
@@ -182,7 +182,7 @@ def survey_storage(
                 lost.update(hosts)
         if breakdown.servers is not None and any(missing.values()):
             remaining.append(
-                RemainingServers(breakdown.servers, _without(reader, missing))
+                RemainingServers(breakdown.servers, _without(servers, missing))
             )
     return Survey(
         State.Setup,
@@ -251,39 +251,38 @@ def _read_computes(
     return tuple(dict.fromkeys(hosts)), parse_timestamp(date) if excluded else None
 
 
-def _missing(servers: Reader) -> dict[str, set[str]]:
+def _missing(servers: Servers) -> dict[str, set[str]]:
     """For each allocation set, by its label, the Rabbits on which its storage is not
     ready."""
     ready = {
-        (entry.string("label"), name)
-        for entry in servers.optional_objects("status.allocationSets")
-        for name, storage in entry.object("storage").value.items()
-        if isinstance(storage, dict) and storage.get("ready") is True
+        (entry.label, rabbit)
+        for entry in servers.made
+        for rabbit, made in entry.made.items()
+        if made.ready
     }
     return {
-        label: {
-            name
-            for storage in entry.objects("storage")
-            for name in (storage.string("name"),)
-            if (label, name) not in ready
+        entry.label or "": {
+            place.rabbit
+            for place in entry.places or ()
+            if (entry.label, place.rabbit) not in ready
         }
-        for entry in servers.optional_objects("spec.allocationSets")
-        for label in (entry.string("label"),)
+        for entry in servers.sets
     }
 
 
-def _without(servers: Reader, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
-    """``spec.allocationSets`` without some Rabbits, by label."""
+def _without(servers: Json, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
+    """``spec.allocationSets`` of Servers that were read, without some Rabbits, by
+    label."""
     return tuple(
         {
-            **entry.value,
+            **entry,
             "storage": [
-                storage.value
-                for storage in entry.objects("storage")
-                if storage.string("name") not in rabbits[entry.string("label")]
+                place
+                for place in entry.get("storage") or ()
+                if place["name"] not in rabbits[entry.get("label") or ""]
             ],
         }
-        for entry in servers.objects("spec.allocationSets")
+        for entry in servers["spec"]["allocationSets"]
     )
 
 

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader, is_integer
+from flux_k8s.json_reader import MISSING, is_integer
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import DWS_GROUP
 from flux_k8s.rfc.jobid import jobid_of_workflow
 
@@ -95,52 +96,41 @@ class StorageUsage:
 NOTHING = StorageUsage(None, {}, {})
 
 
-def parse(servers: Any) -> StorageUsage:
-    """Read a Servers object, but not its colocation keys (:func:`with_colocation`).
+def parse(servers: Servers) -> StorageUsage:
+    """What Servers use, but for their colocation keys (:func:`with_colocation`).
 
     Raises:
-        BadObject: the object is not as DWS's schema says.
+        BadObject: a set has no size.
     """
-    reader = Reader("Servers", servers)
-    place = (reader.optional_string(f"metadata.{key}") for key in ("namespace", "name"))
-    reader = Reader(f"Servers {'/'.join(part for part in place if part)}", servers)
-    allocated = _allocated(reader)
-    unavailable = allocated
-    allocations = _allocations(reader)
-    if not (
-        reader.optional_boolean("status.ready")
-        or reader.has("metadata.deletionTimestamp")
-    ):
+    allocated = unavailable = _allocated(servers)
+    allocations = _allocations(servers)
+    if not (servers.ready or servers.metadata.deleting):
         wanted = _sum(allocations)
         unavailable = {
             r: max(wanted.get(r, 0), allocated.get(r, 0))
             for r in {**wanted, **allocated}
         }
-    beyond = _beyond(reader)
+    beyond = _beyond(servers)
     beyond = {r: min(size, beyond[r]) for r, size in unavailable.items() if r in beyond}
-    system = _label(servers, OWNER_KIND_LABEL) == SYSTEM_STORAGE
-    workflow = workflow_of(servers)
+    system = servers.metadata.label(OWNER_KIND_LABEL) == SYSTEM_STORAGE
+    workflow = servers.metadata.label(WORKFLOW_LABEL)
     return StorageUsage(workflow, allocated, unavailable, beyond, system, allocations)
 
 
-def with_colocation(usage: StorageUsage, servers: Any) -> StorageUsage:
-    """``usage`` of a Servers object, with its colocation keys. Servers without our
-    annotation have none.
+def with_colocation(usage: StorageUsage, servers: Servers) -> StorageUsage:
+    """``usage`` of Servers, with their colocation keys. Servers without our annotation
+    have none.
 
     Raises:
         BadObject: the annotation is malformed.
     """
-    reader = Reader("Servers", servers)
-    annotations = reader.optional_object("metadata.annotations")
-    text = annotations and annotations.value.get(COLOCATION_ANNOTATION)
+    text = servers.metadata.annotation(COLOCATION_ANNOTATION)
     if not text:
         return usage
-    name = f"Servers {reader.optional_string('metadata.name')}"
     colocated: dict[str, set[str]] = {}
-    sets = reader.optional_objects("spec.allocationSets")
-    for keys, entry in zip(_colocation_keys(name, text), sets):
+    for keys, entry in zip(_colocation_keys(servers.name, text), servers.sets):
         for key in keys:
-            names = {s.string("name") for s in entry.optional_objects("storage")}
+            names = {place.rabbit for place in entry.places or ()}
             colocated.setdefault(key, set()).update(names & usage.unavailable.keys())
     found = {key: frozenset(names) for key, names in colocated.items() if names}
     return replace(usage, colocated=found)
@@ -179,32 +169,16 @@ def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
     return {BEYOND_ANNOTATION: json.dumps(beyond) if beyond else None}
 
 
-def workflow_of(servers: Any) -> Optional[str]:
-    """The Workflow of a Servers object, as in :attr:`StorageUsage.workflow`.
-
-    Raises:
-        BadObject: the metadata are malformed.
-    """
-    return _label(servers, WORKFLOW_LABEL)
-
-
-def _label(servers: Any, key: str) -> Optional[str]:
-    labels = Reader("Servers", servers).optional_object("metadata.labels")
-    value = None if labels is None else labels.value.get(key)
-    return value if isinstance(value, str) else None
-
-
 def requested(sets: Iterable[Any]) -> dict[str, int]:
     """The bytes that ``spec.allocationSets`` of Servers request, by Rabbit."""
-    return _sum(_allocations(Reader("Servers", {"spec": {"allocationSets": sets}})))
+    servers = Servers.read({"spec": {"allocationSets": list(sets)}})
+    return _sum(_allocations(servers))
 
 
-def _beyond(servers: Reader) -> dict[str, int]:
+def _beyond(servers: Servers) -> dict[str, int]:
     """The bytes in the annotation; none when it is malformed."""
-    annotations = servers.optional_object("metadata.annotations")
-    text = annotations and annotations.value.get(BEYOND_ANNOTATION)
     try:
-        found = json.loads(text) if isinstance(text, str) else {}
+        found = json.loads(servers.metadata.annotation(BEYOND_ANNOTATION) or "{}")
     except (ValueError, RecursionError):
         found = {}
     if not isinstance(found, dict):
@@ -212,20 +186,18 @@ def _beyond(servers: Reader) -> dict[str, int]:
     return {r: size for r, size in found.items() if is_integer(size) and size > 0}
 
 
-def _allocations(servers: Reader) -> tuple[Allocations, ...]:
+def _allocations(servers: Servers) -> tuple[Allocations, ...]:
     """The allocations that ``spec`` requests, without sets that are empty."""
     found = []
-    for entry in servers.optional_objects("spec.allocationSets"):
+    for number, entry in enumerate(servers.sets):
         counts: dict[str, int] = {}
-        for storage in entry.optional_objects("storage"):
-            rabbit = storage.string("name")
-            count = storage.integer("allocationCount", minimum=0)
-            counts[rabbit] = counts.get(rabbit, 0) + count
+        for place in entry.places or ():
+            counts[place.rabbit] = counts.get(place.rabbit, 0) + place.count
+        if counts and entry.size is None:
+            path = f"spec.allocationSets[{number}].allocationSize"
+            raise BadObject(servers.name, path, MISSING, "an integer of at least 0")
         if counts:
-            size = entry.integer("allocationSize", minimum=0)
-            label = entry.value.get("label")
-            text = label if isinstance(label, str) else ""
-            found.append(Allocations(text, size, counts))
+            found.append(Allocations(entry.label or "", entry.size or 0, counts))
     return tuple(found)
 
 
@@ -238,14 +210,10 @@ def _sum(sets: Iterable[Allocations]) -> dict[str, int]:
     return {rabbit: size for rabbit, size in sizes.items() if size}
 
 
-def _allocated(servers: Reader) -> dict[str, int]:
+def _allocated(servers: Servers) -> dict[str, int]:
     """The bytes that exist according to ``status``, by Rabbit."""
     sizes: dict[str, int] = {}
-    for entry in servers.optional_objects("status.allocationSets"):
-        storage = entry.optional_object("storage")
-        for rabbit, found in {} if storage is None else storage.value.items():
-            # The name of a Rabbit may have dots in it.
-            place = Reader(servers.name, found, f"{entry.path}.storage.{rabbit}")
-            size = place.optional_integer("allocationSize", minimum=0) or 0
-            sizes[rabbit] = sizes.get(rabbit, 0) + size
+    for entry in servers.made:
+        for rabbit, made in entry.made.items():
+            sizes[rabbit] = sizes.get(rabbit, 0) + (made.size or 0)
     return {rabbit: size for rabbit, size in sizes.items() if size}

@@ -20,6 +20,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storageusage import StorageUsage
 from flux_k8s.errors import DWSError
 from flux_k8s.json_reader import Reader
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 
 RABBIT = "Rabbit"
@@ -94,12 +95,8 @@ def _allocated(
 def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], StorageUsage]:
     """The usage of each Servers object, by its name and UID: a new object may have the
     name of a deleted one."""
-    return {
-        (_name("Servers", obj), obj.get("metadata", {}).get("uid")): storageusage.parse(
-            obj
-        )
-        for obj in servers
-    }
+    read = map(Servers.read, servers)
+    return {(one.name, one.metadata.uid): storageusage.parse(one) for one in read}
 
 
 def _hosts_of(configuration: Json, problems: list[str]) -> dict[str, list[str]]:

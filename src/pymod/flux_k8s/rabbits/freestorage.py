@@ -18,8 +18,8 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storageusage import NOTHING, StorageUsage
 from flux_k8s.errors import BadObject
-from flux_k8s.objects.decoding import plain
-from flux_k8s.ports import SERVERS, Json, Kube, KubeError, Log, Seen, Watch
+from flux_k8s.objects.servers import Servers
+from flux_k8s.ports import SERVERS, Encoded, Json, Kube, KubeError, Log, Seen, Watch
 from flux_k8s.reasons import Reason
 
 
@@ -308,7 +308,7 @@ class FreeStorage:
         found = NOTHING
         if type != "DELETED":
             try:
-                found = self._read(plain(object.encoded))
+                found = self._read(object.encoded)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error), error.reason)
         before = self._found(key)
@@ -356,7 +356,8 @@ class FreeStorage:
             self._watched()
         self._note_change()
 
-    def _read(self, servers: Json) -> StorageUsage:
+    def _read(self, object: Encoded) -> StorageUsage:
+        servers = Servers.read(object)
         usage = storageusage.parse(servers)
         try:
             return storageusage.with_colocation(usage, servers)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
 
+from msgspec import to_builtins
+
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown.breakdown import (
     BEST_EFFORT,
@@ -25,8 +27,13 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
     Reference,
 )
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.errors import AllocationError, DirectiveError, StorageUnavailable
-from flux_k8s.json_reader import Reader
+from flux_k8s.errors import (
+    AllocationError,
+    BadObject,
+    DirectiveError,
+    StorageUnavailable,
+)
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
@@ -248,7 +255,7 @@ def check_storage_of_nodes(
     for breakdown in breakdowns:
         if breakdown.servers is None:
             continue
-        usage = storageusage.parse(servers[breakdown.servers])
+        usage = storageusage.parse(Servers.read(servers[breakdown.servers]))
         counts = {found.label: found.counts for found in usage.allocations}
         for entry in breakdown.allocation_sets:
             there = counts.get(entry.label, {})
@@ -348,13 +355,12 @@ def _allocations(
             f"{breakdown.name}: Servers {location.servers}, which the location of"
             " compute nodes depends on, does not exist"
         )
-    reader = Reader(f"Servers {location.servers}", servers[location.servers])
-    sets = reader.optional_objects("spec.allocationSets")
-    if location.index >= len(sets):
-        raise reader.bad(
-            "spec.allocationSets", f"an array with an entry {location.index}"
-        )
+    found = Servers.read(servers[location.servers])
+    if location.index >= len(found.sets):
+        sets = to_builtins(found.sets)
+        expected = f"an array with an entry {location.index}"
+        raise BadObject(found.name, "spec.allocationSets", sets, expected)
     counts: Counter[str] = Counter()
-    for storage in sets[location.index].optional_objects("storage"):
-        counts[storage.string("name")] += storage.integer("allocationCount", minimum=0)
+    for place in found.sets[location.index].places or ():
+        counts[place.rabbit] += place.count
     return +counts

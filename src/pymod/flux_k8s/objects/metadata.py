@@ -1,0 +1,40 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What all objects of Kubernetes have."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+from msgspec import Struct, field
+
+
+class Metadata(Struct):
+    """``metadata`` of an object. Of one that is about to be written parts are missing,
+    and null removes an annotation."""
+
+    namespace: Optional[str] = None
+    name: Optional[str] = None
+    uid: Optional[str] = None
+    version: Optional[str] = field(name="resourceVersion", default=None)
+    deletion: Any = field(name="deletionTimestamp", default=None)
+    labels: Optional[Mapping[str, Optional[str]]] = None
+    annotations: Optional[Mapping[str, Optional[str]]] = None
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the object is being deleted."""
+        return self.deletion is not None
+
+    @property
+    def reference(self) -> str:
+        """Namespace and name, as far as they are known, for people."""
+        return "/".join(part for part in (self.namespace, self.name) if part)
+
+    def label(self, key: str) -> Optional[str]:
+        """A label; None where there is none."""
+        return (self.labels or {}).get(key)
+
+    def annotation(self, key: str) -> str:
+        """An annotation; "" where there is none."""
+        return (self.annotations or {}).get(key) or ""
