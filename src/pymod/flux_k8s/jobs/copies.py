@@ -1,7 +1,13 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Decides on the next step for copies out of which DWS says nothing, before data is
-given up.
+"""Copies: when the data of a job has moved last, for ``rabbit.stall_timeout``, and what
+became of those of which DWS says nothing.
+
+The watch of :mod:`flux_k8s.jobs.progresswatch` shows when data moves. It may be
+interrupted, or hang, or not know a job that has too many data movements. So they are
+listed before data is given up. No data has moved if all of them are as far as the watch
+has shown them last, or as in the list before. Else some has, at a time that nobody
+knows: it is taken to have moved just now.
 
 NNF begins all copies of a job at once, and reports on one after the other: when one has
 failed, the Workflow is in Error, while others go on or are over. Teardown would end
@@ -11,38 +17,164 @@ failure, and the Workflow gets an annotation with what became of each.
 
 from __future__ import annotations
 
-from typing import Optional
+import syslog
+from typing import Callable, Mapping, Optional
 
-from flux_k8s.control.kubecalls import REOPEN_DELAY
+from flux_k8s.config.context import Context
+from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, absent_or_forbidden
+from flux_k8s.dws.datamovement import SUCCESS, Movement, key_of, parse
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.problems import copies_unknown
-from flux_k8s.jobs.step import ListMovements, NoteCopies, Step, Wait
+from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.timelimits import Moment, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
+from flux_k8s.reasons import Reason
 
 LIST_VALID = 60.0
 """Seconds until data movements that go on are listed again: the watch of them may have
 been interrupted, or hang."""
 
+Movements = Mapping[tuple[str, str], Movement]
+"""Data movements by namespace and name."""
 
-def await_copies(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Optional[Step]:
-    """The step for the copies of a job whose data is about to be given up; None if
-    nothing is to be found out about them, or nothing can be. :class:`Wait` is for those
-    that go on, at most until its time."""
-    if not copies_unknown(info, view):
-        return None
-    data, now = info.data, at.now
-    if data.refused is not None and now < data.refused + REOPEN_DELAY:
+_DIGEST = 2**64
+
+
+def awaited_until(
+    info: WorkflowInfo, view: WorkflowView, at: Moment
+) -> Optional[float]:
+    """The UNIX time until which a job whose data is about to be given up waits for
+    copies that go on; None if it does not."""
+    if not (copies_unknown(info, view) and info.data.going):
         return None
     limit, deadline = overdue(info, view, State.DataOut.name, at)
-    again = data.listed + LIST_VALID
-    stale = now >= again if limit is None else data.listed < (deadline or now)
-    # A list from before the Error, or from before the copies were made again, may lack
-    # data movements, or show them as they were.
-    begun = max(info.troubled_since or 0.0, view.rescued or 0.0)
-    if not data.current or stale or data.listed < begun <= now:
-        return ListMovements()
-    if data.going and limit is None:
-        return Wait(again if deadline is None else min(again, deadline))
-    return None if data.noted else NoteCopies()
+    again = info.data.listed + LIST_VALID
+    if limit is not None or at.now >= again:
+        return None
+    return again if deadline is None else min(again, deadline)
+
+
+class Copies:
+    """Keeps the :class:`~flux_k8s.jobs.dataprogress.DataProgress` of jobs.
+
+    Args:
+        shown: returns the data movements of a job that the watch has shown; None while
+            they are not known.
+        ask: has a job handled: all data movements that it waits for have ended.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        shown: Callable[[int], Optional[Movements]],
+        ask: Callable[[int], None],
+    ) -> None:
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._settings = context.settings
+        self._shown = shown
+        self._ask = ask
+        self._logged = False
+
+    def see(
+        self, info: WorkflowInfo, known: Optional[Movement], found: Movement
+    ) -> None:
+        """The watch has shown a data movement that was as ``known`` before, or new."""
+        if known is None or known.achieved != found.achieved:
+            info.data.moved = self._flux.now()
+        if found.over and found.name in info.data.going:
+            info.data.going.remove(found.name)
+            if not info.data.going:
+                self._ask(info.jobid)
+
+    async def look(self, info: WorkflowInfo) -> dict[int, bool]:
+        """List the data movements of a job, and note whether data has moved, and which
+        copies out go on.
+
+        Returns:
+            By the number of the directive, whether the data of a copy_out that does not
+            go on is copied.
+
+        Raises:
+            KubeError: a request failed, and is to be repeated. A refusal is no such
+                error, nor is one that lasts while Kubernetes answers other requests:
+                then nobody knows whether data moves.
+        """
+        data, requested_at = info.data, self._flux.now()
+        if data.refused is not None and requested_at < data.refused + REOPEN_DELAY:
+            return {}
+        listed = _Listed(self._shown(info.jobid))
+        try:
+            await list_movements(self._calls, info.name, listed.take)
+        except KubeError as error:
+            if not (absent_or_forbidden(error) or await self._has_persisted(info)):
+                raise
+            data.refused = self._flux.now()
+            self._log_refusal(error)
+            return {}
+        if not listed.as_shown and listed.digest != data.digest:
+            data.moved = self._flux.now()
+        shown = (self._shown(info.jobid) or {}).values()
+        ended = {movement.name for movement in shown if movement.over}
+        data.listed, data.digest, data.refused = requested_at, listed.digest, None
+        data.going = set(listed.going) - ended
+        return listed.copied()
+
+    async def _has_persisted(self, info: WorkflowInfo) -> bool:
+        now, namespace = self._flux.now(), self._settings.namespace
+        return await has_persisted(self._calls, namespace, info, now)
+
+    def _log_refusal(self, error: KubeError) -> None:
+        if not self._logged:
+            self._logged = True
+            text = (
+                f"{NNFDATAMOVEMENT.plural}: {error}; stall_timeout is not kept, and"
+                " copies that go on when another one has failed are not waited for"
+            )
+            self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
+
+
+class _Listed:
+    """What a list says of a job's data movements. They are not kept.
+
+    Attributes:
+        as_shown: all are as far as the watch has shown them.
+        digest: of what they have achieved, in whatever order they are listed.
+        going: those of copies out that have not ended, and their directives.
+    """
+
+    def __init__(self, shown: Optional[Movements]) -> None:
+        self.as_shown = shown is not None
+        self.digest = 0
+        self.going: dict[str, Optional[int]] = {}
+        self._copies: dict[int, bool] = {}
+        self._shown: Movements = {} if shown is None else shown
+
+    def copied(self) -> dict[int, bool]:
+        """Whether the data of each copy_out whose data movements have all ended is
+        copied, by the number of the directive."""
+        going = frozenset(self.going.values())
+        return {i: self._copies[i] for i in sorted(self._copies) if i not in going}
+
+    def take(self, items: list[Json], more: bool) -> None:
+        """Take in those of a page."""
+        for item in items:
+            key, movement = key_of(item), parse(item)
+            achieved = movement.achieved
+            self.digest = (self.digest + hash((key, achieved))) % _DIGEST
+            known = self._shown.get(key)
+            if known is None or known.achieved != achieved:
+                self.as_shown = False
+            if movement.phase == State.DataOut.name:
+                self._take_copy(movement)
+
+    def _take_copy(self, movement: Movement) -> None:
+        index = movement.directive
+        if not movement.over:
+            self.going[movement.name] = index
+        elif index is not None:
+            done = movement.state == SUCCESS
+            self._copies[index] = done and self._copies.get(index, True)

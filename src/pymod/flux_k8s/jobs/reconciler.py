@@ -149,9 +149,11 @@ class Reconciler:
             self._failed(job, NoEffect(step))
 
     async def _is_so(self, job: Job, step: Step) -> bool:
-        """Whether a step that cannot be undone is still to be taken when the Workflow
-        is read once more: the watch may have been interrupted, or hang."""
-        await self._steps.workflows.lookup(job.info)
+        """Whether a step that cannot be undone is still to be taken when what is there
+        was read once more."""
+        copied = await self._steps.look_again(job.info)
+        if copied and self._next_step(job) == step:
+            await self._steps.note_copies(job.info, copied)
         return self._next_step(job) == step
 
     def _begin(self, job: Job, decision: Decision) -> None:

@@ -24,6 +24,7 @@ from flux_k8s.config.settings import Queues
 from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.dws.datamovement import Movement
+from flux_k8s.jobs.copies import Copies
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
@@ -37,7 +38,6 @@ from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.setupreader import SetupReader
-from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
@@ -110,13 +110,13 @@ class Service:
         movements = data_movements(
             context, jobs, self._movements_changed, self._movement_changed
         )
-        self._stalls = stalls = Stalls(of_job, movements.of, jobs.ask)
+        self._copies = copies = Copies(of_job, movements.of, jobs.ask)
         steps = Steps(
             of_job,
             machine,
             jobs,
             records,
-            stalls,
+            copies,
             scope.bind,
         )
         self._reconciler = Reconciler(
@@ -226,7 +226,7 @@ class Service:
         """The watch shows a data movement of a job that it has not shown so before."""
         job = self._jobs.get(jobid)
         if job is not None:
-            self._stalls.see(job.info, known, found)
+            self._copies.see(job.info, known, found)
 
     def _movements_changed(self, jobid: int) -> None:
         """The data movements of a job have changed."""

@@ -26,12 +26,6 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class ListMovements:
-    """List the data movements: whether data has moved while the watch of them was
-    interrupted, and what became of copies of which DWS says nothing."""
-
-
-@dataclass(frozen=True)
 class Plan:
     """Read the DirectiveBreakdowns, and send the resources to Flux."""
 
@@ -128,12 +122,6 @@ class KeepFailed:
 
 
 @dataclass(frozen=True)
-class NoteCopies:
-    """Write down on the Workflow what became of the copies of which DWS says
-    nothing."""
-
-
-@dataclass(frozen=True)
 class Warn:
     """Report to the job's owner that Teardown makes no progress. ``fatal``: DWS has
     given up, and the job's exception has to be a fatal one."""
@@ -197,7 +185,6 @@ class Wait:
 Step = Union[
     Create,
     Lookup,
-    ListMovements,
     Plan,
     Allocate,
     Stage,
@@ -212,7 +199,6 @@ Step = Union[
     FindWriters,
     CutOff,
     NoteGivenUp,
-    NoteCopies,
     KeepFailed,
     Warn,
     Record,
@@ -238,4 +224,13 @@ def is_final(step: Step, info: WorkflowInfo) -> bool:
     return isinstance(step, FINAL)
 
 
-FINAL = (Fail, Forget, Exclude, DrainMounted, LetNodesGo, KeepFailed, Warn)
+FINAL = (
+    Fail,
+    Forget,
+    Exclude,
+    DrainMounted,
+    LetNodesGo,
+    KeepFailed,
+    ReportData,
+    Warn,
+)

@@ -27,6 +27,7 @@ from flux_k8s.dws.workflowmarks import (
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
+from flux_k8s.jobs.copies import Copies
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import allocations
@@ -40,7 +41,6 @@ from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reports import DataReports, FailureReports
 from flux_k8s.jobs.staging import Staging
-from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.step import (
     AddNodes,
     Advance,
@@ -56,9 +56,7 @@ from flux_k8s.jobs.step import (
     Inspect,
     KeepFailed,
     LetNodesGo,
-    ListMovements,
     Lookup,
-    NoteCopies,
     NoteGivenUp,
     Plan,
     Record,
@@ -95,7 +93,7 @@ class Steps:
         machine: Availability,
         jobs: JobTable,
         records: Records,
-        stalls: Stalls,
+        copies: Copies,
         bind: Bind,
     ) -> None:
         """
@@ -104,7 +102,7 @@ class Steps:
         """
         self._flux = flux = context.flux
         self._records = records
-        self._stalls = stalls
+        self._copies = copies
         self._tokens = Tokens(context)
         self._context = context
         self._planner = Planner(context, machine)
@@ -146,8 +144,6 @@ class Steps:
             await self._create(info)
         elif isinstance(step, Lookup):
             await workflows.lookup(info)
-        elif isinstance(step, ListMovements):
-            await self._stalls.look(info)
         elif isinstance(step, Plan):
             await self._plan(info)
         elif isinstance(step, Allocate):
@@ -182,8 +178,6 @@ class Steps:
             await self._release_epilog(info)
         elif isinstance(step, NoteGivenUp):
             await workflows.annotate(info, {GIVEN_UP: "true", **cause_note(info)})
-        elif isinstance(step, NoteCopies):
-            await self._note_copies(info)
         elif isinstance(step, KeepFailed):
             await self.keeping.keep_failed(info, step)
         elif isinstance(step, Warn):
@@ -211,15 +205,28 @@ class Steps:
             self._tokens.unlink(info)
         self.staging.queue.forget(info)
 
-    async def _note_copies(self, info: WorkflowInfo) -> None:
-        """Write down what became of the copies. Another program may have requested
-        Teardown unseen: it deletes data movements, and the list of them may lack those
-        that failed. So the Workflow is read first."""
+    async def look_again(self, info: WorkflowInfo) -> dict[int, bool]:
+        """Read what is there, before a step that cannot be undone: the watches may have
+        been interrupted, or hang. Another program may have requested Teardown unseen,
+        which deletes data movements: so the Workflow is read last.
+
+        Returns:
+            What became of the copies of which DWS says nothing, by the number of the
+            directive, as far as that is found out.
+
+        Raises:
+            StepError: it is to be tried again.
+        """
+        view, copied = info.view, {}
+        if view is not None and (copies_unknown(info, view) or view.copying):
+            copied = await self._copies.look(info)
         await self.workflows.lookup(info)
-        if info.view is not None and copies_unknown(info, info.view):
-            note = copies_note(info.data.copied)
-            await self.workflows.annotate(info, {COPIES: note})
-            info.data.noted = True
+        known = info.view is None or not copies_unknown(info, info.view)
+        return {} if known else copied
+
+    async def note_copies(self, info: WorkflowInfo, copied: dict[int, bool]) -> None:
+        """Write down what became of copies before Teardown deletes what tells it."""
+        await self.workflows.annotate(info, {COPIES: copies_note(copied)})
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         marks: Mapping[str, str] = {}

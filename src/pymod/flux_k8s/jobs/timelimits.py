@@ -78,8 +78,6 @@ class Problem:
         limit: whether the problem is a time limit of the epilog, which alone is no
             reason for an exception.
         key: the key of the configuration that has the limit, or "".
-        in_doubt: the data movements are to be listed before: the watch of them may
-            have been interrupted, or hang.
     """
 
     note: Note
@@ -87,7 +85,6 @@ class Problem:
     patience: float = 0.0
     limit: bool = False
     key: str = ""
-    in_doubt: bool = False
 
 
 def may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
@@ -104,10 +101,7 @@ def overdue(
     limits = running_limits(info, view, state, at)
     if not limits:
         return None, None
-    # A limit in doubt, which a failing request may keep so, holds up no other one.
-    deadline, problem = min(
-        limits, key=lambda limit: (at.now < limit[0], limit[1].in_doubt, limit[0])
-    )
+    deadline, problem = min(limits, key=lambda limit: limit[0])
     return (problem if at.now >= deadline else None), deadline
 
 
@@ -239,7 +233,6 @@ def _stall_limit(
         Note(text, Reason.STALL_TIMEOUT),
         limit=info.goal is Goal.RELEASED,
         key="stall_timeout",
-        in_doubt=info.data.listed < deadline,
     )
     return [(deadline, problem)]
 

@@ -15,7 +15,7 @@ from flux_k8s.dws import nodefailure
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import show
-from flux_k8s.jobs.copies import await_copies
+from flux_k8s.jobs.copies import awaited_until
 from flux_k8s.jobs.losses import (
     UNKNOWN_LOSS,
     cause_of,
@@ -49,7 +49,6 @@ from flux_k8s.jobs.step import (
     Inspect,
     KeepFailed,
     LetNodesGo,
-    ListMovements,
     Lookup,
     NoteGivenUp,
     Plan,
@@ -98,8 +97,6 @@ def next_step(info: WorkflowInfo, at: Moment) -> Step:
     if _is_withdrawn(info.view) and info.may_be_made_again:
         return _remove(info.view)
     problem, deadline = problem_of(info, info.view, at)
-    if problem is not None and problem.in_doubt:
-        return ListMovements()
     if problem is not None and info.mounted:
         return Fail(with_losses(problem.note, info, info.view))
     if problem is not None:
@@ -218,14 +215,9 @@ def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
         return _await_rescue(info, view, at)
     problem, deadline = problem_of(info, view, at)
     saves = info.ran and (view.has_failed or not info.abandoned)
-    if problem is not None and problem.in_doubt and saves:
-        return ListMovements()
-    if problem is not None and saves:
-        copies = await_copies(info, view, at)
-        if isinstance(copies, Wait):
-            problem, deadline = None, copies.until
-        elif copies is not None:
-            return copies
+    awaited = awaited_until(info, view, at) if problem is not None and saves else None
+    if awaited is not None:
+        problem, deadline = None, awaited
     if may_be_written(info, view, at.config):
         # DWS does not keep a file system from a second mount, nor from deletion.
         trouble, deadline = dws_problem(info, view, at)
