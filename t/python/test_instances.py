@@ -170,6 +170,7 @@ def test_storage_on_rabbits_of_another_instance_is_not_counted() -> None:
     for name, rabbit in (("theirs", "rabbit-99"), ("ours", "rabbit-01")):
         body = servers(name, **{rabbit: 2**30})
         body["metadata"]["labels"] = {WORKFLOW_LABEL: workflow_name(UNKNOWN)}
+        body["metadata"]["resourceVersion"] = "1"
         assert system.service_kube is not None
         system.service_kube.show(SERVERS, "ADDED", body)
     system.loop.run(timeout=60.0)

@@ -106,7 +106,6 @@ WAITS = {
     "a copy stalls, and goes on in time": (
         "DWS in DataIn: DW Directive 1: data movement in progress"
     ),
-    "an outage in PreRun is counted by no limit (hang)": "Kubernetes: no answer yet",
     "Kubernetes says nothing when the module starts": "Kubernetes: no answer yet",
     "a node that others have drained does not hold up the job": (
         "DWS in PostRun: .*pending unmount"
