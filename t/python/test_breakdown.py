@@ -32,6 +32,7 @@ from flux_k8s.jobs.breakdownreader import BreakdownReader
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
+from flux_k8s.rfc import hostlist
 from rabbitsim.kube.direct import DirectKube
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import VirtualLoop
@@ -334,10 +335,8 @@ NETWORK = using(near(KEEP, ("network", "mandatory"), ("physical", "bestEffort"))
 def test_existing_storage_narrows_down_the_nodes_before_scheduling(
     breakdowns: list[Breakdown], servers: Json, nodes: int, hosts: Optional[str]
 ) -> None:
-    found = directivebreakdown.location_constraint(
-        breakdowns, {KEEP: servers}, SYSTEM, nodes
-    )
-    assert found == (None if hosts is None else {"hostlist": [hosts]})
+    found = directivebreakdown.near_hosts(breakdowns, {KEEP: servers}, SYSTEM, nodes)
+    assert found == (None if hosts is None else {*hostlist.decode(hosts)})
 
 
 @pytest.mark.parametrize(
@@ -377,7 +376,7 @@ def test_storage_that_nodes_cannot_reach_is_an_error(
     words: str,
 ) -> None:
     with pytest.raises(error, match=words):
-        directivebreakdown.location_constraint(breakdowns, servers, SYSTEM, nodes=4)
+        directivebreakdown.near_hosts(breakdowns, servers, SYSTEM, nodes=4)
 
 
 def test_it_is_known_where_nodes_had_better_be() -> None:

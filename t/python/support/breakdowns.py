@@ -14,7 +14,7 @@ from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     Location,
     Reference,
-    build_allocation_sets,
+    build_servers,
 )
 from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
 from flux_k8s.objects.servers import Servers
@@ -67,6 +67,11 @@ def allocation(nodes: dict[str, int], ssd: Any = None, **more: Any) -> Allocatio
 
 def counts(entry: Json) -> dict[str, int]:
     return {each["name"]: each["allocationCount"] for each in entry["storage"]}
+
+
+def build_allocation_sets(found: Breakdown, on: Allocation) -> list[Json]:
+    """``spec.allocationSets`` of the Servers of a job's only breakdown."""
+    return build_servers((found,), on)[0]
 
 
 def place(entry: AllocationSet, on: Allocation, pcie: bool = False) -> dict[str, int]:

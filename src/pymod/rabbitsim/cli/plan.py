@@ -27,7 +27,7 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.fluxion import BAD_RABBIT
 from flux_k8s.rfc import hostlist, idset, rset
-from flux_k8s.rfc.constraints import conjunction, exclude_properties
+from flux_k8s.rfc.constraints import conjunction, exclude_properties, only_hosts
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.planview import print_plan
 from rabbitsim.dws.breakdown import (
@@ -152,7 +152,7 @@ def make_plan(
                 "give the object with --breakdown FILE, too"
             )
     resources = db.apply_breakdowns(breakdowns, _request(len(hosts)))
-    near = db.location_constraint(breakdowns, plan_input.servers, mapping, len(hosts))
+    near = db.near_hosts(breakdowns, plan_input.servers, mapping, len(hosts))
     allocation = _allocation(mapping, hosts, breakdowns)
     with_storage = [b for b in breakdowns if b.servers is not None]
     specs = db.build_servers(with_storage, allocation) if with_storage else []
@@ -169,7 +169,9 @@ def make_plan(
         breakdowns=breakdowns,
         resources=resources,
         servers=servers,
-        constraint=conjunction(exclude_properties([BAD_RABBIT]), near),
+        constraint=conjunction(
+            exclude_properties([BAD_RABBIT]), None if near is None else only_hosts(near)
+        ),
         requires=db.required_daemons(breakdowns, required),
         notes=(*plan_input.notes, *unmet, *_too_much(allocation, mapping)),
     )

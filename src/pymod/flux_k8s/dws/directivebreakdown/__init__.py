@@ -33,7 +33,6 @@ from flux_k8s.dws.directivebreakdown.compute import (
     check_storage_of_nodes,
     existing_servers,
     labelled_hosts,
-    location_constraint,
     near_hosts,
     required_daemons,
     wished_hosts,
@@ -49,7 +48,7 @@ from flux_k8s.dws.directivebreakdown.resources import (
     share_of_node,
     ssd_per_node,
 )
-from flux_k8s.dws.directivebreakdown.servers import build_allocation_sets, build_servers
+from flux_k8s.dws.directivebreakdown.servers import build_servers
 
 __all__ = [
     "NO_NODES",
@@ -62,7 +61,6 @@ __all__ = [
     "apply_breakdowns",
     "asks_for_rabbits",
     "beyond_shares",
-    "build_allocation_sets",
     "build_servers",
     "check_enough",
     "check_locations",
@@ -72,7 +70,6 @@ __all__ = [
     "is_networked",
     "job_allocation",
     "labelled_hosts",
-    "location_constraint",
     "near_hosts",
     "parse",
     "below_chassis",

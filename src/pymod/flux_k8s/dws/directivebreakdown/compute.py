@@ -34,10 +34,8 @@ from flux_k8s.errors import (
     StorageUnavailable,
 )
 from flux_k8s.objects.servers import Servers
-from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.constraints import only_hosts
 
 
 def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
@@ -50,18 +48,6 @@ def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
             if any(access.type == PHYSICAL for access in location.access)
         )
     )
-
-
-def location_constraint(
-    breakdowns: Iterable[Breakdown],
-    servers: Mapping[Reference, Any],
-    mapping: RabbitMapping,
-    nodes: int = 1,
-) -> Optional[Json]:
-    """The RFC 31 constraint that limits a job to the nodes of :func:`near_hosts`; None
-    when the job may run anywhere."""
-    near = near_hosts(breakdowns, servers, mapping, nodes)
-    return None if near is None else only_hosts(near)
 
 
 def near_hosts(

@@ -70,14 +70,6 @@ class Demand(NamedTuple):
         return not set(self.entry.colocation).isdisjoint(other.entry.colocation)
 
 
-def build_allocation_sets(breakdown: Breakdown, allocation: Allocation) -> list[Json]:
-    """``spec.allocationSets`` of the Servers of a job's only breakdown.
-
-    Use :func:`build_servers` for a job with several: they share its Rabbits.
-    """
-    return build_servers((breakdown,), allocation)[0]
-
-
 def build_servers(
     breakdowns: Sequence[Breakdown], allocation: Allocation
 ) -> list[list[Json]]:
