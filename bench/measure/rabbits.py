@@ -18,8 +18,8 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.kube.cache import identify
-from flux_k8s.ports import Json, Kind, Seen
-from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.ports import Json, Seen
+from flux_k8s.rabbits.storages import Storages
 from rabbitsim.dws.topology import Topology, storage
 from rabbitsim.system import VirtualSystem, mapping_of
 
@@ -72,10 +72,10 @@ def _seconds(count: int) -> float:
     """The seconds to take in so many events."""
     topology = Topology.regular(NODES, RABBITS)
 
-    def watched(kind: Kind, error: object) -> None:
+    def watched(error: object) -> None:
         return None
 
-    manager = RabbitManager(
+    manager = Storages(
         _NoKube(),  # type: ignore[arg-type]
         mapping_of(topology),
         "default",

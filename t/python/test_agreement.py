@@ -21,7 +21,7 @@ from flux_k8s.dws.agreement import (
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import STORAGE, Json
-from flux_k8s.rabbits.storage import parse_storage
+from flux_k8s.rabbits.storages import parse_storage
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import Topology
 from rabbitsim.system import VirtualSystem, mapping_of

@@ -290,3 +290,18 @@ class Done:
 
     def __call__(self, result: None) -> None:
         pass
+
+
+def test_nodes_are_drained_for_their_rabbit_and_only_these_are_undrained() -> None:
+    flux: Any = Resource({"n1", "n2", "n3", "n4"})
+    flux.drained.update(n1=LOST, n2="by hand", n4=MOUNTED)
+    nodes = Nodes(flux, lambda: None)
+    nodes.want({"n3": LOST})
+    assert not flux.asked  # the states are not known
+    nodes.start()
+    flux.loop.run()
+    nodes.want(dict.fromkeys(["n2", "n3", "n9"], LOST))
+    after = {"n2": "by hand", "n3": LOST, "n4": MOUNTED}
+    assert drained_of(nodes) == after
+    flux.loop.run()
+    assert flux.drained == after

@@ -16,7 +16,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, HoldDown
 from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.errors import BadObject, ConfigError
-from flux_k8s.rabbits.storage import parse_storage
+from flux_k8s.rabbits.storages import parse_storage
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import parse
 from rabbitsim.system import VirtualSystem

@@ -24,8 +24,8 @@ from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Kube, Seen
-from flux_k8s.rabbits import availability
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits import manager
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.reasons import Note
@@ -170,7 +170,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "takes nodes that have not unmounted for nodes that cannot write": (
         "written",
-        replacing(Availability, "may_write", lambda self, host: False),
+        replacing(RabbitManager, "may_write", lambda self, host: False),
         ("unmount",),
     ),
     "keeps no storage whose data could not be copied out": (
@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "puts nodes back on which storage is mounted": (
         "mounted",
-        replacing(availability, "MountWatch", HastyMountWatch),
+        replacing(manager, "MountWatch", HastyMountWatch),
         ("abort", "dws", "outage"),
     ),
 }

@@ -46,7 +46,7 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import DWS, FATAL, NODE_FAILURE, WARNING, Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
@@ -78,7 +78,7 @@ class InUse:
     def __init__(
         self,
         context: Context,
-        machine: Availability,
+        machine: RabbitManager,
         jobs: JobTable,
         workflows: WorkflowRequests,
     ) -> None:

@@ -20,7 +20,7 @@ from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import INT64_MAX, Reader
 from flux_k8s.ports import Json, Sender
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.rfc.jobid import f58
 
 Entry = tuple[Optional[int], str]
@@ -141,7 +141,7 @@ class JobFilter:
             type=reader.optional_string("type"),
         )
 
-    def matches(self, job: Job, machine: Availability) -> bool:
+    def matches(self, job: Job, machine: RabbitManager) -> bool:
         """Whether a job is to be listed."""
         info = job.info
         if self.state is not None and jobrows.state_of(info) != self.state:
@@ -150,7 +150,7 @@ class JobFilter:
             return False
         if self.rabbit is None:
             return True
-        usage = machine.free_storage.usage_of(info.jobid)
+        usage = machine.ledger.usage_of(info.jobid)
         return any(self.rabbit in servers.unavailable for servers in usage.values())
 
 
@@ -161,7 +161,7 @@ class JobQueries:
         self,
         context: Context,
         jobs: JobTable,
-        machine: Availability,
+        machine: RabbitManager,
         index: JobIndex,
         facts: JobFacts,
     ) -> None:
@@ -206,7 +206,7 @@ class JobQueries:
             "totals": {
                 "jobs": len(self._index),
                 "states": dict(self._index.states),
-                "capacity": self._machine.free_storage.bytes_in_use,
+                "capacity": self._machine.ledger.bytes_in_use,
             },
         }
 

@@ -28,7 +28,7 @@ from flux_k8s.jobs.records import begun_of, durations
 from flux_k8s.jobs.timelimits import Moment, running_limits, unmoved_since
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, SHOWN, printable
@@ -353,7 +353,7 @@ class JobFacts:
         self,
         context: Context,
         jobs: JobTable,
-        machine: Availability,
+        machine: RabbitManager,
         movements: JobObjects[Movement],
         changed: Callable[[int], None],
     ) -> None:
@@ -388,7 +388,7 @@ class JobFacts:
         return Known(
             nodes=nodes,
             nnodes=nnodes,
-            usage=self._machine.free_storage.usage_of(job.info.jobid),
+            usage=self._machine.ledger.usage_of(job.info.jobid),
             waits=job.progress.memo or "",
             out=out,
             progress=self.progress(job),

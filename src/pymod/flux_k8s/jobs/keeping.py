@@ -49,7 +49,7 @@ from flux_k8s.ports import (
     KubeError,
     gone,
 )
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_timestamp
@@ -64,7 +64,7 @@ class Keeping:
     def __init__(
         self,
         context: Context,
-        machine: Availability,
+        machine: RabbitManager,
         jobs: JobTable,
         workflows: WorkflowRequests,
         in_use: InUse,
@@ -74,7 +74,7 @@ class Keeping:
         self._log = context.log
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
-        self._free_storage = machine.free_storage
+        self._ledger = machine.ledger
         self._workflows = workflows
         self._in_use = in_use
         self._data = data
@@ -88,9 +88,9 @@ class Keeping:
         Raises:
             StorageUnavailable: it is not known yet whether the service can see it.
         """
-        if not (self._free_storage.counted or view.runs_containers):
+        if not (self._ledger.counted or view.runs_containers):
             raise StorageUnavailable("Servers are not listed yet", Reason.NOT_READY)
-        return self._free_storage.listed and not view.runs_containers
+        return self._ledger.listed and not view.runs_containers
 
     async def find_writers(self, info: WorkflowInfo, step: FindWriters) -> None:
         """Find the nodes that could still write to the storage of a job. If there are
@@ -150,14 +150,14 @@ class Keeping:
     def _exceeds_limit(self, info: WorkflowInfo) -> bool:
         """Whether the job's user would have more storage kept for a rescue than one
         user may have. Copies of many jobs may fail in the same moment."""
-        machine = sum(self._free_storage.sizes.values())
+        machine = sum(self._ledger.sizes.values())
         jobs = [info.jobid]
         for other in self._jobs.infos():
             failed = other.view is not None and other.view.has_failed
             kept = failed or other.keeping
             if kept and other.userid == info.userid and other is not info:
                 jobs.append(other.jobid)
-        size = sum(sum(self._free_storage.bytes_of(jobid).values()) for jobid in jobs)
+        size = sum(sum(self._ledger.bytes_of(jobid).values()) for jobid in jobs)
         most = machine * self._settings.config.keep_failed_limit / 100
         return 0 < machine and most < size
 
@@ -200,7 +200,7 @@ class Keeping:
         """Whether one node at a time may mount a file system of persistent storage, or
         that is not known: any number may mount one that they reach over the network."""
         servers = Reference(self._settings.namespace, name)
-        return not is_networked(len(self._free_storage.labels_of(servers)))
+        return not is_networked(len(self._ledger.labels_of(servers)))
 
     # Data that could not be copied out
 

@@ -56,8 +56,8 @@ from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import is_integer
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.availability import Availability
-from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.rabbits.manager import RabbitManager
+from flux_k8s.rabbits.storages import Storages
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, only_hosts
@@ -91,7 +91,7 @@ def propose(
     resources: Sequence[Any],
     breakdowns: Sequence[Breakdown],
     servers: Mapping[Reference, Json],
-    machine: Availability,
+    machine: RabbitManager,
     settings: Settings,
 ) -> Proposal:
     """Add a job's storage to its request.
@@ -151,7 +151,7 @@ def _check_fits(
     breakdowns: Sequence[Breakdown],
     resources: Sequence[Any],
     hosts: Hosts,
-    machine: Availability,
+    machine: RabbitManager,
     settings: Settings,
 ) -> None:
     """Refuse a job that would not fit if no other job ran: a scheduler would deny it
@@ -265,7 +265,7 @@ class Choice:
 class StorageChooser:
     """Chooses the storage of jobs."""
 
-    def __init__(self, context: Context, rabbits: RabbitManager) -> None:
+    def __init__(self, context: Context, rabbits: Storages) -> None:
         self._settings = context.settings
         self._rabbits = rabbits
         self._clock = context.clock

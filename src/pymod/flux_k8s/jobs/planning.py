@@ -44,7 +44,7 @@ from flux_k8s.ports import (
     SERVERS,
     Json,
 )
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
@@ -69,14 +69,14 @@ class Planner:
     def __init__(
         self,
         context: Context,
-        machine: Availability,
+        machine: RabbitManager,
     ) -> None:
         self._calls = KubeCalls(context.kube)
         self._reader = BreakdownReader(context.kube)
         self._settings = context.settings
         self._machine = machine
         self._rabbits = machine.rabbits
-        self._free_storage = machine.free_storage
+        self._ledger = machine.ledger
         self._clock = context.clock
         self._shares: dict[int, Counter[str]] = {}
         self._unplaced_shares: Counter[str] = Counter()
@@ -91,9 +91,9 @@ class Planner:
         jobid = info.jobid
         for breakdown in self._reader.forget(jobid):
             if breakdown.servers is not None:
-                self._free_storage.withdraw(breakdown.servers)
+                self._ledger.withdraw(breakdown.servers)
         self._settle(jobid)
-        self._free_storage.forget(jobid)
+        self._ledger.forget(jobid)
 
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share of the Rabbits, which the scheduler takes back."""
@@ -104,7 +104,7 @@ class Planner:
             view is not None and view.desired is State.Teardown and view.complete
         )
         self._settle(info.jobid)
-        self._free_storage.release_share(info.jobid, torn_down)
+        self._ledger.release_share(info.jobid, torn_down)
 
     def waits_too_long(
         self, info: WorkflowInfo, error: Union[AllocationError, StorageUnavailable]
@@ -206,7 +206,7 @@ class Planner:
             await keep()
         except Exception:  # not GeneratorExit, after which there is no service
             for reference in choice.servers:
-                self._free_storage.withdraw(reference)
+                self._ledger.withdraw(reference)
             raise
         # A module that died may have chosen other Rabbits. Its request may come when
         # the storage of this choice is made.
@@ -232,7 +232,7 @@ class Planner:
         self, info: WorkflowInfo, breakdowns: Breakdowns, choose: ChooseAhead
     ) -> Choice:
         """Choose the storage of a job that has no nodes yet, and count it."""
-        own, free = _own(breakdowns), self._free_storage
+        own, free = _own(breakdowns), self._ledger
         allocation = choose(breakdowns, self._colocated(breakdowns), free.left(own))
         try:
             choice = self._chooser.choose_on(info, breakdowns, {}, allocation)
@@ -255,7 +255,7 @@ class Planner:
         self._settle(jobid)
         known = {r: count * GIB for r, count in ssd.items() if count is not None}
         if len(known) == len(ssd):
-            self._free_storage.note_share(jobid, known)
+            self._ledger.note_share(jobid, known)
         shares = {**dict.fromkeys(ssd, 0), **known}
         self._shares[jobid] = Counter(shares)
         self._unplaced_shares.update(shares)
@@ -268,7 +268,7 @@ class Planner:
         allocation: Allocation,
     ) -> Choice:
         """Choose the job's storage."""
-        own, free = _own(breakdowns), self._free_storage
+        own, free = _own(breakdowns), self._ledger
         # A list may have lacked a Rabbit, or it is yet to come.
         awaited = self._rabbits.absent if self._has_waited(info) is None else ()
         choose = partial(
@@ -299,7 +299,7 @@ class Planner:
     def _counted(self) -> tuple[int, Counter[str]]:
         """The state of the storage by which a job's is chosen. After a change another
         choice may be right."""
-        return self._free_storage.changes, self._unplaced_shares.copy()
+        return self._ledger.changes, self._unplaced_shares.copy()
 
     def _count(self, info: WorkflowInfo, choice: Choice) -> None:
         """Count the storage of a job as its own."""
@@ -313,11 +313,11 @@ class Planner:
         keys need not know."""
         if not any(s.colocation for b in breakdowns for s in b.allocation_sets):
             return {}
-        return self._free_storage.colocated(_own(breakdowns), lasting)
+        return self._ledger.colocated(_own(breakdowns), lasting)
 
     def _assume(self, choice: Choice) -> None:
         for reference, servers in choice.servers.items():
-            self._free_storage.assume(reference, servers)
+            self._ledger.assume(reference, servers)
 
     def _check_serving(self, info: WorkflowInfo) -> None:
         """Refuse a job that uses existing storage on the Rabbits of its nodes while one

@@ -45,7 +45,7 @@ from flux_k8s.jobs.rabbitqueries import RabbitQueries
 from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Clock, Json, KubeError, Respond, Sender, Timer
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc.jobid import f58
 
@@ -201,7 +201,7 @@ class Queries:
         context: Context,
         jobs: JobTable,
         keeping: Keeping,
-        machine: Availability,
+        machine: RabbitManager,
         movements: JobObjects[Movement],
         kube_metrics: Callable[[], Json],
     ) -> None:

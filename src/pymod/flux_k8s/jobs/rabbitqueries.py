@@ -16,7 +16,7 @@ from flux_k8s.errors import QueryError
 from flux_k8s.jobs.jobqueries import JobIndex
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json, Sender
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.text import SHOWN, printable, quoted
 
 Action = Coroutine[Call[Any], Any, Json]
@@ -39,7 +39,7 @@ class RabbitQueries:
     """Answers ``dws.rabbit-list``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``."""
 
     def __init__(
-        self, context: Context, index: JobIndex, machine: Availability
+        self, context: Context, index: JobIndex, machine: RabbitManager
     ) -> None:
         self._flux = context.flux
         self._settings = context.settings
@@ -105,7 +105,7 @@ class RabbitQueries:
     def _make(self) -> Parts[list[Json]]:
         jobs: dict[str, dict[int, None]] = {}
         ssds: dict[str, dict[str, int]] = {}
-        storage = self._machine.free_storage
+        storage = self._machine.ledger
         for jobid in self._index.walk():
             for servers in storage.usage_of(jobid).values():
                 for rabbit in servers.unavailable:

@@ -43,7 +43,7 @@ from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Respond, Sender
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 
 STATS = "stats-get"
 """The method of ``flux module stats``."""
@@ -93,7 +93,7 @@ class Service:
             barred,
         )
         jobs.note_busy = self._report_busy
-        self._machine = machine = Availability(
+        self._machine = machine = RabbitManager(
             flux,
             kube,
             settings,
@@ -105,7 +105,7 @@ class Service:
             self._storage_lost,
         )
         jobs.note_nodes_released = partial(
-            machine.free_storage.release_share, torn_down=False
+            machine.ledger.release_share, torn_down=False
         )
         movements = data_movements(
             context, jobs, self._movements_changed, self._movement_changed

@@ -49,7 +49,7 @@ from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import constraints, hostlist
 
@@ -73,7 +73,7 @@ class Staging:
     def __init__(
         self,
         context: Context,
-        machine: Availability,
+        machine: RabbitManager,
         planner: Planner,
         jobs: JobTable,
     ) -> None:
@@ -125,17 +125,17 @@ class Staging:
             text = "rabbit.stage_user_limit is reached"
             raise UserBound(text, Reason.LIMIT_REACHED)
         mapping, rabbits = self._settings.mapping, self._machine.rabbits
-        free = self._machine.bytes_free(info.jobid)
-        if not free:
+        free = {name: self._machine.room(name, info.jobid) for name in room}
+        if all(size is None for size in free.values()):
             text = "the scheduler has not said yet what is free"
             raise NoRoom(text, Reason.NOT_READY)
-        room = {name: min(size, free.get(name, 0)) for name, size in room.items()}
+        room = {name: min(size, free[name] or 0) for name, size in room.items()}
         kept = self.queue.kept_before(info)
         below = {rabbit: below[rabbit] for rabbit in below if rabbit not in kept}
         near = any(map(_needs_nodes_near, breakdowns))
         choice = fit(below, room, times=self._node_times() if near else None)
         if choice is None:
-            alone = self._machine.free_storage.left((), lasting=True)
+            alone = self._machine.ledger.left((), lasting=True)
             later = fit(below, alone, own=room)
             hosts = () if later is None else later.hosts
             raise Full(
@@ -161,7 +161,7 @@ class Staging:
             choose_nodes,
             nodes,
             share,
-            own=self._machine.free_storage.bytes_of(info.jobid),
+            own=self._machine.ledger.bytes_of(info.jobid),
             chassis=requested_chassis(info.request.resources) or 0,
             spread=self._machine.spreads,
         )
@@ -180,7 +180,7 @@ class Staging:
             DWSError: it fits on no Rabbits, or exceeds a limit by itself.
             StorageUnavailable: it has to wait, whatever room there is.
         """
-        sizes = self._machine.free_storage.sizes
+        sizes = self._machine.ledger.sizes
         try:
             possible = self._possible(info, breakdowns, nodes)
             if fit(possible, sizes) is None:
@@ -201,7 +201,7 @@ class Staging:
         awaited: Counter[str] = Counter()
         for info in self._jobs.infos():
             if info.stages_ahead and info.view is not None and info.view.staged_for:
-                awaited += self._machine.free_storage.allocations_of(info.jobid)
+                awaited += self._machine.ledger.allocations_of(info.jobid)
         until = self._machine.node_use.until
         return NodeTimes(self._flux.now(), until, awaited)
 
@@ -227,16 +227,11 @@ class Staging:
         self, below: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[str]]:
         """Those of the nodes that serve now, below Rabbits that do."""
-        states, broken = self._machine.nodes.states, self._machine.rabbits.broken
-        away = frozenset(self._machine.avoided)
-        if states is not None:
-            away = away.union(states.offline, states.drained)
+        why_not = self._machine.node_why_not
         return {
-            rabbit: names
-            if away.isdisjoint(names)
-            else [name for name in names if name not in away]
+            rabbit: [name for name in names if not why_not(name)]
             for rabbit, names in below.items()
-            if rabbit not in broken
+            if self._machine.serving(rabbit)
         }
 
     def _allowed(self, info: WorkflowInfo) -> frozenset[str]:
@@ -248,7 +243,7 @@ class Staging:
             BadObject: the constraints are not as RFC 31 says.
         """
         states = self._machine.nodes.states
-        if states is None or not self._machine.free_storage.listed:
+        if states is None or not self._machine.ledger.listed:
             text = "the nodes, or the storage in use, are not known yet"
             raise NoRoom(text, Reason.NOT_READY)
         assert info.request is not None
@@ -259,7 +254,7 @@ class Staging:
 
     def _most(self, per_cent: float) -> float:
         """The bytes that jobs without nodes may have."""
-        return sum(self._machine.free_storage.sizes.values()) * per_cent / 100
+        return sum(self._machine.ledger.sizes.values()) * per_cent / 100
 
     def _held(self, info: WorkflowInfo) -> Counter[Optional[int]]:
         """The bytes that other jobs without nodes have, by user."""
@@ -267,7 +262,7 @@ class Staging:
         for other in self._jobs.infos():
             if other.holds_ahead and other is not info:
                 held[other.userid] += sum(
-                    self._machine.free_storage.bytes_of(other.jobid).values()
+                    self._machine.ledger.bytes_of(other.jobid).values()
                 )
         return held
 
@@ -285,8 +280,8 @@ class Staging:
             given_out = await self._machine.is_given_out(info.jobid)
         except BadObject as error:  # in the answer of the scheduler
             raise StorageUnavailable(str(error), Reason.FLUXION_ERROR) from None
-        rabbits = self._machine.free_storage.rabbits_of(info.jobid)
-        if not rabbits.isdisjoint(self._machine.rabbits.broken):
+        rabbits = self._machine.ledger.rabbits_of(info.jobid)
+        if not all(map(self._machine.serving, rabbits)):
             raise StorageUnavailable(NOT_SERVING, Reason.RABBIT_BROKEN)
         if given_out:
             text = "others' storage: the scheduler has given it out"
@@ -342,11 +337,12 @@ class Staging:
         view = info.view
         if not info.is_staged or view is None or (view.desired or 0) > State.DataIn:
             return
-        lost = self._machine.rabbits.lost
-        names = self._machine.free_storage.rabbits_of(info.jobid) & lost.keys()
+        machine = self._machine
+        rabbits = machine.ledger.rabbits_of(info.jobid)
         info.lost_storage = ", ".join(
-            f"Rabbit {name} is {lost[name]}"
-            for name in sorted(names, key=hostlist.natural_key)
+            f"Rabbit {name} is {machine.status(name)}"
+            for name in sorted(rabbits, key=hostlist.natural_key)
+            if not machine.keeps_data(name)
         )
 
 

@@ -76,7 +76,7 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
-from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.hostlist import natural_key
@@ -90,7 +90,7 @@ class Steps:
     def __init__(
         self,
         context: Context,
-        machine: Availability,
+        machine: RabbitManager,
         jobs: JobTable,
         records: Records,
         copies: Copies,
@@ -107,7 +107,7 @@ class Steps:
         self._context = context
         self._planner = Planner(context, machine)
         self._machine = machine
-        self._free_storage = machine.free_storage
+        self._ledger = machine.ledger
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(context, records, self._tokens)
         self._exclusion = Exclusion(
@@ -390,11 +390,11 @@ class Steps:
     def _record_rabbits(self, info: WorkflowInfo) -> str:
         """Record where the job has storage, for accounting: a memo may be anybody's.
         Return its Rabbits as a hostlist."""
-        found = self._free_storage.rabbits_of(info.jobid)
+        found = self._ledger.rabbits_of(info.jobid)
         rabbits = hostlist.encode(sorted(found, key=natural_key))
         if rabbits:
             self._flux.kvs_put(info.jobid, "rabbit_hostlist", rabbits)
-            usage = self._free_storage.usage_of(info.jobid)
+            usage = self._ledger.usage_of(info.jobid)
             text = json.dumps(allocations(info, usage))
             self._flux.kvs_put(info.jobid, "rabbit_allocations", text)
         info.recording.rabbits = True

@@ -5,5 +5,5 @@ bring Fluxion, Flux's resource module and the SystemStatus of DWS in line with t
 
 It knows the world through :mod:`flux_k8s.ports`, and does no input or output itself.
 It knows of jobs what functions say that :mod:`flux_k8s.jobs` passes to constructors.
-Read :mod:`.availability` first.
+Read :mod:`.manager` first.
 """

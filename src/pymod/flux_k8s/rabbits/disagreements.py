@@ -13,7 +13,7 @@ from flux_k8s.dws import agreement
 from flux_k8s.dws.agreement import Disagreement, Files, Kind
 from flux_k8s.ports import Flux
 from flux_k8s.rabbits.fluxion import Fluxion
-from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.rabbits.storages import Storages
 from flux_k8s.reasons import Reason
 
 LOGGED_ELSEWHERE = frozenset({Kind.NOT_IN_CLUSTER})
@@ -29,7 +29,7 @@ class Disagreements:
     """
 
     def __init__(
-        self, flux: Flux, settings: Settings, rabbits: RabbitManager, fluxion: Fluxion
+        self, flux: Flux, settings: Settings, rabbits: Storages, fluxion: Fluxion
     ) -> None:
         self._flux = flux
         self._settings = settings

@@ -24,9 +24,8 @@ from __future__ import annotations
 import errno
 import syslog
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import AbstractSet, Callable, Collection, Iterator, Mapping, Optional
+from typing import AbstractSet, Callable, Collection, Iterator, Optional
 
 from flux_k8s.config.arguments import FLUXION, NOT_WITH_FLUXION
 from flux_k8s.control.backoff import Backoff
@@ -45,6 +44,7 @@ from flux_k8s.rabbits.fluxiongraph import (
     read_ssds,
 )
 from flux_k8s.rabbits.ssds import Change, Ssds, SsdStates
+from flux_k8s.rabbits.wanted import ALLOC_RABBIT, BAD_RABBIT, PROPERTIES, Wanted
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist, resourcestatus
 from flux_k8s.rfc.jgf import SSD
@@ -56,15 +56,6 @@ MODULES = (FLUXION, RABBIT_MODULE)
 NAMES = {FLUXION: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
 """What the log calls the schedulers."""
 
-BAD_RABBIT = "badrabbit"
-"""The property of nodes that must not get jobs with Rabbit storage."""
-
-ALLOC_RABBIT = "alloc_rabbit"
-"""The property of nodes whose Rabbit has a job's storage, where the scheduler
-does not know the storage itself."""
-
-PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
-
 KEY = "fluxion"
 """The one key of the controller."""
 
@@ -75,23 +66,6 @@ FIRST_PAUSE = 2.0
 LONGEST_PAUSE = 60.0
 """Seconds until a request that failed is sent again, and until Fluxion is asked again
 which ``ssd`` jobs have given back."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What Fluxion is to have.
-
-    Attributes:
-        marked: the nodes to carry a property. A property that is missing here stays
-            as an earlier module has left it.
-        out_of_service: the Rabbits that are out of service.
-        withheld: the bytes of each Rabbit that no job holds and that jobs must not
-            get. None: as an earlier module has left it.
-    """
-
-    marked: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    out_of_service: frozenset[str] = frozenset()
-    withheld: Optional[Mapping[str, int]] = None
 
 
 class FluxionError(Exception):

@@ -8,12 +8,12 @@ import errno
 import syslog
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Iterable, Optional, Sequence
+from typing import Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
-from flux_k8s.dws.drainreason import replacement
+from flux_k8s.dws.drainreason import LOST_CONNECTION, replacement
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, RpcError, Watch
 from flux_k8s.reasons import Reason
@@ -110,6 +110,28 @@ class Nodes:
         self._requests[drain] = None
         self._drains.run(drain)
         self._update()
+
+    def want(self, drains: Mapping[str, str]) -> None:
+        """Have the nodes drained that cannot reach their Rabbit, each for its reason,
+        and no others for such a reason. Drains with other reasons are left alone."""
+        if self.states is None:
+            return
+        by_reason: dict[str, list[str]] = {}
+        for host in self.states.hosts:
+            if host in drains and host not in self.states.drained:
+                by_reason.setdefault(drains[host], []).append(host)
+        for reason, hosts in by_reason.items():
+            self.drain(hosts, reason)
+        back = [
+            host
+            for host, reason in self.states.drained.items()
+            if reason.startswith(LOST_CONNECTION) and host not in drains
+        ]
+        if back:
+            names = hostlist.encode(sorted(back, key=hostlist.natural_key))
+            text = f"undraining {names}: the PCIe connection is no reason any more"
+            self._flux.log(syslog.LOG_NOTICE, text, Reason.NODE_BACK)
+            self.undrain(back)
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""

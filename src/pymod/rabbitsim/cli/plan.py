@@ -25,7 +25,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError, show
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.fluxion import BAD_RABBIT
+from flux_k8s.rabbits.wanted import BAD_RABBIT
 from flux_k8s.rfc import hostlist, idset, rset
 from flux_k8s.rfc.constraints import conjunction, exclude_properties, only_hosts
 from rabbitsim.cli.errors import UsageError

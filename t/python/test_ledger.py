@@ -21,7 +21,7 @@ from flux_k8s.dws.storageusage import (
     WORKFLOW_LABEL,
 )
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.rabbits.ledger import Ledger
 from support.effort import examples
 from support.watched import watched
 
@@ -91,11 +91,11 @@ CHANGES = st.tuples(
 )
 
 
-def free_storage() -> FreeStorage:
-    return FreeStorage(mapping.parse(MAPPING), print, lambda: None, lambda: None)
+def ledger() -> Ledger:
+    return Ledger(mapping.parse(MAPPING), print, lambda: None, lambda: None)
 
 
-def change(free: FreeStorage, what: str, seen: Seen) -> None:
+def change(free: Ledger, what: str, seen: Seen) -> None:
     if what == "assume":
         free.assume(seen.name, seen.object)
     elif what == "withdraw":
@@ -113,7 +113,7 @@ def change(free: FreeStorage, what: str, seen: Seen) -> None:
 def test_when_all_servers_are_gone_nothing_is_counted(
     changes: list[tuple[str, Seen]],
 ) -> None:
-    free = free_storage()
+    free = ledger()
     for what, seen in changes:
         change(free, what, seen)
     for jobid in range(3):
@@ -132,7 +132,7 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
     changes: list[tuple[str, Seen]], ended: set[int]
 ) -> None:
     """Whatever came in between, writes that failed included."""
-    free, shown = free_storage(), dict[Reference, Seen]()
+    free, shown = ledger(), dict[Reference, Seen]()
     for what, seen in changes:
         if what == "teardown":  # until the storage is gone, only this service knows
             what = "release"
@@ -147,7 +147,7 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
         free.release_share(jobid, torn_down=False)
     for jobid in ended:
         free.forget(jobid)
-    anew = free_storage()
+    anew = ledger()
     for seen in shown.values():
         anew.event("ADDED", watched(seen.object))
     for jobid in range(3):
@@ -193,7 +193,7 @@ def test_storage_counts_as_long_as_it_may_be_there(
         "1r": Seen(1, ready=True),
         "2": Seen(2),
     }
-    free = free_storage()
+    free = ledger()
     for what, _, name in (word.partition(":") for word in changes.split()):
         change(free, what, servers[name])
     assert free.left([]) == {"r1": left[0] * GIB, "r2": left[1] * GIB}

@@ -5,7 +5,7 @@ often, and without Servers."""
 
 from __future__ import annotations
 
-from typing import Iterable, Optional
+from typing import Iterable, Mapping, Optional
 
 import pytest
 
@@ -14,7 +14,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.dws import mapping
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
-from flux_k8s.rabbits.health import Health, decide, drain_reason
+from flux_k8s.rabbits.wanted import BAD_RABBIT, Machine, drain_reason, wanted
 from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.topology import Topology
 from support.mapping import EXAMPLE
@@ -195,15 +195,14 @@ def test_marks_of_rabbits_in_use_stay_until_servers_can_be_seen() -> None:
 # The decision
 
 HOSTS = tuple(f"hetchy{number}" for number in range(1001, 1019))
-OURS = drain_reason("hetchy201", "Offline")
 LOST = dict.fromkeys(("hetchy1002", "hetchy1003"), drain_reason("hetchy202", "Offline"))
 STATES = NodeStates(
     HOSTS,
     frozenset(),
-    {"hetchy1001": OURS, "hetchy1002": "by hand"},
+    {},
     {"pbatch": frozenset(HOSTS[3:])},
 )
-BROKEN = frozenset({"hetchy201"})
+BROKEN = {"hetchy201": "Offline"}
 BELOW_BROKEN = {"hetchy1001", "hetchy1002"}
 DISABLED = "hetchy1010"
 
@@ -211,35 +210,33 @@ HARD: Json = {}
 SOFT = {"drain_compute_nodes": False}
 NEITHER = {"drain_compute_nodes": False, "soft_drain": False}
 PBATCH = (frozenset({"pbatch"}),)
-BACK = ["hetchy1001"]
 
 
 @pytest.mark.parametrize(
-    ("config", "queues", "states", "drains", "undrains", "marked"),
+    ("config", "queues", "states", "drains", "marked"),
     [
-        (HARD, None, STATES, ["hetchy1003"], BACK, set()),
-        ({"soft_drain": False}, None, STATES, ["hetchy1003"], BACK, set()),
-        (SOFT, None, STATES, [], BACK, LOST),
-        (NEITHER, None, STATES, [], BACK, set()),
-        (HARD, PBATCH, STATES, [], BACK, set()),
-        (SOFT, PBATCH, STATES, [], BACK, set()),
-        (HARD, None, None, [], [], set()),
-        (HARD, PBATCH, None, [], [], set()),
+        (HARD, None, STATES, LOST, set()),
+        ({"soft_drain": False}, None, STATES, LOST, set()),
+        (SOFT, None, STATES, {}, LOST),
+        (NEITHER, None, STATES, {}, set()),
+        (HARD, PBATCH, STATES, {}, set()),
+        (SOFT, PBATCH, STATES, {}, set()),
+        (HARD, None, None, LOST, set()),
+        (HARD, PBATCH, None, {}, set()),
     ],
 )
 def test_what_follows_for_nodes_that_are_cut_off(
     config: Json,
     queues: Queues,
     states: Optional[NodeStates],
-    drains: list[str],
-    undrains: list[str],
+    drains: Mapping[str, str],
     marked: Iterable[str],
 ) -> None:
-    """One Rabbit is broken, nodes of both are cut off, another one is disabled."""
-    health = Health({}, BROKEN, BROKEN, LOST, frozenset({DISABLED}), states)
+    """One Rabbit is broken, nodes of both are cut off, another one is disabled. (Which
+    of them are drained already: test_nodes.py.)"""
+    machine = Machine(BROKEN, lost=LOST, disabled=frozenset({DISABLED}), states=states)
     settings = Settings(Config.parse(config), mapping.parse(EXAMPLE), queues=queues)
-    verdict = decide(health, settings)
-    assert verdict.to_drain == ({LOST["hetchy1003"]: drains} if drains else {})
-    assert verdict.to_undrain == undrains
-    assert verdict.marked == {DISABLED, *marked}
-    assert verdict.avoided == {DISABLED, *marked, *BELOW_BROKEN}
+    found = wanted(machine, settings)
+    assert found.drains == drains
+    assert found.marked == {BAD_RABBIT: {DISABLED, *marked}}
+    assert found.avoided.keys() == {DISABLED, *marked, *BELOW_BROKEN}

@@ -1,10 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits: their health, their labels, and the storage on them.
+"""The Rabbits: their health and their labels.
 
 The Storage objects of the cluster tell how each Rabbit is and which of its compute
 nodes are connected to it. Nothing else keeps it, so nothing is lost when the module is
-loaded again. :mod:`flux_k8s.rabbits.freestorage` follows the storage of jobs.
+loaded again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
-    SERVERS,
     STORAGE,
     Encoded,
-    Kind,
     Kube,
     KubeError,
     Log,
@@ -31,7 +29,6 @@ from flux_k8s.ports import (
     Watch,
 )
 from flux_k8s.rabbits.disabled import ANNOTATION, Disabled, read_note
-from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rfc.hostlist import is_name
 
 ABSENT = "not there"
@@ -67,6 +64,11 @@ class RabbitState:
     reported: str = ""
     disabled: Optional[Disabled] = None
     sizes: Sizes = Sizes()
+
+    @property
+    def as_reported(self) -> str:
+        """The status as DWS has it."""
+        return self.reported or self.status
 
     @property
     def well(self) -> bool:
@@ -124,21 +126,18 @@ def _read_sizes(storage: Reader) -> Sizes:
     return Sizes(free, sum(drives) if drives and all(drives) else None)
 
 
-class RabbitManager:
-    """Follows the Rabbits: each one's health here, the storage on them in
-    ``free_storage``.
+class Storages:
+    """Follows the Rabbits (a ``WatchHandler``).
 
     Args:
         log: logs a line.
-        watched: is called with an error when the watch of Storages was lost, with None
-            when all objects of a kind have been seen (of Servers also when no job is to
-            wait for that any longer).
-        changed: is called when a Rabbit's state, or the storage on it, changed.
+        watched: is called with an error when the watch was lost, with None when all
+            have been seen.
+        changed: is called when a Rabbit's state changed.
 
     Attributes:
         complete: all Storages have been seen once.
         resizes: how often :attr:`sizes` has changed in a way that counts.
-        free_storage: the storage on the Rabbits that is free, and that is in use.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class RabbitManager:
         mapping: RabbitMapping,
         namespace: str,
         log: Log,
-        watched: Callable[[Kind, Optional[KubeError]], None],
+        watched: Callable[[Optional[KubeError]], None],
         changed: Callable[[], None],
     ) -> None:
         self._kube = kube
@@ -163,16 +162,11 @@ class RabbitManager:
         self._watch: Optional[Watch] = None
         self.complete = False
         self.resizes = 0
-        self.free_storage = FreeStorage(
-            mapping, log, lambda: watched(SERVERS, None), changed
-        )
 
     def start(self) -> None:
         self._watch = self._kube.watch(STORAGE, self._namespace, self)
-        self.free_storage.start(self._kube)
 
     def stop(self) -> None:
-        self.free_storage.stop()
         if self._watch is not None:
             self._watch.stop()
 
@@ -200,17 +194,6 @@ class RabbitManager:
         """Those of :attr:`broken` that Kubernetes does not have: the mapping is wrong,
         or a list of Storages was."""
         return self._unseen.keys() if self.complete else frozenset()
-
-    @property
-    def lost(self) -> Mapping[str, str]:
-        """Those of :attr:`broken` that do not serve the jobs on them either. Others
-        were only taken out of service."""
-        found = ((name, self.state(name)) for name in self.broken)
-        return {
-            name: state.reported or state.status
-            for name, state in found
-            if state and (state.reported or state.status) not in KEEPING
-        }
 
     @property
     def unwell(self) -> Iterator[tuple[str, RabbitState]]:
@@ -274,12 +257,11 @@ class RabbitManager:
 
     def synced(self) -> None:
         self.complete = True
-        self.free_storage.note_answer()
-        self._watched(STORAGE, None)
+        self._watched(None)
         self._changed()
 
     def trouble(self, error: KubeError) -> None:
-        self._watched(STORAGE, error)
+        self._watched(error)
 
     def _read(self, name: str, storage: Encoded) -> RabbitState:
         try:

@@ -1,16 +1,19 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Keeps jobs off broken Rabbits, and off nodes that cannot reach their Rabbit.
+"""What jobs ask about the machine.
 
-A Rabbit that does not serve is out of service in Fluxion
-(:mod:`flux_k8s.rabbits.fluxion`): jobs with Rabbit storage avoid its nodes then, others
-do not. A node that lost its PCIe connection to a Rabbit that serves is drained
+:class:`RabbitManager` knows two levels of state. Of the cluster: how each Rabbit is
+(:mod:`~flux_k8s.rabbits.storages`), and each node (:mod:`~flux_k8s.rabbits.nodes`). Of
+jobs: which bytes of which Rabbit each has (:mod:`~flux_k8s.rabbits.ledger`).
+
+A pure function says what the world should look like, given what is known
+(:mod:`~flux_k8s.rabbits.wanted`): a Rabbit that does not serve is out of service in
+Fluxion, so jobs with Rabbit storage avoid its nodes then, others do not; a node that
+lost its PCIe connection to a Rabbit that serves is drained
 (``rabbit.drain_compute_nodes``), or only marked ``badrabbit`` (``rabbit.soft_drain``),
-or left alone.
-
-The reconciler compares the state in Kubernetes with that in Flux, and acts where they
-differ, also after changes while the module was away. What follows from what is known is
-in :mod:`flux_k8s.rabbits.health`.
+or left alone. Three reconcilers compare that with what is there, and act where they
+differ, also after changes while the module was away: :class:`Fluxion`, :class:`Nodes`,
+:class:`SystemStatus`.
 """
 
 from __future__ import annotations
@@ -36,27 +39,38 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.room import Room
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.limits import NODES
-from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
+from flux_k8s.ports import (
+    SERVERS,
+    STORAGE,
+    Flux,
+    Json,
+    Kind,
+    Kube,
+    KubeError,
+)
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.disagreements import Disagreements
 from flux_k8s.rabbits.fences import Fences
-from flux_k8s.rabbits.fluxion import ALLOC_RABBIT, BAD_RABBIT, Fluxion, Wanted
-from flux_k8s.rabbits.health import (
-    OFFLINE,
-    Health,
-    Verdict,
-    decide,
-    drain_reason,
-    lost_links,
-)
+from flux_k8s.rabbits.fluxion import Fluxion
+from flux_k8s.rabbits.ledger import Ledger
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rabbits.nodeuse import NodeUse
-from flux_k8s.rabbits.rabbitrows import rabbit_rows
+from flux_k8s.rabbits.rabbitrows import UNKNOWN, rabbit_rows
 from flux_k8s.rabbits.ssds import Ssds
-from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.rabbits.storages import KEEPING, Storages
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rabbits.takenssds import TakenSsds
+from flux_k8s.rabbits.wanted import (
+    ALLOC_RABBIT,
+    BAD_RABBIT,
+    OFFLINE,
+    Machine,
+    Wanted,
+    drain_reason,
+    lost_links,
+    wanted,
+)
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, exclude_hosts, exclude_properties
@@ -66,12 +80,17 @@ DEBOUNCE = 0.05
 
 KEY = "rabbits"
 
+HELD_DOWN = "back only just now"
 
-class Availability:
-    """Takes Rabbits and nodes that are broken out of service, and puts them back.
+
+class RabbitManager:
+    """Answers what jobs ask about the machine, takes Rabbits and nodes that are broken
+    out of service, and puts them back.
 
     Args:
-        watched: as for :class:`~flux_k8s.rabbits.storage.RabbitManager`.
+        watched: is called with an error when the watch of a kind was lost, with None
+            when all objects of the kind have been seen (of Servers also when no job is
+            to wait for that any longer).
         awaited: as for :class:`~flux_k8s.rabbits.systemstatus.SystemStatus`.
         may_mount: as for :class:`~flux_k8s.rabbits.mountwatch.MountWatch`.
         recovered: is called when a Rabbit is used again.
@@ -81,11 +100,10 @@ class Availability:
 
     Attributes:
         rabbits: the Rabbits of the cluster.
-        free_storage: the storage on them that is free, and that is in use.
+        ledger: the storage on them that is free, and that is in use.
         nodes: the nodes of the instance.
         node_use: until when jobs have them.
         system_status: the nodes that DWS does not wait for.
-        avoided: the nodes that must not get a job with Rabbit storage.
     """
 
     def __init__(
@@ -111,22 +129,25 @@ class Availability:
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
-        self.rabbits = RabbitManager(
+        self._watched = watched
+        self.rabbits = Storages(
             kube,
             settings.mapping,
             settings.namespace,
             flux.log,
-            watched,
+            self._storages_watched,
             self._changed,
         )
-        self.free_storage = self.rabbits.free_storage
-        self._taken = TakenSsds(self.free_storage, self.ssds_of_job)
+        self.ledger = Ledger(
+            settings.mapping, flux.log, partial(watched, SERVERS, None), self._changed
+        )
+        self._taken = TakenSsds(self.ledger, self.ssds_of_job)
         self._fluxion = Fluxion(
             flux,
             settings.mapping,
             settings.ssds_by_status,
             settings.scheduler,
-            self._changed,
+            self._graph_read,
         )
         self._disagreements = Disagreements(flux, settings, self.rabbits, self._fluxion)
         self.nodes = Nodes(flux, self._nodes_changed)
@@ -144,21 +165,21 @@ class Availability:
         self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
         self._rabbit_hold_down = HoldDown()
         self._link_hold_down = HoldDown()
-        self._down: frozenset[str] = frozenset()
-        self._lost: frozenset[str] = frozenset()
-        self.avoided: frozenset[str] = frozenset()
+        self._machine = Machine()
+        self._wanted = Wanted()
         self._rabbit_nodes: frozenset[str] = frozenset()
-        self._offline_links: frozenset[str] = frozenset()
         self._fluxion_started = False
 
     def start(self) -> None:
         self.rabbits.start()
+        self.ledger.start(self._kube)
         self.nodes.start()
         self.system_status.start()
 
     def stop(self) -> None:
         self._controller.stop()
         self.rabbits.stop()
+        self.ledger.stop()
         self.nodes.stop()
         self.system_status.stop()
         self.mount_watch.stop()
@@ -201,19 +222,57 @@ class Availability:
             RpcError: Fluxion does not answer.
             BadObject: its answer is malformed.
         """
-        return await self._fluxion.is_given_out(self.free_storage.rabbits_of(jobid))
+        return await self._fluxion.is_given_out(self.ledger.rabbits_of(jobid))
 
-    def bytes_free(self, jobid: int) -> dict[str, int]:
-        """The bytes in the ``ssd`` of each Rabbit that are of no other job. A Rabbit
-        that is out of service, or whose ``ssd`` are not known, is missing."""
-        free = self.free_storage
-        found = {name: self._fluxion.ssds_of(name) for name in free.sizes}
-        taken, own = self._taken.without(jobid, found), free.bytes_of(jobid)
-        return {
-            name: max(0, ssds.count - taken.get(name, 0)) * ssds.size * GIB + own[name]
-            for name, ssds in found.items()
-            if ssds is not None and name not in self._out_of_service
-        }
+    # What jobs ask
+
+    def why_not(self, rabbit: str) -> str:
+        """Why a Rabbit takes no new job; "" if it does."""
+        state = self.rabbits.state(rabbit)
+        if state is None:
+            return UNKNOWN.status
+        if not state.serving:
+            return state.status
+        if rabbit in self._machine.down:
+            return HELD_DOWN
+        if rabbit in self._machine.disagreeing:
+            return self._disagreements.sentence(rabbit) or ""
+        return ""
+
+    def node_why_not(self, host: str) -> str:
+        """Why a node is to get no new job with Rabbit storage; "" if it may."""
+        why, states = self._wanted.avoided.get(host, ""), self.nodes.states
+        if why or states is None:
+            return why
+        if host in states.offline:
+            return "offline"
+        return f"drained: {states.drained[host]}" if host in states.drained else ""
+
+    def serving(self, rabbit: str) -> bool:
+        """Whether a Rabbit does its work, as far as is known, for jobs that have nodes
+        already."""
+        state = self.rabbits.state(rabbit)
+        return state is None or state.serving
+
+    def keeps_data(self, rabbit: str) -> bool:
+        """Whether a Rabbit keeps the storage of the jobs on it, as far as is known. One
+        that was only taken out of service does."""
+        state = self.rabbits.state(rabbit)
+        return state is None or state.as_reported in KEEPING
+
+    def status(self, rabbit: str) -> str:
+        """How a Rabbit is, in a word, as DWS has it."""
+        state = self.rabbits.state(rabbit)
+        return UNKNOWN.status if state is None else state.as_reported
+
+    def room(self, rabbit: str, jobid: int) -> Optional[int]:
+        """The bytes in the ``ssd`` of a Rabbit that are of no other job. None if it is
+        out of service, or its ``ssd`` are not known."""
+        ssds = self._fluxion.ssds_of(rabbit)
+        if ssds is None or rabbit in self._machine.out_of_service:
+            return None
+        left = max(0, ssds.count - self._taken.taken(rabbit, jobid))
+        return left * ssds.size * GIB + self.ledger.bytes_of(jobid)[rabbit]
 
     @property
     def spreads(self) -> bool:
@@ -241,7 +300,7 @@ class Availability:
         if not self._settings.scheduler:
             names.append(ALLOC_RABBIT)
             if not self._fluxion.present:
-                hosts |= self.avoided
+                hosts |= self._wanted.avoided.keys()
         properties = exclude_properties(names)
         return conjunction(properties, exclude_hosts(hosts)) if hosts else properties
 
@@ -272,7 +331,7 @@ class Availability:
             allowed: the nodes that the job may have; None for all.
         """
         mapping, states = self._settings.mapping, self.nodes.states
-        if len(self.free_storage.sizes) < len(mapping.rabbits):
+        if len(self.ledger.sizes) < len(mapping.rabbits):
             return
         for rabbit in mapping.rabbits:
             nodes = sum(
@@ -329,14 +388,18 @@ class Availability:
 
     def rabbit_rows(self) -> Iterator[Json]:
         """The rows of all Rabbits, without their jobs."""
-        mapping = self._settings.mapping
         return rabbit_rows(
-            mapping, self.rabbits, self._down, self._ssds_of, self._disagreements
+            self._settings.mapping,
+            self.rabbits,
+            self.ledger,
+            self._disagreements,
+            self.why_not,
+            self._ssds_of,
         )
 
     def ssds_of_job(self, jobid: int) -> Mapping[str, int]:
         """How many ``ssd`` of a Rabbit a job keeps from others, by Rabbit."""
-        free = self.free_storage
+        free = self.ledger
         if self._settings.scheduler:
             shares = {
                 rabbit: (self._fluxion.ssds_of(rabbit), share)
@@ -366,7 +429,7 @@ class Availability:
         found = self._fluxion.ssds_of(rabbit) if self._settings.scheduler else None
         if found is not None:
             return found
-        count = self.free_storage.capacity(rabbit) // GIB
+        count = self.ledger.capacity(rabbit) // GIB
         whole = self._settings.mapping.capacity(rabbit) // GIB
         return Ssds(1, count, max(0, whole - count))
 
@@ -393,7 +456,7 @@ class Availability:
 
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the Rabbits."""
-        mapping, free = self._settings.mapping, self.free_storage
+        mapping, free = self._settings.mapping, self.ledger
         unwell = dict(self.rabbits.unwell)
         return {
             "down": {
@@ -425,112 +488,94 @@ class Availability:
     def _changed(self) -> None:
         self._controller.add(KEY)
 
+    def _graph_read(self) -> None:
+        """Fluxion's graph is known, or there is none."""
+        self._taken.clear()
+        self._changed()
+
+    def _storages_watched(self, error: Optional[KubeError]) -> None:
+        if error is None:
+            self.ledger.note_answer()
+        self._watched(STORAGE, error)
+
+    # Reconciling
+
     async def _reconcile(self, key: str) -> Optional[float]:
-        """Bring Fluxion and Flux in line with the Rabbits in Kubernetes. Returns the
-        seconds until the next hold-down ends, or None."""
-        free = self.free_storage
-        if not (self.rabbits.complete and (free.counted or free.uncountable)):
+        """Have the world be as it should. Returns the seconds until the next hold-down
+        ends, or None."""
+        ledger = self.ledger
+        if not (self.rabbits.complete and (ledger.counted or ledger.uncountable)):
             return None
         now = self._flux.now()
-        health = self._health(now)
-        self._note_down(health)
-        self._note_links(health)
-        self._disagreements.update()
-        verdict = decide(health, self._settings)
-        self.avoided = verdict.avoided
-        self._update_fluxion(self._out_of_service, verdict.marked)
-        self._update_drains(verdict)
-        hold_downs = self._rabbit_hold_down, self._link_hold_down
-        ends = [hold_down.next_end(now) for hold_down in hold_downs]
-        return min((end - now for end in ends if end is not None), default=None)
-
-    def _health(self, now: float) -> Health:
-        """What is known now. Hardware that has recovered is held down for a while."""
-        unwell = dict(self.rabbits.unwell)
-        broken = frozenset(self.rabbits.broken)
-        down = broken | self._rabbit_hold_down.update(broken, now)
-        lost = lost_links(unwell, down)
-        for host in self._link_hold_down.update(lost.keys(), now):
-            rabbit = self._settings.mapping.rabbit_of(host)
-            lost[host] = drain_reason(str(rabbit), "back only just now")
-        disabled = frozenset(self.system_status.disabled_by_others)
-        return Health(unwell, broken, down, lost, disabled, self.nodes.states)
-
-    @property
-    def _out_of_service(self) -> frozenset[str]:
-        """The Rabbits on which no job gets storage."""
-        return self._down | self._disagreements.avoided
-
-    def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
-        free, scheduler = self.free_storage, self._settings.scheduler
-        properties = {BAD_RABBIT: self._settings.mapping.hosts & marked}
-        withheld = None
-        if free.counted:
-            used = () if scheduler else free.in_use
-            properties[ALLOC_RABBIT] = self._hosts_of(used)
-            # Before, Fluxion keeps what an earlier module had it keep.
-            if self._workflows_listed:
-                withheld = free.unscheduled if scheduler else {}
-        self._fluxion.want(Wanted(properties, frozenset(down), withheld))
-        if withheld is not None:
+        before, self._machine = self._machine, self._look(now)
+        self._wanted = wanted(self._machine, self._settings)
+        self._note_rabbits(before)
+        if before.cut_off != self._machine.cut_off:
+            self.system_status.links_changed()
+        self._fluxion.want(self._wanted)
+        if self._wanted.withheld is not None:
             self._await_fluxion()
         if not self._fluxion_started:
             self._fluxion_started = True
             self._fluxion.start()
+        self.nodes.want(self._wanted.drains)
+        hold_downs = self._rabbit_hold_down, self._link_hold_down
+        ends = [hold_down.next_end(now) for hold_down in hold_downs]
+        return min((end - now for end in ends if end is not None), default=None)
+
+    def _look(self, now: float) -> Machine:
+        """What is known now. Hardware that has recovered is held down for a while."""
+        unwell, broken = dict(self.rabbits.unwell), self.rabbits.broken
+        ledger = self.ledger
+        down = broken.keys() | self._rabbit_hold_down.update(broken.keys(), now)
+        lost = lost_links(unwell, down)
+        for host in self._link_hold_down.update(lost.keys(), now):
+            rabbit = self._settings.mapping.rabbit_of(host)
+            lost[host] = drain_reason(str(rabbit), HELD_DOWN)
+        self._disagreements.update()
+        # Before the Workflows are listed, Fluxion keeps what an earlier module had it
+        # keep.
+        counted = ledger.counted and self._workflows_listed
+        return Machine(
+            broken,
+            frozenset(down),
+            self._disagreements.avoided,
+            frozenset(rabbit for rabbit in broken if not self.keeps_data(rabbit)),
+            lost,
+            frozenset(
+                host
+                for state in unwell.values()
+                for host, status in state.lost.items()
+                if status == OFFLINE
+            ),
+            self.system_status.disabled_by_others,
+            self.nodes.states,
+            frozenset(ledger.in_use) if ledger.counted else None,
+            dict(ledger.unscheduled) if counted else None,
+        )
 
     def _await_fluxion(self) -> None:
         """Wait until Fluxion keeps the storage from others that it is to keep now."""
         waiting, self._to_withhold = self._to_withhold, []
-        for jobid, done in waiting if self.free_storage.listed else ():
-            self._fluxion.when_withheld(self.free_storage.rabbits_of(jobid), done)
+        for jobid, done in waiting if self.ledger.listed else ():
+            self._fluxion.when_withheld(self.ledger.rabbits_of(jobid), done)
 
-    def _update_drains(self, verdict: Verdict) -> None:
-        """Drain nodes that lost their connection, undrain those that have it back."""
-        for reason, hosts in verdict.to_drain.items():
-            self.nodes.drain(hosts, reason)
-        if verdict.to_undrain:
-            names = hostlist.encode(
-                sorted(verdict.to_undrain, key=hostlist.natural_key)
-            )
-            text = f"undraining {names}: the PCIe connection is no reason any more"
-            self._flux.log(syslog.LOG_NOTICE, text, Reason.NODE_BACK)
-            self.nodes.undrain(verdict.to_undrain)
-
-    def _hosts_of(self, rabbits: Iterable[str]) -> frozenset[str]:
-        # Without a loop over ten thousand hosts: this is done for each job.
-        return frozenset().union(*map(self._settings.mapping.hosts_of, rabbits))
-
-    def _note_down(self, health: Health) -> None:
+    def _note_rabbits(self, before: Machine) -> None:
         """Log which Rabbits go out of service, and which return."""
-        down, unwell = health.down, health.unwell
-        for rabbit in sorted(down - self._down, key=hostlist.natural_key):
+        machine = self._machine
+        for rabbit in sorted(machine.down - before.down, key=hostlist.natural_key):
             hosts = hostlist.encode(self._settings.mapping.hosts_of(rabbit))
-            status = unwell[rabbit].status if rabbit in unwell else "down"
+            status = machine.broken.get(rabbit, "down")
             self._flux.log(
                 syslog.LOG_WARNING,
                 f"Rabbit {rabbit} is {status}: jobs with Rabbit storage avoid {hosts}",
                 Reason.RABBIT_BROKEN,
             )
-        recovered = sorted(self._down - down, key=hostlist.natural_key)
+        recovered = sorted(before.down - machine.down, key=hostlist.natural_key)
         for rabbit in recovered:
             text = f"Rabbit {rabbit} is used again"
             self._flux.log(syslog.LOG_NOTICE, text, Reason.RABBIT_BACK)
-        self._down = down
         if recovered:
             self._recovered()
-        lost = frozenset(self.rabbits.lost)
-        newly, self._lost = lost - self._lost, lost
-        if newly:
+        if not machine.emptied <= before.emptied:
             self._note_lost()
-
-    def _note_links(self, health: Health) -> None:
-        """Have SystemStatus follow the links that are Offline."""
-        links = frozenset(
-            host
-            for state in health.unwell.values()
-            for host, status in state.lost.items()
-            if status == OFFLINE
-        )
-        if links != self._offline_links:
-            self._offline_links = links
-            self.system_status.links_changed()

@@ -40,7 +40,7 @@ class Share(NamedTuple):
         return self.parts * -(-self.size // (self.parts * size * GIB))
 
 
-class FreeStorage:
+class Ledger:
     """Follows the Servers objects of the cluster, and those that are about to be
     written.
 

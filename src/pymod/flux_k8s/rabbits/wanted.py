@@ -1,0 +1,139 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the world should look like, given what is known of the machine. Each reconciler
+compares its part with what is there, and sends the difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import AbstractSet, Mapping, Optional
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.dws.drainreason import LOST_CONNECTION
+from flux_k8s.rabbits.storages import RabbitState
+from flux_k8s.rfc.resourcestatus import NodeStates
+
+OFFLINE = "Offline"
+"""The status of a link by which a node reaches nothing on its Rabbit."""
+
+BAD_RABBIT = "badrabbit"
+"""The property of nodes that must not get jobs with Rabbit storage."""
+
+ALLOC_RABBIT = "alloc_rabbit"
+"""The property of nodes whose Rabbit has a job's storage, where the scheduler
+does not know the storage itself."""
+
+PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
+
+
+def drain_reason(rabbit: str, status: str) -> str:
+    """The drain reason of a node that cannot reach its Rabbit."""
+    return f"{LOST_CONNECTION}{rabbit} is {status}"
+
+
+def lost_links(
+    unwell: Mapping[str, RabbitState], down: AbstractSet[str]
+) -> dict[str, str]:
+    """The nodes that cannot reach their Rabbit, with the reasons for which they are
+    drained. The connections of a Rabbit that is ``down`` do not matter: jobs with
+    Rabbit storage avoid its nodes, and other jobs need no connection."""
+    return {
+        host: drain_reason(name, status)
+        for name, state in unwell.items()
+        if name not in down
+        for host, status in state.lost.items()
+    }
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is known of Rabbits and nodes.
+
+    Attributes:
+        broken: the Rabbits that do not serve, with their status.
+        down: these, and those that have only just recovered.
+        disagreeing: those about which mapping, graph and cluster do not agree.
+        emptied: those that have lost the storage on them.
+        lost: the nodes that cannot reach their Rabbit, and those that have reached it
+            again only just now, with the reasons for which they are drained.
+        cut_off: the nodes whose link is Offline.
+        disabled: the nodes that others have disabled in SystemStatus.
+        states: those of the nodes; None as long as they are not known.
+        used: the Rabbits with storage of jobs; None as long as that is not known.
+        claimed: the bytes on each Rabbit that are taken without the scheduler's
+            knowledge; None as long as they are not known.
+    """
+
+    broken: Mapping[str, str] = field(default_factory=dict)
+    down: frozenset[str] = frozenset()
+    disagreeing: frozenset[str] = frozenset()
+    emptied: frozenset[str] = frozenset()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    cut_off: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+    states: Optional[NodeStates] = None
+    used: Optional[frozenset[str]] = None
+    claimed: Optional[Mapping[str, int]] = None
+
+    @property
+    def out_of_service(self) -> frozenset[str]:
+        """The Rabbits on which no job gets storage."""
+        return self.down | self.disagreeing
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the world should look like.
+
+    Attributes:
+        marked: the nodes to carry a property in Fluxion. A property that is missing
+            here stays as an earlier module has left it. The nodes of a Rabbit that is
+            out of service may have ``badrabbit``, too.
+        out_of_service: the Rabbits on which Fluxion is to give no storage.
+        withheld: the bytes of each Rabbit that no job holds in Fluxion, and that jobs
+            must not get. None: as an earlier module has left it.
+        drains: the nodes that are to be drained for their Rabbit, with the reasons.
+        avoided: the nodes that must not get a job with Rabbit storage, with the
+            reasons.
+    """
+
+    marked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    out_of_service: frozenset[str] = frozenset()
+    withheld: Optional[Mapping[str, int]] = None
+    drains: Mapping[str, str] = field(default_factory=dict)
+    avoided: Mapping[str, str] = field(default_factory=dict)
+
+
+def wanted(machine: Machine, settings: Settings) -> Wanted:
+    """What the world should look like."""
+    config, mapping, states = settings.config, settings.mapping, machine.states
+    lost = machine.lost
+    if settings.queues is not None:
+        # The module sees to the nodes of these queues only.
+        queues = () if states is None else map(states.with_all, settings.queues)
+        ours = frozenset[str]().union(*queues)
+        lost = {host: reason for host, reason in lost.items() if host in ours}
+    soft = config.soft_drain and not config.drain_compute_nodes
+    bad = dict.fromkeys(machine.disabled, "Disabled")
+    bad.update(lost if soft else {})
+    marked = {BAD_RABBIT: mapping.hosts & bad.keys()}
+    if machine.used is not None:
+        used = () if settings.scheduler else machine.used
+        marked[ALLOC_RABBIT] = mapping.hosts_below(used)
+    withheld = machine.claimed
+    if withheld is not None and not settings.scheduler:
+        withheld = {}
+    # A job keeps its constraint: Rabbits that have recovered are not in it.
+    below = {
+        host: f"Rabbit {rabbit} is {status}"
+        for rabbit, status in machine.broken.items()
+        for host in mapping.hosts_of(rabbit)
+    }
+    return Wanted(
+        marked,
+        machine.out_of_service,
+        withheld,
+        lost if config.drain_compute_nodes else {},
+        {**below, **bad},
+    )
