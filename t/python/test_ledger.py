@@ -123,7 +123,6 @@ def test_when_all_servers_are_gone_nothing_is_counted(
     assert free.left([]) == free.sizes
     assert not any(free.colocated([]).values())
     assert not (free.reserved or free.unscheduled or free.bytes_in_use or free.jobs)
-    assert not (free._released or free._torn_down or free._forgotten)
 
 
 @examples(60)

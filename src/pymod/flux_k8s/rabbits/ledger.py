@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import syslog
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Optional
 
 from flux_k8s.dws import storageusage
@@ -38,6 +39,28 @@ class Share(NamedTuple):
     def ssds(self, size: int) -> int:
         """How many ``ssd`` of so many GiB that is."""
         return self.parts * -(-self.size // (self.parts * size * GIB))
+
+
+@dataclass
+class _Job:
+    """What a job has.
+
+    Attributes:
+        servers: its Servers.
+        shares: what the scheduler has given it, by Rabbit; None if that was not said.
+        given_back: it has given its share back. Its storage is still there.
+        torn_down: its storage is gone, whether the watch has shown that or not.
+        forgotten: it is over, and this goes with the last of its Servers.
+    """
+
+    servers: set[Reference] = field(default_factory=set)
+    shares: Optional[Mapping[str, Share]] = None
+    given_back: bool = False
+    torn_down: bool = False
+    forgotten: bool = False
+
+
+NO_JOB = _Job()
 
 
 class Ledger:
@@ -74,11 +97,7 @@ class Ledger:
         self._in_use: dict[str, int] = {}
         self._unscheduled: dict[str, int] = {}
         self._colocated: dict[str, Counter[str]] = {}
-        self._of_job: dict[int, set[Reference]] = {}
-        self._shares: dict[int, Mapping[str, Share]] = {}
-        self._released: set[int] = set()
-        self._forgotten: set[int] = set()
-        self._torn_down: set[int] = set()
+        self._jobs: dict[int, _Job] = {}
         self._job_changed: Callable[[int], None] = lambda jobid: None
         self._kube: Optional[Kube] = None
         self._watch: Optional[Watch] = None
@@ -133,7 +152,7 @@ class Ledger:
 
     def usage_of(self, jobid: int) -> dict[str, StorageUsage]:
         """The Servers of a job, by name."""
-        servers = self._of_job.get(jobid, ())
+        servers = self._job(jobid).servers
         return {each.name: self._usage(each) for each in servers}
 
     def bytes_of(self, jobid: int) -> Counter[str]:
@@ -163,7 +182,7 @@ class Ledger:
     @property
     def jobs(self) -> frozenset[int]:
         """The jobs with storage, or with a share of a Rabbit."""
-        return frozenset(self._of_job).union(self._shares)
+        return frozenset(self._jobs)
 
     def follow(self, job_changed: Callable[[int], None]) -> None:
         """Call ``job_changed`` with each job whose storage or share has changed."""
@@ -171,17 +190,19 @@ class Ledger:
 
     def note_share(self, jobid: int, sizes: Mapping[str, int]) -> None:
         """The scheduler has given a job so many bytes, by Rabbit."""
-        self._shares[jobid] = {name: Share(size) for name, size in sizes.items()}
+        shares = {name: Share(size) for name, size in sizes.items()}
+        self._jobs.setdefault(jobid, _Job()).shares = shares
         self._job_changed(jobid)
 
     def shares_of(self, jobid: int) -> Mapping[str, Share]:
         """The storage that the scheduler has given a job, and that the job has not
         given back, by Rabbit. Where :meth:`note_share` did not say so, since the module
         was loaded after the job was set up, it follows from the job's Servers."""
-        if jobid in self._released or jobid in self._torn_down:
+        job = self._job(jobid)
+        if job.given_back or job.torn_down:
             return {}
-        if jobid in self._shares:
-            return self._shares[jobid]
+        if job.shares is not None:
+            return job.shares
         sizes: Counter[str] = Counter()
         for servers in self.usage_of(jobid).values():
             sizes.update(servers.unavailable)
@@ -268,13 +289,16 @@ class Ledger:
         """The job gives its share of the Rabbits back to the scheduler. The storage of
         a job that is torn down is gone, whether the watch has shown that or not. That
         of another job is still there."""
-        group = self._torn_down if torn_down else self._released
-        if jobid in group:
+        job = self._jobs.setdefault(jobid, _Job())
+        if job.torn_down if torn_down else job.given_back:
             return
-        usages = tuple(map(self._found, self._of_job.get(jobid, ())))
+        usages = tuple(map(self._found, job.servers))
         for found in usages:
             self._count(found, -1)
-        group.add(jobid)
+        if torn_down:
+            job.torn_down = True
+        else:
+            job.given_back = True
         for found in usages:
             self._count(found, 1)
         self._job_changed(jobid)
@@ -285,20 +309,27 @@ class Ledger:
         Storage that was not torn down, since an administrator has deleted the Workflow,
         or others have taken it over, is there until the watch shows that it is
         gone."""
-        for servers in tuple(self._of_job.get(jobid, ())):
+        job = self._jobs.setdefault(jobid, _Job())
+        for servers in tuple(job.servers):
             before = self._found(servers)
             self._assumed.pop(servers, None)
-            if jobid in self._torn_down:
+            if job.torn_down:
                 self._seen.pop(servers, None)
             self._recount(servers, before)
-        self._shares.pop(jobid, None)
-        self._torn_down.discard(jobid)
-        if jobid in self._of_job:
+        job.shares, job.torn_down, job.forgotten = None, False, True
+        if job.servers:
             self.release_share(jobid, torn_down=False)
-            self._forgotten.add(jobid)
-        else:
-            self._released.discard(jobid)
+        self._drop(jobid)
         self._job_changed(jobid)
+
+    def _job(self, jobid: Optional[int]) -> _Job:
+        return NO_JOB if jobid is None else self._jobs.get(jobid, NO_JOB)
+
+    def _drop(self, jobid: int) -> None:
+        """Drop a job that is forgotten with the last of its Servers."""
+        job = self._job(jobid)
+        if job.forgotten and not job.servers:
+            del self._jobs[jobid]
 
     # What Kubernetes shows: the WatchHandler
 
@@ -373,43 +404,33 @@ class Ledger:
 
     def _usage(self, servers: Reference) -> StorageUsage:
         found = self._found(servers)
-        return NOTHING if found.jobid in self._torn_down else found
+        return NOTHING if self._job(found.jobid).torn_down else found
 
     def _recount(self, servers: Reference, before: StorageUsage) -> None:
         """Count Servers anew, which were ``before``."""
         after = self._found(servers)
         if after != before:
-            self._index(servers, before.jobid, after.jobid)
             self._count(before, -1)
+            if before.jobid is not None:
+                self._jobs[before.jobid].servers.discard(servers)
+            if after.jobid is not None:
+                self._jobs.setdefault(after.jobid, _Job()).servers.add(servers)
             self._count(after, 1)
             for usage in (before, after):
                 if usage.jobid is not None:
                     self._job_changed(usage.jobid)
+                    self._drop(usage.jobid)
             self._note_change()
-        for jobid in self._forgotten - self._of_job.keys():
-            self._forgotten.discard(jobid)
-            self._released.discard(jobid)
 
     def _note_change(self) -> None:
         self.changes += 1
         self._changed()
 
-    def _index(
-        self, servers: Reference, before: Optional[int], after: Optional[int]
-    ) -> None:
-        """Keep the Servers of each job."""
-        if before is not None and before != after:
-            rest = self._of_job.get(before, set())
-            rest.discard(servers)
-            if not rest:
-                self._of_job.pop(before, None)
-        if after is not None:
-            self._of_job.setdefault(after, set()).add(servers)
-
     def _count(self, found: StorageUsage, sign: int) -> None:
-        if found.jobid in self._torn_down:
+        job = self._job(found.jobid)
+        if job.torn_down:
             return
-        known = found.jobid is not None and found.jobid not in self._released
+        known = found.jobid is not None and not job.given_back
         _add(
             self._reserved if found.jobid is None else self._in_use,
             found.unavailable,
