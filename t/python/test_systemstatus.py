@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Callable, Optional
 
 import pytest
 from hypothesis import given
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from flux_k8s.dws.systemstatusview import (
     SystemStatusView,
     changes,
-    disabled_nodes,
     patch,
 )
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
+from flux_k8s.rabbits.wanted import disabled_nodes
 from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
@@ -52,19 +52,19 @@ def test_changes_to_the_systemstatus_touch_only_the_nodes_that_differ(
     awaited: frozenset[str],
 ) -> None:
     view = SystemStatusView("7", before, ours)
-    written = changes(nodes, view, awaited)
+    disabled = disabled_nodes(nodes) - awaited
+    written = changes(nodes.hosts, view, disabled)
     body = patch(view, written)
     assert body["metadata"]["resourceVersion"] == "7"
     after = SystemStatusView.parse(
         {"metadata": body["metadata"], "data": {"nodes": {**before, **written}}}
     )
-    disabled = disabled_nodes(nodes) - awaited
     assert after.disabled_by_others == view.disabled_by_others
     for host in HOSTS:
         wanted = host in disabled or host in view.disabled_by_others
         assert (after.nodes.get(host) == "Disabled") == wanted
     assert after.nodes.get("rabbit") == before.get("rabbit")
-    assert changes(nodes, after, awaited) == {}
+    assert changes(nodes.hosts, after, disabled) == {}
     assert all(before.get(host, "Enabled") != value for host, value in written.items())
 
 
@@ -83,6 +83,21 @@ def test_a_drained_node_is_disabled_for_its_mounts_only(
 ) -> None:
     nodes = NodeStates(("a",), frozenset(), {"a": reason}, {})
     assert disabled_nodes(nodes) == ({"a"} if disabled else set())
+
+
+def test_a_node_that_storage_is_kept_for_is_not_disabled_before_it_cannot_write() -> (
+    None
+):
+    """One that Flux has disabled stays so, as long as it is drained or offline."""
+    mounted = "fABC: Rabbit storage could not be unmounted"
+    drained = {"a": mounted, "c": "fan"}
+    nodes = NodeStates(HOSTS, frozenset({"b"}), drained, {})
+    keeps: Callable[[str], bool] = {"a"}.__contains__
+    assert disabled_nodes(nodes) == {"a", "b"}
+    assert disabled_nodes(nodes, may_write=keeps) == {"b"}
+    assert disabled_nodes(nodes, {"a"}, may_write=keeps) == {"a", "b"}
+    assert disabled_nodes(nodes, {"c"}, may_write=keeps) == {"b", "c"}
+    assert disabled_nodes(nodes, fenced={"c"}) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The name by which others import :mod:`flux_k8s.rabbits.systemstatus`."""
 
-from flux_k8s.dws.systemstatusview import disabled_nodes
 from flux_k8s.rabbits.systemstatus import SystemStatus
+from flux_k8s.rabbits.wanted import disabled_nodes
 
 __all__ = ["SystemStatus", "disabled_nodes"]

@@ -16,15 +16,13 @@ Others have disabled the rest, and only they enable those nodes again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Mapping, Optional
+from typing import AbstractSet, Any, Iterable, Mapping
 
-from flux_k8s.dws.drainreason import cannot_mount, is_mounted
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
 from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.resourcestatus import NodeStates
 
 NAME = "default"
 """The name of the one SystemStatus."""
@@ -34,18 +32,6 @@ DISABLED = "Disabled"
 
 ANNOTATION = "flux-framework.readthedocs.io/disabled-nodes"
 """The nodes that Flux has disabled (RFC 29)."""
-
-
-def disabled_nodes(
-    states: NodeStates, cut_off: AbstractSet[str] = frozenset()
-) -> frozenset[str]:
-    """The nodes that DWS is not to wait for.
-
-    Args:
-        cut_off: nodes that cannot write to storage, whatever they are drained for.
-    """
-    failed = {host for host, why in states.drained.items() if cannot_mount(why)}
-    return states.offline | failed | cut_off
 
 
 @dataclass(frozen=True)
@@ -102,31 +88,19 @@ class SystemStatusView:
         return bool(is_newer(self.version, other.version))
 
 
-def perhaps_mounted(
-    states: NodeStates, view: Optional[SystemStatusView]
-) -> frozenset[str]:
-    """The nodes that are about to be Disabled, and may have storage mounted. One that
-    was Disabled already is left so: it may boot, and has nothing mounted then."""
-    drained = {host for host, why in states.drained.items() if is_mounted(why)}
-    known = frozenset[str]() if view is None else view.disabled_by_flux
-    return (states.offline | drained) - known
-
-
 def changes(
-    states: NodeStates,
-    view: SystemStatusView,
-    awaited: AbstractSet[str],
-    cut_off: AbstractSet[str] = frozenset(),
+    hosts: Iterable[str], view: SystemStatusView, disabled: AbstractSet[str]
 ) -> dict[str, str]:
     """The nodes whose status is to be written, with that status.
 
-    A node on which a job waits for its storage to be mounted, or to be unmounted where
-    it is kept (``awaited``), is never Disabled: DWS would report all mounts as
-    complete, and the job would start without that one, or go on to mount it again.
     Nodes that Flux does not have (Rabbits are among them) and nodes that somebody
-    else has disabled are left as they are."""
-    disabled = disabled_nodes(states, cut_off) - awaited
-    desired = {host: DISABLED if host in disabled else ENABLED for host in states.hosts}
+    else has disabled are left as they are.
+
+    Args:
+        hosts: the nodes that Flux has.
+        disabled: those that are to be Disabled.
+    """
+    desired = {host: DISABLED if host in disabled else ENABLED for host in hosts}
     return {
         host: status
         for host, status in desired.items()

@@ -67,6 +67,7 @@ from flux_k8s.rabbits.wanted import (
     OFFLINE,
     Machine,
     Wanted,
+    disabled_nodes,
     drain_reason,
     lost_links,
     wanted,
@@ -91,7 +92,8 @@ class RabbitManager:
         watched: is called with an error when the watch of a kind was lost, with None
             when all objects of the kind have been seen (of Servers also when no job is
             to wait for that any longer).
-        awaited: as for :class:`~flux_k8s.rabbits.systemstatus.SystemStatus`.
+        awaited: returns the nodes of jobs that wait for their storage to be mounted;
+            None as long as they are not known.
         may_mount: as for :class:`~flux_k8s.rabbits.mountwatch.MountWatch`.
         recovered: is called when a Rabbit is used again.
         withheld: is called with a job whose storage is kept from others, after
@@ -156,12 +158,13 @@ class RabbitManager:
             flux,
             kube,
             settings.namespace,
-            awaited,
+            self.nodes,
+            self._disabled,
             self._changed,
-            self._keeps,
-            self._cut_off,
         )
-        self._fences = Fences(flux, settings, self.system_status.links_changed)
+        self._awaited = awaited
+        self._awaited_disabled = False
+        self._fences = Fences(flux, settings, self.system_status.check)
         self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
         self._rabbit_hold_down = HoldDown()
         self._link_hold_down = HoldDown()
@@ -189,11 +192,12 @@ class RabbitManager:
         """Reconcile with the present configuration of the settings."""
         self._controller.add(KEY, 0.0)
         self._fences.config_changed()
-        self.system_status.links_changed()
+        self.system_status.check()
 
     def jobs_changed(self) -> None:
         """Note that a job may no longer wait for its mounts, or has no mounts left."""
-        self.system_status.jobs_changed()
+        if self._awaited_disabled:
+            self.system_status.check()
         self.mount_watch.jobs_changed()
 
     def workflows_listed(self) -> None:
@@ -367,18 +371,22 @@ class RabbitManager:
         await self._fences.ask(hosts)
         return tuple(filter(self.may_write, hosts))
 
-    def _keeps(self, host: str) -> bool:
-        """Whether storage that a node may have mounted is kept for it."""
-        return self._settings.config.keeps_mounted and self.may_write(host)
-
-    def _cut_off(self, known: frozenset[str]) -> frozenset[str]:
-        """The nodes that cannot write to storage, whoever has drained them: those that
-        are fenced. Where storage is kept for nodes, only such were Disabled before
-        (``known``), and are left so while they are drained: a service that was started
-        since does not know which are fenced."""
-        states, keeps = self.nodes.states, self._settings.config.keeps_mounted
-        drained = states.drained if states is not None and keeps else ()
-        return self._fences.nodes | known.intersection(drained)
+    def _disabled(self, known: frozenset[str]) -> Optional[frozenset[str]]:
+        """The nodes that are to be Disabled in SystemStatus, given those that Flux has
+        disabled there already. A node on which a job waits for its storage to be
+        mounted is never Disabled: DWS would report all mounts as complete, and the job
+        would start without that one."""
+        states, awaited = self.nodes.states, self._awaited()
+        if states is None:
+            return None
+        if awaited is None:
+            awaited = frozenset(states.hosts)
+        keeps = self._settings.config.keeps_mounted
+        may_write = self.may_write if keeps else None
+        fenced = self._fences.nodes
+        found = disabled_nodes(states, known, fenced, may_write)
+        self._awaited_disabled = not awaited.isdisjoint(found)
+        return found - awaited
 
     # For queries and commands
 
@@ -481,7 +489,7 @@ class RabbitManager:
         if states is not None:
             self._rabbit_nodes = self._settings.mapping.rabbits_among(states.hosts)
             self._fences.nodes_changed(states)
-            self.system_status.nodes_changed(states)
+            self.system_status.nodes_changed()
             self.mount_watch.nodes_changed(states)
         self._changed()
 
@@ -511,7 +519,7 @@ class RabbitManager:
         self._wanted = wanted(self._machine, self._settings)
         self._note_rabbits(before)
         if before.cut_off != self._machine.cut_off:
-            self.system_status.links_changed()
+            self.system_status.check()
         self._fluxion.want(self._wanted)
         if self._wanted.withheld is not None:
             self._await_fluxion()

@@ -10,7 +10,7 @@ are Enabled again.
 from __future__ import annotations
 
 import syslog
-from typing import AbstractSet, Callable, Iterable, Optional
+from typing import Callable, Iterable, Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
@@ -21,9 +21,7 @@ from flux_k8s.dws.systemstatusview import (
     NAME,
     SystemStatusView,
     changes,
-    disabled_nodes,
     patch,
-    perhaps_mounted,
 )
 from flux_k8s.errors import BadObject
 from flux_k8s.objects.decoding import plain
@@ -38,9 +36,9 @@ from flux_k8s.ports import (
     Watch,
     gone,
 )
+from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.resourcestatus import NodeStates
 
 DEBOUNCE = 0.1
 """Seconds from a first change until it is written: nodes change many at once."""
@@ -57,12 +55,9 @@ class SystemStatus:
     """Keeps the SystemStatus as the nodes are (a ``WatchHandler``).
 
     Args:
-        awaited: returns the nodes of jobs that wait for their storage to be mounted;
-            None as long as they are not known.
+        disabled: returns the nodes that are to be Disabled, given those that Flux has
+            disabled already; None as long as they are not known.
         changed: is called when others have disabled a node, or have enabled it.
-        keeps: returns whether DWS is to wait for a node that may have storage mounted.
-        cut_off: returns the nodes that cannot write to storage, whatever they are
-            drained for, given those that Flux has disabled already.
 
     Attributes:
         disabled_by_others: the nodes of Flux that another program has disabled.
@@ -73,22 +68,18 @@ class SystemStatus:
         flux: Flux,
         kube: Kube,
         namespace: str,
-        awaited: Callable[[], Optional[AbstractSet[str]]],
+        nodes: Nodes,
+        disabled: Callable[[frozenset[str]], Optional[frozenset[str]]],
         changed: Callable[[], None] = lambda: None,
-        keeps: Callable[[str], bool] = lambda host: False,
-        cut_off: Callable[[frozenset[str]], AbstractSet[str]] = lambda known: (
-            frozenset()
-        ),
     ) -> None:
         self.disabled_by_others: frozenset[str] = frozenset()
         self._flux = flux
-        self._kube = kube
         self._calls = KubeCalls(kube)
+        self._kube = kube
         self._namespace = namespace
-        self._awaited = awaited
+        self._nodes = nodes
+        self._disabled = disabled
         self._changed = changed
-        self._keeps = keeps
-        self._cut_off = cut_off
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._controller = Controller[str](
             flux,
@@ -102,11 +93,9 @@ class SystemStatus:
             ),
         )
         self._watch: Optional[Watch] = None
-        self._states: Optional[NodeStates] = None
         self._view: Optional[SystemStatusView] = None
         self._synced = False
         self._trouble_logged = False
-        self._awaited_disabled = False
         self._constant_since = float("inf")
 
     def start(self) -> None:
@@ -117,20 +106,13 @@ class SystemStatus:
         if self._watch is not None:
             self._watch.stop()
 
-    def nodes_changed(self, states: NodeStates) -> None:
+    def nodes_changed(self) -> None:
         """The states of the nodes of Flux have changed."""
-        self._states = states
         self._compare_others()
         self._controller.add(NAME)
 
-    def jobs_changed(self) -> None:
-        """Jobs that wait for their mounts may not wait any more."""
-        if self._awaited_disabled:
-            self._controller.add(NAME)
-
-    def links_changed(self) -> None:
-        """Nodes may have been cut off from their Rabbits, or another configuration is
-        in force."""
+    def check(self) -> None:
+        """Others may have to be Disabled now."""
         self._controller.add(NAME)
 
     async def was_any_disabled(
@@ -233,7 +215,8 @@ class SystemStatus:
     def _compare_others(self) -> None:
         """Log the nodes that another program has disabled, or has enabled again."""
         view = self._view or SystemStatusView()
-        hosts = () if self._states is None else self._states.hosts
+        states = self._nodes.states
+        hosts = () if states is None else states.hosts
         before, now = self.disabled_by_others, view.disabled_by_others & {*hosts}
         if now == before:
             return
@@ -276,17 +259,15 @@ class SystemStatus:
 
     async def _reconcile(self, key: str) -> None:
         """Write the changes to the SystemStatus. Create it if it does not exist."""
-        states, view = self._states, self._view
+        states, view = self._nodes.states, self._view
         if states is None or not self._synced:
             return
-        awaited = self._awaited()
-        if awaited is None:
-            awaited = frozenset(states.hosts)
-        known = frozenset[str]() if view is None else view.disabled_by_flux
-        cut_off = self._cut_off(known)
-        self._awaited_disabled = not awaited.isdisjoint(disabled_nodes(states, cut_off))
-        kept = frozenset(filter(self._keeps, perhaps_mounted(states, view)))
-        nodes = changes(states, view or SystemStatusView(), awaited | kept, cut_off)
+        disabled = self._disabled(
+            frozenset() if view is None else view.disabled_by_flux
+        )
+        if disabled is None:
+            return
+        nodes = changes(states.hosts, view or SystemStatusView(), disabled)
         if view is None:
             written = await self._create(patch(SystemStatusView(), nodes))
         elif nodes:

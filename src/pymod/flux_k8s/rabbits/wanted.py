@@ -7,10 +7,10 @@ compares its part with what is there, and sends the difference.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import AbstractSet, Mapping, Optional
+from typing import AbstractSet, Callable, Mapping, Optional
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.dws.drainreason import LOST_CONNECTION
+from flux_k8s.dws.drainreason import LOST_CONNECTION, cannot_mount, is_mounted
 from flux_k8s.rabbits.storages import RabbitState
 from flux_k8s.rfc.resourcestatus import NodeStates
 
@@ -137,3 +137,34 @@ def wanted(machine: Machine, settings: Settings) -> Wanted:
         lost if config.drain_compute_nodes else {},
         {**below, **bad},
     )
+
+
+def disabled_nodes(
+    states: NodeStates,
+    known: AbstractSet[str] = frozenset(),
+    fenced: AbstractSet[str] = frozenset(),
+    may_write: Optional[Callable[[str], bool]] = None,
+) -> frozenset[str]:
+    """The nodes that are to be Disabled in SystemStatus unless a job waits for its
+    storage to be mounted there: DWS does not wait for them.
+
+    A node for which storage is kept is not Disabled: DWS would report all mounts as
+    complete, and the job would go on to mount it again.
+
+    Args:
+        known: those that Flux has disabled already. Such a node may boot, and has
+            nothing mounted then.
+        fenced: the nodes that cannot write, whatever they are drained for.
+        may_write: whether a node could write to storage that it has mounted; None if
+            storage is not kept for nodes.
+    """
+    failed = {host for host, why in states.drained.items() if cannot_mount(why)}
+    disabled = states.offline | failed | fenced
+    if may_write is None:
+        return disabled
+    # Only nodes that could not write were Disabled, and are left so while they are
+    # drained: a service that was started since does not know which are fenced.
+    left = known & states.drained.keys()
+    mounted = {host for host, why in states.drained.items() if is_mounted(why)}
+    kept = filter(may_write, (states.offline | mounted) - known)
+    return (disabled | left).difference(kept)
