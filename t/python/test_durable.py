@@ -103,6 +103,20 @@ def drains() -> set[str]:
     return texts | set(drainreason.NOT_SERVED.values())
 
 
+READERS = {
+    "`flux dws`": "src/pymod/dwscli",
+    "`flux getrabbit`": "src/pymod/flux_k8s/dws/getrabbit.py",
+    "SSS job objects": "src/pymod/sssjob/from_flux",
+    "the plugin": "src/jobtap",
+    "the shell plugin": "src/shell",
+    "script": "etc/system",
+}
+"""Who reads keys of the KVS, besides the service, and where that is."""
+
+KEY_READ = re.compile(
+    r'"(rabbit_[a-z_]+|dws_token)"|(f"rabbit_\{.*\}_timing")|FLUX_JOB_ID" (rabbit_\w+)'
+)
+
 WRITTEN = {
     "Annotations, labels and the finalizer": {
         text[len(PREFIX) :] for text in strings() if text.startswith(PREFIX)
@@ -154,3 +168,18 @@ def test_an_annotation_is_found_by_its_constant(name: str, constant: str) -> Non
         and isinstance(node.value, ast.Constant)
     ]
     assert PREFIX + name in found
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_key_names_those_who_read_it(reader: str) -> None:
+    top = TOP / READERS[reader]
+    files = [top] if top.is_file() else [each for each in top.rglob("*.*")]
+    texts = [path.read_text(errors="replace") for path in files if path.is_file()]
+    found = {
+        "rabbit_<state>_timing" if match[2] else match[1] or match[3]
+        for text in texts
+        for match in KEY_READ.finditer(text)
+    }
+    keys = rows("Keys in the KVS directory of a job")
+    named = {key[1:-1] for key, _, readers in keys if reader in readers}
+    assert named == found & set(listed("Keys in the KVS directory of a job"))
