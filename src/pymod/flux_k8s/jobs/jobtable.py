@@ -44,8 +44,8 @@ and most are of a state that is complete by then."""
 DETAILS_OF_COPIES = 1.0
 """The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
 
-VISIT = 20
-"""Microseconds for which a job is visited, at most."""
+VISIT = 40
+"""Microseconds for which a job is visited: it may get a memo."""
 
 Decision = tuple[Step, Optional[WorkflowView]]
 """A step, and the view of the Workflow on which the decision was based."""

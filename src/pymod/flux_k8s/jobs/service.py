@@ -81,9 +81,6 @@ class Service:
         records = Records(of_job)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._reporter = Reporter(flux, outage)
-        self._outage_reports = Controller[int](
-            flux, self._report_outage, options=Options(scope=scope.run)
-        )
         self._jobs = jobs = JobTable(
             context,
             self._make_queue(),
@@ -176,7 +173,6 @@ class Service:
         """Stop. The next service goes on with the steps that are under way."""
         self._jobs.stop()
         self._queries.stop()
-        self._outage_reports.stop()
         self._outage.stop()
         self._last_resort.stop()
         self._machine.stop()
@@ -256,13 +252,7 @@ class Service:
 
     def _report_busy(self, job: Job) -> None:
         """Report a change of a job while a step of it is under way."""
-        if self._outage.reason is not None or job.progress.outage:
-            self._outage_reports.add(job.info.jobid)
+        report = self._reporter.report_outage
+        self._scope.run(job.info.jobid, report, job.info, job.progress)
         self._staging.queue.update(job.info)
         self._machine.jobs_changed()
-
-    async def _report_outage(self, jobid: int) -> None:
-        """Report an outage to a job whose step is under way: all jobs may be such."""
-        job = self._jobs.get(jobid)
-        if job is not None:
-            self._reporter.report_outage(job.info, job.progress)
