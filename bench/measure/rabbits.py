@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Optional
+from typing import Any, Optional
 
 import msgspec
 
+from flux_k8s.config.context import Context
 from flux_k8s.config.settings import Settings
+from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.kube.cache import identify
@@ -65,7 +67,7 @@ def _each_ssd(ssds: int) -> Optional[Floor]:
     property of nodes that is one request, Fluxion would deny these jobs."""
     if ssds > Settings.ssds_by_status:
         return None
-    return Floor(ssds + 1, "each ssd is a request, and so is the record of them")
+    return Floor(ssds, "each ssd is a request")
 
 
 def _seconds(count: int) -> float:
@@ -75,14 +77,10 @@ def _seconds(count: int) -> float:
     def watched(error: object) -> None:
         return None
 
-    manager = Storages(
-        _NoKube(),  # type: ignore[arg-type]
-        mapping_of(topology),
-        "default",
-        lambda level, text, reason: None,
-        watched,
-        lambda: None,
-    )
+    nothing: Any = object()
+    settings = Settings(Config(), mapping_of(topology))
+    context = Context(_NoFlux(), nothing, settings)  # type: ignore[arg-type]
+    manager = Storages(context, watched, lambda: None)
     objects = [storage(rabbit) for rabbit in topology.rabbits.values()]
     for item in objects:
         manager.event("ADDED", _seen(item))
@@ -102,8 +100,11 @@ def _seen(item: Json) -> Seen:
     return identify(msgspec.json.encode(item))
 
 
-class _NoKube:
-    """A cluster that is not asked for anything."""
+class _NoFlux:
+    """An instance that is told nothing."""
+
+    def log(self, level: int, message: str, reason: object) -> None:
+        return None
 
 
 def _requests(ssds: int) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> N
     )
     config = Config.parse({"fence_command": [FENCE]})
     settings = Mock(config=config)
-    fences = Fences(flux, settings, lambda: changes.append(None))
+    fences = Fences(Mock(flux=flux, settings=settings), lambda: changes.append(None))
 
     def ask() -> None:
         drive(fences.ask([BAD]), lambda result: None, ())
@@ -64,7 +64,10 @@ def test_one_run_in_a_while_is_enough_for_all_jobs_that_ask_again_and_again() ->
 
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
     flux = Mock(now=lambda: now[0], run_program=run)
-    fences, hosts = Fences(flux, settings, lambda: None), [f"n{i}" for i in range(10)]
+    fences, hosts = (
+        Fences(Mock(flux=flux, settings=settings), lambda: None),
+        [f"n{i}" for i in range(10)],
+    )
     fences.nodes_changed(NodeStates((), frozenset(hosts), {}, {}))
     for turn in range(60):
         for number, host in enumerate(hosts):
@@ -93,7 +96,7 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
         run_program=lambda argv, _, done, read: runs.append((argv[-1], done)),
     )
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(flux, settings, lambda: None)
+    fences = Fences(Mock(flux=flux, settings=settings), lambda: None)
     fences.nodes_changed(NodeStates((), frozenset(f"n{i}" for i in range(9)), {}, {}))
     answered: list[int] = []
     for number in range(9):
@@ -117,7 +120,7 @@ def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None
         now=lambda: 0.0, run_program=lambda argv, timeout, done, read: runs.append(done)
     )
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(flux, settings, lambda: None)
+    fences = Fences(Mock(flux=flux, settings=settings), lambda: None)
     answered: list[int] = []
     for number in range(2):
         drive(note(fences.ask([BAD]), number), answered.append, ())
@@ -135,7 +138,7 @@ def test_those_who_wait_for_a_program_that_cannot_be_run_go_on_and_ask_again() -
         raise RuntimeError("can't start new thread")
 
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(flux_that(run), settings, lambda: None)
+    fences = Fences(Mock(flux=flux_that(run), settings=settings), lambda: None)
     answered: list[int] = []
     for number in range(2):
         with pytest.raises(RuntimeError):
@@ -159,7 +162,7 @@ def test_of_many_nodes_the_program_gets_as_many_as_fit_into_an_argument(
 
     hosts = tuple(f"{number}{'n' * length}" for number in range(count))
     settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
-    fences = Fences(flux_that(run), settings, lambda: None)
+    fences = Fences(Mock(flux=flux_that(run), settings=settings), lambda: None)
     fences.nodes_changed(NodeStates((), frozenset(hosts), {}, {}))
     answered: list[int] = []
     drive(note(fences.ask(hosts), 1), answered.append, ())

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 
 import pytest
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowstate import State
@@ -23,7 +24,7 @@ from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Flux, Kube, Seen
+from flux_k8s.ports import Seen
 from flux_k8s.rabbits import manager
 from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.rabbits.mountwatch import MountWatch
@@ -87,8 +88,8 @@ async def forgetful(self: DataReports, info: WorkflowInfo) -> None:
 class HastyMountWatch(MountWatch):
     """It looks at no mount, and takes every job's storage for unmounted."""
 
-    def __init__(self, flux: Flux, kube: Kube, nodes: Nodes, *rest: Any) -> None:
-        super().__init__(flux, kube, nodes, lambda jobid: False)
+    def __init__(self, context: Context, nodes: Nodes, *rest: Any) -> None:
+        super().__init__(context, nodes, lambda jobid: False)
 
     def event(self, type: str, object: Seen) -> None:
         self.jobs_changed()

@@ -91,9 +91,7 @@ class Service:
         )
         jobs.note_busy = self._report_busy
         self._machine = machine = RabbitManager(
-            flux,
-            kube,
-            settings,
+            context,
             outage.note_watch,
             jobs.awaited_nodes,
             jobs.may_mount,

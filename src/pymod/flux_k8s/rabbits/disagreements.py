@@ -8,10 +8,9 @@ from __future__ import annotations
 import syslog
 from typing import Any, Iterable, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.dws import agreement
 from flux_k8s.dws.agreement import Disagreement, Files, Kind
-from flux_k8s.ports import Flux
 from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.storages import Storages
 from flux_k8s.reasons import Reason
@@ -28,11 +27,9 @@ class Disagreements:
         unmapped: the Rabbits of the graph that the mapping lacks.
     """
 
-    def __init__(
-        self, flux: Flux, settings: Settings, rabbits: Storages, fluxion: Fluxion
-    ) -> None:
-        self._flux = flux
-        self._settings = settings
+    def __init__(self, context: Context, rabbits: Storages, fluxion: Fluxion) -> None:
+        self._flux = context.flux
+        self._settings = context.settings
         self._rabbits = rabbits
         self._fluxion = fluxion
         self._compared: Any = None

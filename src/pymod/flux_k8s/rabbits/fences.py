@@ -13,9 +13,8 @@ import syslog
 from functools import partial
 from typing import Callable, Iterable, Iterator, Sequence
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Answer, Call, call, drive
-from flux_k8s.ports import Flux
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
@@ -42,9 +41,8 @@ class Fences:
         nodes: those that are fenced, by the last answer.
     """
 
-    def __init__(
-        self, flux: Flux, settings: Settings, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: Context, changed: Callable[[], None]) -> None:
+        flux, settings = context.flux, context.settings
         self.nodes: frozenset[str] = frozenset()
         self._flux = flux
         self._settings = settings

@@ -32,7 +32,7 @@ from typing import (
 )
 
 from flux_k8s.config.arguments import NOT_WITH_FLUXION
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
 from flux_k8s.dws.directives import GIB
@@ -42,10 +42,8 @@ from flux_k8s.limits import NODES
 from flux_k8s.ports import (
     SERVERS,
     STORAGE,
-    Flux,
     Json,
     Kind,
-    Kube,
     KubeError,
 )
 from flux_k8s.rabbits.disabled import Disabled, annotate
@@ -110,9 +108,7 @@ class RabbitManager:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        settings: Settings,
+        context: Context,
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
         may_mount: Callable[[int], bool],
@@ -120,8 +116,9 @@ class RabbitManager:
         withheld: Callable[[int], None] = lambda jobid: None,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
+        flux, settings = context.flux, context.settings
         self._flux = flux
-        self._kube = kube
+        self._kube = context.kube
         self._settings = settings
         self._recovered = recovered
         self._withheld = withheld
@@ -132,14 +129,7 @@ class RabbitManager:
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
         self._watched = watched
-        self.rabbits = Storages(
-            kube,
-            settings.mapping,
-            settings.namespace,
-            flux.log,
-            self._storages_watched,
-            self._changed,
-        )
+        self.rabbits = Storages(context, self._storages_watched, self._changed)
         self.ledger = Ledger(
             settings.mapping, flux.log, partial(watched, SERVERS, None), self._changed
         )
@@ -151,21 +141,16 @@ class RabbitManager:
             settings.scheduler,
             self._graph_read,
         )
-        self._disagreements = Disagreements(flux, settings, self.rabbits, self._fluxion)
+        self._disagreements = Disagreements(context, self.rabbits, self._fluxion)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
         self.system_status = SystemStatus(
-            flux,
-            kube,
-            settings.namespace,
-            self.nodes,
-            self._disabled,
-            self._changed,
+            context, self.nodes, self._disabled, self._changed
         )
         self._awaited = awaited
         self._awaited_disabled = False
-        self._fences = Fences(flux, settings, self.system_status.check)
-        self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
+        self._fences = Fences(context, self.system_status.check)
+        self.mount_watch = MountWatch(context, self.nodes, may_mount)
         self._rabbit_hold_down = HoldDown()
         self._link_hold_down = HoldDown()
         self._machine = Machine()

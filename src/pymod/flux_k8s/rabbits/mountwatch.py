@@ -16,11 +16,12 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Mapping, Optional
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import unknown_of
 from flux_k8s.objects.decoding import plain
-from flux_k8s.ports import CLIENTMOUNT, Flux, Kube, KubeError, Seen, Watch
+from flux_k8s.ports import CLIENTMOUNT, KubeError, Seen, Watch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.reasons import Reason
 from flux_k8s.rfc import hostlist
@@ -42,10 +43,10 @@ class MountWatch:
     """
 
     def __init__(
-        self, flux: Flux, kube: Kube, nodes: Nodes, may_mount: Callable[[int], bool]
+        self, context: Context, nodes: Nodes, may_mount: Callable[[int], bool]
     ) -> None:
-        self._flux = flux
-        self._kube = kube
+        self._flux = context.flux
+        self._kube = context.kube
         self._nodes = nodes
         self._may_mount = may_mount
         self._drained: Mapping[str, int] = {}
@@ -54,7 +55,7 @@ class MountWatch:
         self._synced = False
         self._trouble_logged = False
         self._controller = Controller[str](
-            flux, self._reconcile, options=Options(debounce=DEBOUNCE)
+            context.clock, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
 
     def stop(self) -> None:

@@ -13,8 +13,8 @@ import syslog
 from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Any, Callable, Iterator, Mapping, Optional
 
+from flux_k8s.config.context import Context
 from flux_k8s.dws.agreement import Sizes
-from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
@@ -22,9 +22,7 @@ from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     STORAGE,
     Encoded,
-    Kube,
     KubeError,
-    Log,
     Seen,
     Watch,
 )
@@ -130,7 +128,6 @@ class Storages:
     """Follows the Rabbits (a ``WatchHandler``).
 
     Args:
-        log: logs a line.
         watched: is called with an error when the watch was lost, with None when all
             have been seen.
         changed: is called when a Rabbit's state changed.
@@ -142,17 +139,14 @@ class Storages:
 
     def __init__(
         self,
-        kube: Kube,
-        mapping: RabbitMapping,
-        namespace: str,
-        log: Log,
+        context: Context,
         watched: Callable[[Optional[KubeError]], None],
         changed: Callable[[], None],
     ) -> None:
-        self._kube = kube
-        self._mapping = mapping
-        self._namespace = namespace
-        self._log = log
+        self._kube = context.kube
+        self._mapping = mapping = context.settings.mapping
+        self._namespace = context.settings.namespace
+        self._log = context.log
         self._watched = watched
         self._changed = changed
         self._states: dict[str, RabbitState] = {}

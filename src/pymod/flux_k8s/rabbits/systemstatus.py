@@ -12,6 +12,7 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Iterable, Optional
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Call
@@ -28,9 +29,7 @@ from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     SYSTEMSTATUS,
     Encoded,
-    Flux,
     Json,
-    Kube,
     KubeError,
     Seen,
     Watch,
@@ -65,24 +64,22 @@ class SystemStatus:
 
     def __init__(
         self,
-        flux: Flux,
-        kube: Kube,
-        namespace: str,
+        context: Context,
         nodes: Nodes,
         disabled: Callable[[frozenset[str]], Optional[frozenset[str]]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.disabled_by_others: frozenset[str] = frozenset()
-        self._flux = flux
-        self._calls = KubeCalls(kube)
-        self._kube = kube
-        self._namespace = namespace
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._kube = context.kube
+        self._namespace = context.settings.namespace
         self._nodes = nodes
         self._disabled = disabled
         self._changed = changed
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._controller = Controller[str](
-            flux,
+            context.clock,
             self._reconcile,
             self._failed,
             Options(
