@@ -110,7 +110,7 @@ class RabbitQueries:
             for servers in storage.usage_of(jobid).values():
                 for rabbit in servers.unavailable:
                     jobs.setdefault(rabbit, {})[jobid] = None
-            for rabbit, count in self._machine.ssds_of_job(jobid).items():
+            for rabbit, count in self._machine.ssds.of_job(jobid).items():
                 ssds.setdefault(rabbit, {})[str(jobid)] = count
             yield JOB
         rows: list[Json] = []

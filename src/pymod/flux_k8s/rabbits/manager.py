@@ -19,14 +19,12 @@ differ, also after changes while the module was away: :class:`Fluxion`, :class:`
 from __future__ import annotations
 
 import syslog
-from collections import Counter
 from functools import partial
 from typing import (
     AbstractSet,
     Callable,
     Iterable,
     Iterator,
-    Mapping,
     Optional,
     Sequence,
 )
@@ -55,10 +53,9 @@ from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rabbits.nodeuse import NodeUse
 from flux_k8s.rabbits.rabbitrows import UNKNOWN, rabbit_rows
-from flux_k8s.rabbits.ssds import Ssds
+from flux_k8s.rabbits.ssdcounts import SsdCounts
 from flux_k8s.rabbits.storages import KEEPING, Storages
 from flux_k8s.rabbits.systemstatus import SystemStatus
-from flux_k8s.rabbits.takenssds import TakenSsds
 from flux_k8s.rabbits.wanted import (
     ALLOC_RABBIT,
     BAD_RABBIT,
@@ -101,6 +98,7 @@ class RabbitManager:
     Attributes:
         rabbits: the Rabbits of the cluster.
         ledger: the storage on them that is free, and that is in use.
+        ssds: the same in units of the scheduler.
         nodes: the nodes of the instance.
         node_use: until when jobs have them.
         system_status: the nodes that DWS does not wait for.
@@ -133,7 +131,6 @@ class RabbitManager:
         self.ledger = Ledger(
             settings.mapping, flux.log, partial(watched, SERVERS, None), self._changed
         )
-        self._taken = TakenSsds(self.ledger, self.ssds_of_job)
         self._fluxion = Fluxion(
             flux,
             settings.mapping,
@@ -141,6 +138,7 @@ class RabbitManager:
             settings.scheduler,
             self._graph_read,
         )
+        self.ssds = SsdCounts(settings, self.ledger, self._fluxion)
         self._disagreements = Disagreements(context, self.rabbits, self._fluxion)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
@@ -260,7 +258,7 @@ class RabbitManager:
         ssds = self._fluxion.ssds_of(rabbit)
         if ssds is None or rabbit in self._machine.out_of_service:
             return None
-        left = max(0, ssds.count - self._taken.taken(rabbit, jobid))
+        left = max(0, ssds.count - self.ssds.taken(rabbit, jobid))
         return left * ssds.size * GIB + self.ledger.bytes_of(jobid)[rabbit]
 
     @property
@@ -329,7 +327,7 @@ class RabbitManager:
                 for host in mapping.hosts_of(rabbit)
             )
             if self._settings.scheduler:
-                ssds = self._ssds_of(rabbit)
+                ssds = self.ssds.on(rabbit)
                 yield Room(nodes, ssds.count + ssds.withheld, ssds.size * GIB)
             else:
                 yield Room(nodes, mapping.capacity(rabbit))
@@ -387,44 +385,8 @@ class RabbitManager:
             self.ledger,
             self._disagreements,
             self.why_not,
-            self._ssds_of,
+            self.ssds.on,
         )
-
-    def ssds_of_job(self, jobid: int) -> Mapping[str, int]:
-        """How many ``ssd`` of a Rabbit a job keeps from others, by Rabbit."""
-        free = self.ledger
-        if self._settings.scheduler:
-            shares = {
-                rabbit: (self._fluxion.ssds_of(rabbit), share)
-                for rabbit, share in free.shares_of(jobid).items()
-            }
-            if all(ssds for ssds, _ in shares.values()):
-                return {
-                    rabbit: share.ssds(ssds.size)
-                    for rabbit, (ssds, share) in shares.items()
-                    if ssds
-                }
-        sizes: Counter[str] = Counter()
-        for servers in free.usage_of(jobid).values():
-            sizes.update(servers.unavailable)
-        if self._are_apart:
-            return {rabbit: self._ssds_of(rabbit).count for rabbit in sizes}
-        return {rabbit: -(-size // GIB) for rabbit, size in sizes.items()}
-
-    @property
-    def _are_apart(self) -> bool:
-        """Whether a Rabbit with storage of a job takes no other job."""
-        return not self._settings.scheduler and self._fluxion.present
-
-    def _ssds_of(self, rabbit: str) -> Ssds:
-        """The ``ssd`` of a Rabbit that jobs may have. If the scheduler gives none, each
-        GiB counts as one."""
-        found = self._fluxion.ssds_of(rabbit) if self._settings.scheduler else None
-        if found is not None:
-            return found
-        count = self.ledger.capacity(rabbit) // GIB
-        whole = self._settings.mapping.capacity(rabbit) // GIB
-        return Ssds(1, count, max(0, whole - count))
 
     async def disable(self, names: Iterable[str], by: str, reason: str) -> None:
         """Take Rabbits out of service for jobs. The watch of the Storages shows it.
@@ -483,7 +445,7 @@ class RabbitManager:
 
     def _graph_read(self) -> None:
         """Fluxion's graph is known, or there is none."""
-        self._taken.clear()
+        self.ssds.clear()
         self._changed()
 
     def _storages_watched(self, error: Optional[KubeError]) -> None:

@@ -6,7 +6,8 @@ their storage."""
 from __future__ import annotations
 
 from collections import Counter
-from typing import Mapping
+from typing import Any, Mapping
+from unittest.mock import Mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,8 @@ from flux_k8s.dws import mapping
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.ports import Json
 from flux_k8s.rabbits.ledger import Ledger
-from flux_k8s.rabbits.takenssds import TakenSsds
+from flux_k8s.rabbits.ssdcounts import SsdCounts
+from flux_k8s.rabbits.ssds import Ssds
 from support.effort import examples
 from support.watched import watched
 
@@ -63,20 +65,18 @@ def test_the_sum_is_that_of_all_other_jobs(
     free = Ledger(mapping.parse(MAPPING), print, lambda: None, lambda: None)
     size = 1
 
-    def ssds_of_job(jobid: int) -> dict[str, int]:
-        shares = free.shares_of(jobid)
-        return {name: size * share.size for name, share in shares.items()}
-
-    taken = TakenSsds(free, ssds_of_job)
+    settings: Any = Mock(scheduler=True)
+    fluxion: Any = Mock(ssds_of=lambda rabbit: Ssds(size, 9))
+    counts = SsdCounts(settings, free, fluxion)
     for what, number, sizes in changes:
         if what == "other ssd":
             size = number
-            taken.clear()
+            counts.clear()
         else:
             change(free, what, number, sizes)
         for jobid in (1, 2, 3):
             expected = Counter[str]()
             for other in free.jobs - {jobid}:
-                expected.update(ssds_of_job(other))
+                expected.update(counts.of_job(other))
             for rabbit in RABBITS:
-                assert taken.taken(rabbit, jobid) == expected[rabbit]
+                assert counts.taken(rabbit, jobid) == expected[rabbit]
