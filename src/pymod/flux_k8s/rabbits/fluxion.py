@@ -115,6 +115,7 @@ class Fluxion:
         self._is_read = False  # and nothing has failed since
         self._look_again = False  # Fluxion is to have another look at its jobs
         self._reported: AbstractSet[str] = frozenset()
+        self._nodes_read = False  # and those that are missing are not reported yet
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._check_backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._check_due: Optional[float] = None
@@ -348,7 +349,7 @@ class Fluxion:
             graph = await read_graph(self._find, self._mapping, PROPERTIES)
         first = self._graph is None
         self._graph = graph
-        self._is_read = self._look_again = True
+        self._is_read = self._look_again = self._nodes_read = True
         self._graph_read()
         if first and self.why_none:
             reason = Reason.MAPPING_DISAGREES
@@ -395,6 +396,7 @@ class Fluxion:
                 await self._mark(graph, key, [host], present)
             if len(hosts) == 1:
                 del graph.nodes[hosts[0]]
+                self._nodes_read = True
             return
         if present:
             graph.marked[key].update(hosts)
@@ -405,8 +407,8 @@ class Fluxion:
 
     async def _change_ssds(self, graph: Graph) -> bool:
         """Set ``ssd`` of a Rabbit down, or up. Returns whether there were any."""
-        for rabbit, ssds in graph.ssds.items():
-            change = ssds.change(*self._needed_now(rabbit, graph))
+        for rabbit, ssds, needed in self._concerned(graph):
+            change = ssds.change(*needed)
             if change is not None:
                 with _to(rabbit):
                     await self._set_ssds(graph.chassis[rabbit], ssds, change)
@@ -429,15 +431,15 @@ class Fluxion:
         """Find out which ``ssd`` that are down jobs have, for all Rabbits at once:
         Fluxion goes through its whole graph. Jobs that have too many have it done again
         later. Returns whether that was done."""
-        needed = {rabbit: self._needed_now(rabbit, graph) for rabbit in graph.ssds}
-        unsure = [r for r, ssds in graph.ssds.items() if ssds.is_unsure(*needed[r])]
+        concerned = list(self._concerned(graph))
+        unsure = [r for r, ssds, needed in concerned if ssds.is_unsure(*needed)]
         if unsure:
             with _to("cannot find the storage of jobs in its graph"):
                 allocated = read_ssds(await self._find(ALLOCATED))
             for rabbit in unsure:
                 path = graph.chassis[rabbit].path
                 graph.ssds[rabbit].see_allocated(allocated.get(path, set()))
-        if not any(ssds.is_short(*needed[r]) for r, ssds in graph.ssds.items()):
+        if not any(ssds.is_short(*needed) for _, ssds, needed in concerned):
             self._check_due = None
             self._check_backoff.reset()
         elif self._check_due is None:
@@ -458,10 +460,17 @@ class Fluxion:
         chassis = graph.chassis.get(rabbit)
         return chassis is not None and 0 < chassis.ssds <= self._ssds_by_status
 
-    def _needed_now(self, rabbit: str, graph: Graph) -> tuple[int, bool]:
-        """How many ``ssd`` are to be down that no job has, and whether all are."""
-        out = rabbit in self._wanted.out_of_service and self._by_status(rabbit, graph)
-        return self._needed(rabbit, graph), out
+    def _concerned(
+        self, graph: Graph
+    ) -> Iterator[tuple[str, SsdStates, tuple[int, bool]]]:
+        """The Rabbits of which ``ssd`` are down, or are to be: how many that no job
+        has, and whether all are."""
+        wanted = self._wanted
+        for rabbit, ssds in graph.ssds.items():
+            withheld = wanted.withheld is not None and rabbit in wanted.withheld
+            out = rabbit in wanted.out_of_service and self._by_status(rabbit, graph)
+            if ssds.down or withheld or out:
+                yield rabbit, ssds, (self._needed(rabbit, graph), out)
 
     def _needed(self, rabbit: str, graph: Graph) -> int:
         """The number of ``ssd`` of a Rabbit for the bytes that are withheld there."""
@@ -491,7 +500,9 @@ class Fluxion:
         """Log nodes that are not where they should be in Fluxion's graph. One that
         Flux excludes from scheduling is rightly missing, and those of a Rabbit that the
         graph lacks are missing with it."""
-        unknown = self._unknown
+        if not self._nodes_read:
+            return
+        self._nodes_read, unknown = False, self._unknown
         hosts = sorted(unknown - self._reported, key=hostlist.natural_key)
         self._reported = unknown
         if not hosts:

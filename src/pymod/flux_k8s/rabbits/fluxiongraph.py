@@ -10,6 +10,7 @@ The nodes of a Rabbit are expected below the vertex that has its name in the pro
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import (
     AbstractSet,
     Any,
@@ -93,7 +94,7 @@ class Graph:
         paths = [*(each.path for each in self.chassis.values()), *self.nodes.values()]
         return "/" + paths[0].split("/")[1] if paths else ""
 
-    @property
+    @cached_property
     def rabbits(self) -> dict[str, GraphRabbit]:
         """The Rabbits of the graph."""
         below = self.below

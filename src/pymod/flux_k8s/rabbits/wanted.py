@@ -117,7 +117,7 @@ def wanted(machine: Machine, settings: Settings) -> Wanted:
     soft = config.soft_drain and not config.drain_compute_nodes
     bad = dict.fromkeys(machine.disabled, "Disabled")
     bad.update(lost if soft else {})
-    marked = {BAD_RABBIT: mapping.hosts & bad.keys()}
+    marked = {BAD_RABBIT: mapping.hosts.intersection(bad)}
     if machine.used is not None:
         used = () if settings.scheduler else machine.used
         marked[ALLOC_RABBIT] = mapping.hosts_below(used)
