@@ -122,7 +122,7 @@ def test_when_all_servers_are_gone_nothing_is_counted(
             free.event("DELETED", watched(Seen(jobid, number=number).object))
     assert free.left([]) == free.sizes
     assert not any(free.colocated([]).values())
-    assert not (free.reserved or free.unscheduled or free.bytes_in_use or free.jobs)
+    assert not (free.reserved or free.withheld or free.bytes_in_use or free.jobs)
 
 
 @examples(60)
@@ -154,13 +154,13 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
     assert free.left([]) == anew.left([])
     assert free.left([], lasting=True) == anew.left([], lasting=True)
     assert free.reserved == anew.reserved
-    assert free.unscheduled == anew.unscheduled
+    assert free.withheld == anew.withheld
     assert free.colocated([]) == anew.colocated([])
     assert [free.usage_of(j) for j in range(3)] == [anew.usage_of(j) for j in range(3)]
 
 
 @pytest.mark.parametrize(
-    ("changes", "left", "rabbits", "unscheduled"),
+    ("changes", "left", "rabbits", "withheld"),
     [
         # Servers seen after the teardown take nothing off those of others: the watch
         # may show again what it has shown, or begin late.
@@ -182,7 +182,7 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
     ],
 )
 def test_storage_counts_as_long_as_it_may_be_there(
-    changes: str, left: tuple[int, int], rabbits: set[str], unscheduled: int
+    changes: str, left: tuple[int, int], rabbits: set[str], withheld: int
 ) -> None:
     """1b: the same Servers, on the other Rabbit; 1r: all their storage was made once.
     A GiB of each is beyond the share of their job."""
@@ -197,4 +197,4 @@ def test_storage_counts_as_long_as_it_may_be_there(
         change(free, what, servers[name])
     assert free.left([]) == {"r1": left[0] * GIB, "r2": left[1] * GIB}
     assert free.colocated([]).get("mgt", set()) == rabbits
-    assert free.unscheduled.get("r1", 0) == unscheduled * GIB
+    assert free.withheld.get("r1", 0) == withheld * GIB

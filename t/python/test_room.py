@@ -424,15 +424,15 @@ def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
         room.event(type, watched({"metadata": metadata, "status": status}))
 
     see("ADDED", "system", 40)
-    assert (room.unscheduled, room.capacity("r1")) == ({}, 60 * GIB)
+    assert (room.withheld, room.capacity("r1")) == ({}, 60 * GIB)
     assert room.left([]) == {"r1": 60 * GIB}
     see("ADDED", "persistent", 5)
-    assert room.unscheduled == {"r1": 5 * GIB}
+    assert room.withheld == {"r1": 5 * GIB}
     see("MODIFIED", "system", 50)  # the mapping is out of date
-    assert room.unscheduled == {"r1": 15 * GIB}
+    assert room.withheld == {"r1": 15 * GIB}
     assert room.left([]) == {"r1": 45 * GIB}
     see("DELETED", "system", 50)
-    assert (room.unscheduled, room.left([])) == ({}, {"r1": 95 * GIB})
+    assert (room.withheld, room.left([])) == ({}, {"r1": 95 * GIB})
 
 
 def test_storage_counts_after_its_job_was_released() -> None:

@@ -1,9 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The storage on the Rabbits that is free for jobs.
+"""The ledger of claims: who has which bytes of which Rabbit.
 
-The Servers objects of the cluster tell which storage is on which Rabbit. Nothing else
-keeps it, so nothing is lost when the module is loaded again.
+A claim is a share that the scheduler has given a job, an entry of Servers, or storage
+that is no job's. The Servers objects of the cluster tell which storage is on which
+Rabbit. Nothing else keeps it, so nothing is lost when the module is loaded again. Sums
+by Rabbit are kept, and changed with each claim.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class Ledger:
         self._assumed: dict[Reference, StorageUsage] = {}
         self._reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
-        self._unscheduled: dict[str, int] = {}
+        self._withheld: dict[str, int] = {}
         self._colocated: dict[str, Counter[str]] = {}
         self._jobs: dict[int, _Job] = {}
         self._job_changed: Callable[[int], None] = lambda jobid: None
@@ -127,15 +129,15 @@ class Ledger:
         return self._reserved
 
     @property
-    def unscheduled(self) -> Mapping[str, int]:
-        """Bytes on each Rabbit that are taken without the scheduler's knowledge:
+    def withheld(self) -> Mapping[str, int]:
+        """Bytes on each Rabbit that are claimed without the scheduler's knowledge:
         persistent storage, others' Workflows, the storage of jobs beyond their shares,
         and the storage that is left of jobs that gave their shares back. Storage of the
         system, which the mapping leaves out of a Rabbit's capacity, is not counted: no
         job gets it."""
         taken = {
             rabbit: size - self._system_bytes(rabbit)
-            for rabbit, size in self._unscheduled.items()
+            for rabbit, size in self._withheld.items()
         }
         return {rabbit: size for rabbit, size in taken.items() if size > 0}
 
@@ -436,7 +438,7 @@ class Ledger:
             found.unavailable,
             sign,
         )
-        _add(self._unscheduled, found.beyond if known else found.unavailable, sign)
+        _add(self._withheld, found.beyond if known else found.unavailable, sign)
         _count_keys(self._colocated, found, sign)
 
 

@@ -426,7 +426,7 @@ class RabbitManager:
             },
             "capacity": sum(map(free.capacity, mapping.rabbits)),
             "reserved": dict(free.reserved),
-            "unscheduled": dict(free.unscheduled),
+            "unscheduled": dict(free.withheld),
             "in_use": len(list(free.in_use)),
             "fluxion": self._fluxion.stats(),
         }
@@ -506,7 +506,7 @@ class RabbitManager:
             self.system_status.disabled_by_others,
             self.nodes.states,
             frozenset(ledger.in_use) if ledger.counted else None,
-            dict(ledger.unscheduled) if counted else None,
+            dict(ledger.withheld) if counted else None,
         )
 
     def _await_fluxion(self) -> None:

@@ -34,7 +34,7 @@ def rabbit_rows(
         why_not: why a Rabbit takes no new job; "" if it does.
         ssds_of: the ``ssd`` of a Rabbit that jobs may have.
     """
-    free, unscheduled = ledger.left(()), ledger.unscheduled
+    free, withheld = ledger.left(()), ledger.withheld
     for name in (*mapping.rabbits, *disagreements.unmapped):
         state = rabbits.state(name) or UNKNOWN
         is_known = state is not UNKNOWN and ledger.counted
@@ -48,7 +48,7 @@ def rabbit_rows(
             **({"disagreement": printable(sentence, SHOWN)} if sentence else {}),
             "capacity": mapping.capacity(name),
             "free": free.get(name, 0) if is_known else None,
-            "withheld": unscheduled.get(name, 0) if is_known else None,
+            "withheld": withheld.get(name, 0) if is_known else None,
             "ssd_size": ssds.size,
             "ssds": ssds.count,
             "ssds_withheld": ssds.withheld,

@@ -61,7 +61,7 @@ class Machine:
         disabled: the nodes that others have disabled in SystemStatus.
         states: those of the nodes; None as long as they are not known.
         used: the Rabbits with storage of jobs; None as long as that is not known.
-        claimed: the bytes on each Rabbit that are taken without the scheduler's
+        claimed: the bytes on each Rabbit that are claimed without the scheduler's
             knowledge; None as long as they are not known.
     """
 
