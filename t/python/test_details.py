@@ -15,7 +15,7 @@ import pytest
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import reconciler
 from flux_k8s.jobs.jobtable import DETAILS
-from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import WORKFLOW, Json, KubeError
@@ -111,7 +111,7 @@ def handled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The messages of Workflows whose jobs were handled."""
     messages: list[str] = []
 
-    def noted(info: WorkflowInfo, *rest: Any) -> Step:
+    def noted(info: WorkflowInfo, *rest: Any) -> Next:
         messages.append("" if info.view is None else info.view.message)
         return next_step(info, *rest)
 

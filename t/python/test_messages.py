@@ -41,7 +41,6 @@ OTHERS = {
     "status=down and sched-now=allocated",
     "property=rabbit or names=ssd0",
     "struct flux_match *",
-    "… is not carried out",
     "…: '…': …",
     "…: …: …",
     "…… is …",

@@ -77,7 +77,7 @@ def test_an_error_of_a_step_is_one_line_that_says_where_it_was() -> None:
     life = StorySystem(Story(""), Interrupter(None, Interruption.CRASH))
     life.start()
     life.submit(Job())
-    break_step("Plan")(life)
+    break_step("PLAN")(life)
     settle(life)
     (line,) = crits(life)
     assert (
@@ -95,7 +95,7 @@ def test_the_epilog_of_a_job_that_is_given_up_is_released_whatever_else_breaks()
     story = Story(
         "",
         troubles=(
-            When("", break_step("Advance to PostRun")),
+            When("", break_step("MOVE to PostRun")),
             When("finish", break_next(CLIENTMOUNT)),
         ),
     )
@@ -171,7 +171,7 @@ def test_a_job_that_cannot_even_be_failed_does_not_loop(
     system = StorySystem(Story(""), Interrupter(None, Interruption.CRASH))
     system.start()
     system.submit(Job())
-    break_step("Plan")(system)
+    break_step("PLAN")(system)
     system.loop.run(timeout=100.0)
     assert len(crits(system)) == 2 and "cannot be failed" in crits(system)[1]
     other = system.instance.submit(jobspec())

@@ -19,7 +19,7 @@ from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import RequestHandler
 from flux_k8s.jobs.reports import DataReports
-from flux_k8s.jobs.step import Advance, ReleaseEpilog, ReleaseProlog, Step
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step
@@ -42,7 +42,7 @@ Wrong = Callable[[Patch], None]
 def choosing(choose: Callable[[Step, WorkflowInfo], Step]) -> Wrong:
     """A service that sometimes takes another step."""
 
-    def wrong(info: WorkflowInfo, at: Moment) -> Step:
+    def wrong(info: WorkflowInfo, at: Moment) -> Next:
         return choose(next_step(info, at), info)
 
     return lambda patch: patch.setattr(reconciler, "next_step", wrong)
@@ -52,18 +52,18 @@ def replacing(owner: Any, name: str, value: Any) -> Wrong:
     return lambda patch: patch.setattr(owner, name, value)
 
 
-def instead(step: Step, other: Step) -> Wrong:
+def instead(step: Next, other: Next) -> Wrong:
     return choosing(lambda chosen, info: other if chosen == step else chosen)
 
 
-def impatient(chosen: Step, info: WorkflowInfo) -> Step:
+def impatient(chosen: Next, info: WorkflowInfo) -> Next:
     early = info.view is not None and info.view.desired is State.Teardown
-    return ReleaseEpilog() if early and not info.released else chosen
+    return Step.RELEASE_EPILOG() if early and not info.released else chosen
 
 
-def hasty(chosen: Step, info: WorkflowInfo) -> Step:
-    early = chosen == Advance(State.PreRun) and not info.mounted
-    return ReleaseProlog() if early else chosen
+def hasty(chosen: Next, info: WorkflowInfo) -> Next:
+    early = chosen == Step.MOVE(to=State.PreRun) and not info.mounted
+    return Step.RELEASE_PROLOG() if early else chosen
 
 
 def careless(
@@ -102,7 +102,7 @@ async def cut_off(self: InUse, info: WorkflowInfo) -> None:
 WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     "skips DataOut": (
         "data",
-        instead(Advance(State.DataOut), Advance(State.Teardown)),
+        instead(Step.MOVE(to=State.DataOut), Step.MOVE(to=State.Teardown)),
         (),
     ),
     "keeps its finalizer": (

@@ -19,27 +19,7 @@ from flux_k8s.dws.goduration import parse_go_duration
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
-from flux_k8s.jobs.step import (
-    Advance,
-    Allocate,
-    Create,
-    CutOff,
-    Delete,
-    DrainMounted,
-    Fail,
-    FindWriters,
-    Forget,
-    Inspect,
-    Lookup,
-    NoteGivenUp,
-    Plan,
-    ReleaseEpilog,
-    ReleaseProlog,
-    RemoveFinalizer,
-    Step,
-    Wait,
-    Withhold,
-)
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -110,7 +90,7 @@ def info_of(
     return WorkflowInfo(JOBID, goal, view=view, **facts)
 
 
-def step(info: WorkflowInfo, now: float = NOW, **config: Any) -> Step:
+def step(info: WorkflowInfo, now: float = NOW, **config: Any) -> Next:
     return next_step(info, Moment(now, Config(**config)))
 
 
@@ -126,6 +106,10 @@ DAMAGED = view_of(S.Proposal, damage="x")
 ABORTED = {"abandoned": True, "aborted": True}
 
 
+def late(text: str) -> Note:
+    return Note(text, Reason.UNMOUNT_FAILED)
+
+
 def failed_in(state: State) -> Note:
     return Note(f"DWS failed in {state.name}: no space", Reason.DWS_FAILED)
 
@@ -134,39 +118,63 @@ def failed_in(state: State) -> Note:
     "info, expected",
     [
         # the way up
-        (info_of(PLANNED), Create()),
-        (info_of(PLANNED, view_of(S.Proposal, ready=False)), Wait()),
-        (info_of(PLANNED, view_of(S.Proposal)), Plan()),
-        (info_of(PLANNED, view_of(S.Proposal), planned=True), Wait()),
-        (info_of(READY, view_of(S.Proposal)), Allocate()),
-        (info_of(READY, view_of(S.Proposal), allocation=None), Wait()),
-        (info_of(READY, view_of(S.Setup, state=S.Proposal)), Wait()),
-        (info_of(READY, view_of(S.Setup, ready=False)), Wait()),
-        (info_of(READY, view_of(S.Setup)), Advance(S.DataIn)),
-        (info_of(READY, view_of(S.DataIn)), Advance(S.PreRun)),
-        (info_of(READY, view_of(S.PreRun)), ReleaseProlog()),
-        (info_of(READY, view_of(S.PreRun), mounted=True), Wait()),
+        (info_of(PLANNED), Step.CREATE()),
+        (info_of(PLANNED, view_of(S.Proposal, ready=False)), Step.WAIT()),
+        (info_of(PLANNED, view_of(S.Proposal)), Step.PLAN()),
+        (info_of(PLANNED, view_of(S.Proposal), planned=True), Step.WAIT()),
+        (info_of(READY, view_of(S.Proposal)), Step.PLACE()),
+        (info_of(READY, view_of(S.Proposal), allocation=None), Step.WAIT()),
+        (info_of(READY, view_of(S.Setup, state=S.Proposal)), Step.WAIT()),
+        (info_of(READY, view_of(S.Setup, ready=False)), Step.WAIT()),
+        (info_of(READY, view_of(S.Setup)), Step.MOVE(to=S.DataIn)),
+        (info_of(READY, view_of(S.DataIn)), Step.MOVE(to=S.PreRun)),
+        (info_of(READY, view_of(S.PreRun)), Step.RELEASE_PROLOG()),
+        (info_of(READY, view_of(S.PreRun), mounted=True), Step.WAIT()),
         # after a restart, before it is known which nodes the job has
-        (info_of(READY, view_of(S.DataIn), allocation=None), Wait()),
-        (info_of(READY, view_of(S.PreRun), allocation=None), Wait()),
+        (info_of(READY, view_of(S.DataIn), allocation=None), Step.WAIT()),
+        (info_of(READY, view_of(S.PreRun), allocation=None), Step.WAIT()),
         # the way down
-        (info_of(RELEASED, view_of(S.PreRun), ran=True), Advance(S.PostRun)),
-        (info_of(RELEASED, view_of(S.PostRun), ran=True), Advance(S.DataOut)),
-        (info_of(RELEASED, view_of(S.DataOut), ran=True), Advance(S.Teardown)),
-        (info_of(RELEASED, view_of(S.DataOut, ready=False), ran=True), Wait()),
-        (info_of(RELEASED, view_of(S.PreRun), ran=False), Advance(S.Teardown)),
-        (info_of(RELEASED, view_of(S.Setup, ready=False)), Advance(S.Teardown)),
-        (info_of(RELEASED, view_of(S.Teardown, state=S.DataOut)), Wait()),
-        (info_of(RELEASED, view_of(S.Teardown, ready=False)), RemoveFinalizer()),
-        (info_of(RELEASED, view_of(S.Teardown), unmounted=True), ReleaseEpilog()),
+        (
+            info_of(RELEASED, view_of(S.PreRun), ran=True),
+            Step.MOVE(to=S.PostRun),
+        ),
+        (
+            info_of(RELEASED, view_of(S.PostRun), ran=True),
+            Step.MOVE(to=S.DataOut),
+        ),
+        (
+            info_of(RELEASED, view_of(S.DataOut), ran=True),
+            Step.MOVE(to=S.Teardown),
+        ),
+        (info_of(RELEASED, view_of(S.DataOut, ready=False), ran=True), Step.WAIT()),
+        (
+            info_of(RELEASED, view_of(S.PreRun), ran=False),
+            Step.MOVE(to=S.Teardown),
+        ),
+        (
+            info_of(RELEASED, view_of(S.Setup, ready=False)),
+            Step.MOVE(to=S.Teardown),
+        ),
+        (info_of(RELEASED, view_of(S.Teardown, state=S.DataOut)), Step.WAIT()),
+        (
+            info_of(RELEASED, view_of(S.Teardown, ready=False)),
+            Step.REMOVE_FINALIZER(),
+        ),
+        (
+            info_of(RELEASED, view_of(S.Teardown), unmounted=True),
+            Step.RELEASE_EPILOG(),
+        ),
         (
             info_of(RELEASED, view_of(S.Teardown)),
-            DrainMounted("Teardown is complete"),
+            Step.DRAIN_MOUNTED(late("Teardown is complete")),
         ),
-        (info_of(RELEASED, view_of(S.Teardown), released=True), RemoveFinalizer()),
+        (
+            info_of(RELEASED, view_of(S.Teardown), released=True),
+            Step.REMOVE_FINALIZER(),
+        ),
         (
             info_of(RELEASED, view_of(S.Teardown, finalizers=()), released=True),
-            Delete(),
+            Step.DELETE(),
         ),
         (
             info_of(
@@ -174,92 +182,119 @@ def failed_in(state: State) -> Note:
                 view_of(S.Teardown, finalizers=(), deleting=True),
                 released=True,
             ),
-            Wait(),
+            Step.WAIT(),
         ),
-        (info_of(RELEASED, released=True), Forget()),
+        (info_of(RELEASED, released=True), Step.FORGET()),
         # a job that never had a Workflow
-        (info_of(RELEASED), ReleaseEpilog()),
+        (info_of(RELEASED), Step.RELEASE_EPILOG()),
         # what DWS fails in, and what others do to the Workflow
-        (info_of(PLANNED, WRONG(S.Proposal)), Fail(failed_in(S.Proposal))),
-        (info_of(READY, WRONG(S.DataIn)), Fail(failed_in(S.DataIn))),
-        (info_of(READY, WRONG(S.DataIn), failed=True), Wait()),
-        (info_of(RELEASED, WRONG(S.Teardown, state=S.Proposal)), Wait()),
+        (info_of(PLANNED, WRONG(S.Proposal)), Step.FAIL(failed_in(S.Proposal))),
+        (info_of(READY, WRONG(S.DataIn)), Step.FAIL(failed_in(S.DataIn))),
+        (info_of(READY, WRONG(S.DataIn), failed=True), Step.WAIT()),
+        (info_of(RELEASED, WRONG(S.Teardown, state=S.Proposal)), Step.WAIT()),
         (
             info_of(RELEASED, WRONG(S.PostRun), ran=True),
-            DrainMounted(failed_in(S.PostRun).text),
+            Step.DRAIN_MOUNTED(failed_in(S.PostRun)),
         ),
         (
             info_of(RELEASED, WRONG(S.PostRun), ran=True, still_mounted=()),
-            Fail(failed_in(S.PostRun)),
+            Step.FAIL(failed_in(S.PostRun)),
         ),
-        (info_of(RELEASED, WRONG(S.DataOut), ran=True), Fail(failed_in(S.DataOut))),
+        (
+            info_of(RELEASED, WRONG(S.DataOut), ran=True),
+            Step.FAIL(failed_in(S.DataOut)),
+        ),
         (
             info_of(RELEASED, WRONG(S.DataOut), ran=True, failed=True),
-            Advance(S.Teardown),
+            Step.MOVE(to=S.Teardown),
         ),
         (
             info_of(RELEASED, WRONG(S.Teardown, finalizers=()), warned=True),
-            Wait(),
+            Step.WAIT(),
         ),
-        (info_of(RELEASED, DELETING, ran=True), RemoveFinalizer()),
-        (info_of(RELEASED, replace(DELETING, finalizers=("dws",)), ran=True), Wait()),
-        (info_of(RELEASED, OTHERS), ReleaseEpilog()),
-        (info_of(RELEASED, OTHERS, released=True), Forget()),
-        (info_of(PLANNED, DAMAGED), Fail(Note("x", Reason.BAD_OBJECT))),
-        (info_of(RELEASED, DAMAGED, failed=True), Advance(S.Teardown)),
+        (info_of(RELEASED, DELETING, ran=True), Step.REMOVE_FINALIZER()),
+        (
+            info_of(RELEASED, replace(DELETING, finalizers=("dws",)), ran=True),
+            Step.WAIT(),
+        ),
+        (info_of(RELEASED, OTHERS), Step.RELEASE_EPILOG()),
+        (info_of(RELEASED, OTHERS, released=True), Step.FORGET()),
+        (info_of(PLANNED, DAMAGED), Step.FAIL(Note("x", Reason.BAD_OBJECT))),
+        (info_of(RELEASED, DAMAGED, failed=True), Step.MOVE(to=S.Teardown)),
         # an abort
-        (info_of(RELEASED, OPEN, ran=True, **ABORTED), CutOff()),
-        (info_of(RELEASED, OPEN, ran=True, **ABORTED, cut_off=True), ReleaseEpilog()),
+        (info_of(RELEASED, OPEN, ran=True, **ABORTED), Step.CUT_OFF()),
+        (
+            info_of(RELEASED, OPEN, ran=True, **ABORTED, cut_off=True),
+            Step.RELEASE_EPILOG(),
+        ),
         (
             info_of(RELEASED, OPEN, ran=True, **ABORTED, cut_off=True, released=True),
-            Advance(S.Teardown, hurry=True),
+            Step.MOVE(to=S.Teardown),
         ),
         (
             info_of(
                 RELEASED, view_of(S.DataOut, ready=False), ran=True, abandoned=True
             ),
-            Advance(S.Teardown),
+            Step.MOVE(to=S.Teardown),
         ),
         # a create that got no answer
-        (info_of(PLANNED, doubtful=True), Lookup()),
-        (info_of(RELEASED, doubtful=True), Lookup()),
+        (info_of(PLANNED, doubtful=True), Step.LOOK_UP()),
+        (info_of(RELEASED, doubtful=True), Step.LOOK_UP()),
     ],
 )
-def test_each_situation_has_its_step(info: WorkflowInfo, expected: Step) -> None:
+def test_each_situation_has_its_step(info: WorkflowInfo, expected: Next) -> None:
     assert step(info) == expected
 
 
 KEPT = replace(view_of(S.PostRun, ready=False), kept_for="compute-01")
 RELEASED_KEPT = replace(KEPT, nodes_released=True)
 WRITES: dict[str, Any] = {"writers": ("compute-01",), "writers_at": NOW}
-LATER = Wait(NOW + WRITERS_VALID)
+LATER = Step.WAIT(until=NOW + WRITERS_VALID)
 
 
 @pytest.mark.parametrize(
     ("view", "facts", "expected"),
     [
         # DWS unmounts in PostRun, and waits for each node there
-        (view_of(S.PreRun), {"abandoned": True}, Advance(S.PostRun)),
-        (view_of(S.PreRun, ready=False), {"abandoned": True}, Advance(S.Teardown)),
-        (view_of(S.PostRun, ready=False), {"failed": True}, Wait()),
-        (view_of(S.PostRun), {}, FindWriters("DWS did not wait for it")),
-        (view_of(S.PostRun), {"writers": ()}, Advance(S.DataOut)),
-        (view_of(S.PostRun), {"writers": (), "failed": True}, Advance(S.Teardown)),
+        (view_of(S.PreRun), {"abandoned": True}, Step.MOVE(to=S.PostRun)),
+        (
+            view_of(S.PreRun, ready=False),
+            {"abandoned": True},
+            Step.MOVE(to=S.Teardown),
+        ),
+        (view_of(S.PostRun, ready=False), {"failed": True}, Step.WAIT()),
+        (
+            view_of(S.PostRun),
+            {},
+            Step.FIND_WRITERS(
+                late("DWS did not wait for it"),
+            ),
+        ),
+        (view_of(S.PostRun), {"writers": ()}, Step.MOVE(to=S.DataOut)),
+        (
+            view_of(S.PostRun),
+            {"writers": (), "failed": True},
+            Step.MOVE(to=S.Teardown),
+        ),
         (view_of(S.PostRun), WRITES, LATER),
         # a node has not unmounted in time
-        (RELEASED_KEPT, {}, FindWriters("DWS waits for it")),
-        (RELEASED_KEPT, WRITES, Withhold()),
+        (
+            RELEASED_KEPT,
+            {},
+            Step.FIND_WRITERS(late("DWS waits for it")),
+        ),
+        (RELEASED_KEPT, WRITES, Step.WITHHOLD()),
         (RELEASED_KEPT, {**WRITES, "withholding": True}, LATER),
         (
             RELEASED_KEPT,
             {**WRITES, "withholding": True, "withheld": True},
-            ReleaseEpilog(),
+            Step.RELEASE_EPILOG(),
         ),
-        (RELEASED_KEPT, {**WRITES, "failed": True}, NoteGivenUp()),
+        (RELEASED_KEPT, {**WRITES, "failed": True}, Step.MARK_GIVEN_UP()),
         (
             replace(RELEASED_KEPT, given_up=True),
             {**WRITES, "failed": True},
-            Withhold(),
+            Step.WITHHOLD(),
         ),
         (RELEASED_KEPT, {**WRITES, "released": True}, LATER),
         (
@@ -270,20 +305,22 @@ LATER = Wait(NOW + WRITERS_VALID)
         (
             RELEASED_KEPT,
             {"writers": (), "writers_at": NOW - WRITERS_VALID, "released": True},
-            FindWriters("DWS waits for it"),
+            Step.FIND_WRITERS(late("DWS waits for it")),
         ),
         # its epilog was given up
         (
             view_of(S.PostRun, ready=False),
             {"aborted": True, "cut_off": True, "released": True},
-            FindWriters("its epilog was given up"),
+            Step.FIND_WRITERS(
+                late("its epilog was given up"),
+            ),
         ),
         # the job waits for storage that others cannot be kept off
         (KEPT, WRITES, LATER),
     ],
 )
 def test_storage_that_a_node_may_write_to_is_kept(
-    view: WorkflowView, facts: dict[str, Any], expected: Step
+    view: WorkflowView, facts: dict[str, Any], expected: Next
 ) -> None:
     info = info_of(RELEASED, view, ran=True, **facts)
     assert step(info, unmount_failure="keep") == expected
@@ -326,11 +363,11 @@ INFOS = st.builds(
 @given(INFOS)
 def test_every_state_of_a_job_has_a_next_step(info: WorkflowInfo) -> None:
     chosen = step(info, setup_timeout=5.0, teardown_after=7.0)
-    if isinstance(chosen, Advance):
+    if chosen.step is Step.MOVE:
         assert info.view is not None and info.view.desired is not None
-        assert chosen.state > info.view.desired or info.view.desired is S.Teardown
-        assert chosen.state == info.view.desired + 1 or chosen.state is S.Teardown
-    if isinstance(chosen, (ReleaseProlog, Allocate)):
+        assert chosen.to > info.view.desired or info.view.desired is S.Teardown
+        assert chosen.to == info.view.desired + 1 or chosen.to is S.Teardown
+    if chosen.step in (Step.RELEASE_PROLOG, Step.PLACE):
         assert info.view is not None and info.view.complete
 
 
@@ -342,44 +379,44 @@ def test_a_job_whose_storage_is_released_is_never_held_for_ever(
     info.goal = RELEASED
     for _ in range(20):
         chosen = step(info)
-        if isinstance(chosen, Forget):
+        if chosen.step is Step.FORGET:
             break
         carry_out(info, chosen)
     assert info.released
 
 
-def carry_out(info: WorkflowInfo, chosen: Step) -> None:
+def carry_out(info: WorkflowInfo, chosen: Next) -> None:
     """What a step achieves where everything works."""
-    if isinstance(chosen, Advance):
-        info.view = view_of(chosen.state)
-    elif isinstance(chosen, Wait) and info.view is not None:
+    if chosen.step is Step.MOVE:
+        info.view = view_of(chosen.to)
+    elif chosen.step is Step.WAIT and info.view is not None:
         assert info.view.desired is not None
         info.view = view_of(info.view.desired, finalizers=info.view.finalizers)
         if FINALIZER not in info.view.finalizers:
             info.view = None
-    elif isinstance(chosen, RemoveFinalizer):
+    elif chosen.step is Step.REMOVE_FINALIZER:
         assert info.view is not None
         info.view = dataclasses.replace(info.view, finalizers=())
-    elif isinstance(chosen, (Delete, Lookup)):
+    elif chosen.step in (Step.DELETE, Step.LOOK_UP):
         info.view, info.doubtful = None, False
-    elif isinstance(chosen, ReleaseEpilog):
+    elif chosen.step is Step.RELEASE_EPILOG:
         info.released = True
-    elif isinstance(chosen, CutOff):
+    elif chosen.step is Step.CUT_OFF:
         info.cut_off = True
-    elif isinstance(chosen, DrainMounted):
+    elif chosen.step is Step.DRAIN_MOUNTED:
         info.unmounted, info.still_mounted = True, ()
-    elif isinstance(chosen, Fail):
+    elif chosen.step is Step.FAIL:
         info.failed = True
 
 
 @pytest.mark.parametrize(
     ("state", "goal", "key", "over"),
     [
-        (S.Setup, READY, "setup_timeout", Fail),
-        (S.PreRun, READY, "prerun_timeout", Inspect),
-        (S.PostRun, RELEASED, "postrun_timeout", DrainMounted),
-        (S.PostRun, RELEASED, "teardown_after", DrainMounted),
-        (S.DataOut, RELEASED, "teardown_after", Advance),
+        (S.Setup, READY, "setup_timeout", Step.FAIL),
+        (S.PreRun, READY, "prerun_timeout", Step.SURVEY),
+        (S.PostRun, RELEASED, "postrun_timeout", Step.DRAIN_MOUNTED),
+        (S.PostRun, RELEASED, "teardown_after", Step.DRAIN_MOUNTED),
+        (S.DataOut, RELEASED, "teardown_after", Step.MOVE),
         (S.DataIn, READY, "setup_timeout", None),
         (S.DataIn, READY, "prerun_timeout", None),
     ],
@@ -388,10 +425,10 @@ def test_a_limit_is_waited_for(state: State, goal: Goal, key: str, over: Any) ->
     """That of a state that was left never counts."""
     info = info_of(goal, view_of(state, ready=False, changed=NOW), ran=True)
     if over is None:
-        assert step(info, NOW + 10**6, **{key: 60.0}) == Wait()
+        assert step(info, NOW + 10**6, **{key: 60.0}) == Step.WAIT()
         return
-    assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
-    assert isinstance(step(info, NOW + 60, **{key: 60.0}), over)
+    assert step(info, NOW + 59, **{key: 60.0}) == Step.WAIT(until=NOW + 60)
+    assert step(info, NOW + 60, **{key: 60.0}).step is over
 
 
 @pytest.mark.parametrize(

@@ -12,34 +12,33 @@ JOB = Job((XFS, COPY_OUT), nodes=1)
 MENDED = When("clean", mend, 60.0)
 
 UP = {
-    "Create": "{} clean",
-    "Plan": "Proposal {} Teardown..gone",
-    "Allocate": "Proposal alloc {} Teardown..gone",
-    "Advance to PreRun": "Proposal..DataIn {} Teardown..gone",
-    "ReleaseProlog": "Proposal..PreRun {} Teardown..gone",
+    "CREATE": "{} clean",
+    "PLAN": "Proposal {} Teardown..gone",
+    "PLACE": "Proposal alloc {} Teardown..gone",
+    "MOVE to PreRun": "Proposal..DataIn {} Teardown..gone",
+    "RELEASE_PROLOG": "Proposal..PreRun {} Teardown..gone",
 }
 """The course of a job that fails in a step."""
 
 DOWN = {
-    "Advance to PostRun": (
+    "MOVE to PostRun": (
         "Proposal..finish drain:compute-01 unmount-failed service-fault! clean "
         "disable:compute-01 Teardown gone",
         "service-fault",
     ),
-    "Advance to DataOut": (
+    "MOVE to DataOut": (
         "Proposal..PostRun service-fault! clean Teardown gone",
         "service-fault",
     ),
-    "Record": ("Proposal..DataOut service-fault clean Teardown gone", "out"),
-    "Advance to Teardown": (
+    "MOVE to Teardown": (
         "Proposal..DataOut service-fault clean Teardown gone",
         "out",
     ),
-    "ReleaseEpilog": (
+    "RELEASE_EPILOG": (
         "Proposal..Teardown service-fault clean gone",
         "out",
     ),
-    "Delete": (LIFE, "out"),
+    "DELETE": (LIFE, "out"),
 }
 """That of one whose storage cannot be released then, until another module is loaded;
 and what becomes of its data."""
@@ -68,7 +67,7 @@ STORIES = (
             troubles=(When("", die_in(step)),),
         )
         for step, course in UP.items()
-        if step in ("Create", "Allocate")
+        if step in ("CREATE", "PLACE")
     ),
     *(
         Story(
@@ -88,8 +87,8 @@ STORIES = (
             troubles=(When("", die_in(step)), MENDED),
         )
         for step, course in (
-            ("ReleaseEpilog", "Proposal..Teardown barred clean gone"),
-            ("Delete", LIFE),
+            ("RELEASE_EPILOG", "Proposal..Teardown barred clean gone"),
+            ("DELETE", LIFE),
         )
     ),
     *(
@@ -111,21 +110,21 @@ STORIES = (
         )
         for step, course in (
             (
-                "Allocate",
+                "PLACE",
                 "Proposal 2:Proposal alloc 2:alloc {}! Teardown 2:Setup..PreRun "
                 "clean gone 2:start..gone",
             ),
-            ("ReleaseEpilog", f"{BOTH} {last}"),
+            ("RELEASE_EPILOG", f"{BOTH} {last}"),
         )
     ),
     Story(
-        "the service fails in Advance to PostRun while the plugin is away",
+        "the service fails in MOVE to PostRun while the plugin is away",
         "Proposal..finish drain:compute-01 unmount-failed service-fault! "
         "disable:compute-01 clean Teardown gone",
         "service-fault",
         job=JOB,
         troubles=(
-            When("", break_step("Advance to PostRun")),
+            When("", break_step("MOVE to PostRun")),
             When("finish", unload_plugin(30.0)),
             MENDED,
         ),

@@ -98,14 +98,14 @@ class InUse:
         since = None if info.view is None else info.view.since
         return await self._system_status.was_any_disabled(hosts, since, info.name)
 
-    async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
+    async def drain_mounted(self, info: WorkflowInfo, note: Note) -> None:
         """Drain the nodes that have not unmounted the job's storage in time. As long as
         DWS waits, it may yet tell others to unmount: they are to be looked for again.
 
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
-        clientmounts, why = await self._clientmounts(info, note)
+        clientmounts, why = await self._clientmounts(info, note.text)
         hosts = await self._late(info, clientmounts)
         await self._drain(info, hosts, why)
         info.still_mounted = tuple(dict.fromkeys((*(info.still_mounted or ()), *hosts)))

@@ -23,7 +23,7 @@ from flux_k8s.jobs.isolation import Faults
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress
-from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
@@ -47,7 +47,7 @@ DETAILS_OF_COPIES = 1.0
 VISIT = 40
 """Microseconds for which a job is visited: it may get a memo."""
 
-Decision = tuple[Step, Optional[WorkflowView]]
+Decision = tuple[Next, Optional[WorkflowView]]
 """A step, and the view of the Workflow on which the decision was based."""
 
 
@@ -96,7 +96,7 @@ class Job:
 
     info: WorkflowInfo
     progress: Progress
-    step: Optional[Step] = None
+    step: Optional[Next] = None
     since: float = 0.0
     last_decision: Optional[Decision] = None
     retry_now: bool = False

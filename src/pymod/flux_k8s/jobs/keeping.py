@@ -40,7 +40,7 @@ from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.reports import DataReports
-from flux_k8s.jobs.step import FindWriters, KeepFailed, LetNodesGo
+from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (
@@ -50,7 +50,7 @@ from flux_k8s.ports import (
     gone,
 )
 from flux_k8s.rabbits.manager import RabbitManager
-from flux_k8s.reasons import Reason
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_timestamp
 
@@ -92,7 +92,7 @@ class Keeping:
             raise StorageUnavailable("Servers are not listed yet", Reason.NOT_READY)
         return self._ledger.listed and not view.runs_containers
 
-    async def find_writers(self, info: WorkflowInfo, step: FindWriters) -> None:
+    async def find_writers(self, info: WorkflowInfo, following: Next) -> None:
         """Find the nodes that could still write to the storage of a job. If there are
         any, mark the Workflow: the other nodes may go to other jobs."""
         view, now = info.view, self._clock.now()
@@ -101,7 +101,9 @@ class Keeping:
         if not (passed_over or await self._in_use.passed_over(info)):
             info.writers, info.still_mounted, info.unmounted = (), (), True
             return
-        writers, overdue = await self._in_use.find_writers(info, step.note, step.failed)
+        writers, overdue = await self._in_use.find_writers(
+            info, following.why.text, following.failed
+        )
         if writers and (overdue or not view.kept_for):
             # A job that was aborted has ended.
             ends = not info.released and self.may_end(view)
@@ -112,18 +114,18 @@ class Keeping:
             await self._workflows.keep(info, kept_for, ends)
         info.writers, info.writers_at = writers, now
 
-    async def let_nodes_go(self, info: WorkflowInfo, step: LetNodesGo) -> None:
+    async def let_nodes_go(self, info: WorkflowInfo, note: Note) -> None:
         """Drain the nodes that have not unmounted, and mark the Workflow: the others
         may go to other jobs."""
         assert info.view is not None
         ends = self.may_end(info.view)
-        await self._in_use.drain_mounted(info, step.note)
+        await self._in_use.drain_mounted(info, note)
         if ends:
             await self._workflows.keep(info, info.still_mounted or (), ends)
         else:
             info.unmounted = True
 
-    async def keep_failed(self, info: WorkflowInfo, step: KeepFailed) -> None:
+    async def keep_failed(self, info: WorkflowInfo, note: Note) -> None:
         """Keep the storage of a job whose data could not be copied out, where the job
         can end before it is gone, or has."""
         view, limit = info.view, self._settings.config.keep_failed
@@ -140,12 +142,12 @@ class Keeping:
         until = self._clock.now() + limit
         info.keeping = True
         try:
-            await self._data.note_failed(info, until, step.note)
-            await self._workflows.keep_failed(info, until, step.note)
+            await self._data.note_failed(info, until, note)
+            await self._workflows.keep_failed(info, until, note)
         finally:
             info.keeping = False
         if info.logs_rescue:
-            self._data.log_failed(info, until, step.note)
+            self._data.log_failed(info, until, note)
 
     def _exceeds_limit(self, info: WorkflowInfo) -> bool:
         """Whether the job's user would have more storage kept for a rescue than one

@@ -72,7 +72,8 @@ class LastResort:
         job.info.released = True
 
     async def _drain(self, job: Job) -> None:
-        await self._in_use.drain_mounted(job.info, "the dws module failed")
+        note = Note("the dws module failed", Reason.SERVICE_FAULT)
+        await self._in_use.drain_mounted(job.info, note)
 
     async def _report(self, job: Job) -> None:
         """Raise an exception once, fatal if data is lost."""

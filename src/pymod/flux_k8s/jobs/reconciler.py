@@ -19,7 +19,7 @@ from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobtable import Decision, Job, JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reporter import Reporter
-from flux_k8s.jobs.step import DrainMounted, Fail, Forget, Lookup, Step, Wait, is_final
+from flux_k8s.jobs.step import Next, Step, is_final
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.userturns import UserTurns
 from flux_k8s.jobs.workflow import next_step
@@ -61,13 +61,13 @@ class Reconciler:
         if job is None:
             return None
         step = self._next_step(job)
-        if isinstance(step, Wait):
+        if step.step is Step.WAIT:
             return self._wait(job, step)
         await self._take(job, step)
         if job.info.jobid not in self._jobs:
             return None
         following = self._next_step(job)
-        if not isinstance(following, Wait):
+        if following.step is not Step.WAIT:
             return 0.0
         self._note_state(job)
         return self._wait(job, following)
@@ -103,12 +103,12 @@ class Reconciler:
         self._jobs_changed()
         self._jobs.note_change(job.info.jobid)
 
-    def _next_step(self, job: Job) -> Step:
+    def _next_step(self, job: Job) -> Next:
         self._staging.update(job.info)
         step = next_step(job.info, self._jobs.moment(self._settings.config))
         return self._turns.decide(job.info, step)
 
-    def _wait(self, job: Job, step: Wait) -> Optional[float]:
+    def _wait(self, job: Job, step: Next) -> Optional[float]:
         """Seconds until a step of the job, or a report about it, may be due; None if
         neither is."""
         job.info.failing_since = None
@@ -123,7 +123,7 @@ class Reconciler:
         self._jobs.remove(job)
         self._jobs_changed()
 
-    async def _take(self, job: Job, step: Step) -> None:
+    async def _take(self, job: Job, step: Next) -> None:
         """Take a step.
 
         Raises:
@@ -134,7 +134,7 @@ class Reconciler:
         try:
             if is_final(step, info) and not await self._is_so(job, step):
                 return
-            if isinstance(step, Forget):
+            if step.step is Step.FORGET:
                 self._forget(job)
                 return
             await self._steps.carry_out(info, step)
@@ -143,12 +143,12 @@ class Reconciler:
             self._failed(job, error, news=info.view != view)
             return
         self._reporter.step_ended(step, None)
-        if not isinstance(step, Lookup):
+        if step.step is not Step.LOOK_UP:
             self._reporter.report_state(info, job.progress)
         if info.view == view and self._next_step(job) == step:
             self._failed(job, NoEffect(step))
 
-    async def _is_so(self, job: Job, step: Step) -> bool:
+    async def _is_so(self, job: Job, step: Next) -> bool:
         """Whether a step that cannot be undone is still to be taken when what is there
         was read once more."""
         copied = await self._steps.look_again(job.info)
@@ -158,13 +158,13 @@ class Reconciler:
 
     def _begin(self, job: Job, decision: Decision) -> None:
         step, _ = decision
-        looks = isinstance(step, Lookup)
+        looks = step.step is Step.LOOK_UP
         if job.retry_now or not (looks or decision == job.last_decision):
             job.progress.begin()
         if not looks:
             job.last_decision = decision
         job.retry_now = False
-        if type(step) is not type(job.step):
+        if job.step is None or step.step is not job.step.step:
             job.info.failing_since = None
         job.step, job.since = step, self._flux.now()
         self._reporter.step_begins(job.info, job.progress, step)
@@ -184,11 +184,10 @@ class Reconciler:
         self._turns.failed(job.info.jobid)
         following = self._next_step(job)
         asks_for_time = getattr(error, "retry_after", None) is not None
-        if news and not (isinstance(following, Lookup) or asks_for_time):
+        if news and not (following.step is Step.LOOK_UP or asks_for_time):
             return
-        gives_up = isinstance(following, (DrainMounted, Fail))
-        again = job.last_decision is not None and type(following) is type(
-            job.last_decision[0]
-        )
+        gives_up = following.step in (Step.DRAIN_MOUNTED, Step.FAIL)
+        last = None if job.last_decision is None else job.last_decision[0].step
+        again = last is following.step
         if not (job.retry_now or (gives_up and not again)):
             raise TryAgain(error) from error

@@ -19,15 +19,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, NoEffect, NotReady, StorageUnavailable
 from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
-from flux_k8s.jobs.step import (
-    Create,
-    Fail,
-    ReleaseEpilog,
-    ReleaseProlog,
-    ReportData,
-    Step,
-    Withhold,
-)
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
 from flux_k8s.ports import Flux, KubeError, RpcError
@@ -76,7 +68,7 @@ class Progress:
         self.logged = False
 
 
-OF_FLUX = (Fail, ReleaseEpilog, ReportData, Withhold)
+OF_FLUX = (Step.FAIL, Step.RELEASE_EPILOG, Step.REPORT_DATA, Step.WITHHOLD)
 """The steps that await nothing of Kubernetes."""
 
 
@@ -87,13 +79,13 @@ class Reporter:
         self._flux = flux
         self._outage = outage
 
-    def step_begins(self, info: WorkflowInfo, progress: Progress, step: Step) -> None:
+    def step_begins(self, info: WorkflowInfo, progress: Progress, step: Next) -> None:
         """A step begins. A job whose epilog is released waits for nothing more."""
-        if isinstance(step, ReleaseEpilog):
+        if step.step is Step.RELEASE_EPILOG:
             self._memo(info, progress, None)
 
     def report_slow_step(
-        self, info: WorkflowInfo, progress: Progress, step: Step, since: float
+        self, info: WorkflowInfo, progress: Progress, step: Next, since: float
     ) -> None:
         """A step is under way since a time, which was ``PATIENCE`` ago: post a memo."""
         source = awaited(info, step)
@@ -102,13 +94,16 @@ class Reporter:
         if self._outage.reason is None and not progress.memo:
             self._memo(info, progress, f"{source}: {SILENCE}")
 
-    def step_ended(self, step: Step, error: Optional[StepError]) -> None:
+    def step_ended(self, step: Next, error: Optional[StepError]) -> None:
         """A step has ended. Most steps end with an answer of Kubernetes, be it one that
         is malformed."""
         if isinstance(error, KubeError):
             answered = error.answered
         else:
-            answered = error is None and not isinstance(step, (*OF_FLUX, ReleaseProlog))
+            answered = error is None and step.step not in (
+                *OF_FLUX,
+                Step.RELEASE_PROLOG,
+            )
         if answered:
             self._outage.note_answer()
 
@@ -181,11 +176,11 @@ def _progress(state: State, view: WorkflowView) -> str:
     return f"DWS in {state.name}: {view.message or view.status or 'no message'}"
 
 
-def awaited(info: WorkflowInfo, step: Step) -> str:
+def awaited(info: WorkflowInfo, step: Next) -> str:
     """The party whose answer a step waits for, for a memo."""
-    if isinstance(step, OF_FLUX):
+    if step.step in OF_FLUX:
         return "Flux"
-    if isinstance(step, Create) and info.group is None:
+    if step.step is Step.CREATE and info.group is None:
         return "the user database"
     return "Kubernetes"
 

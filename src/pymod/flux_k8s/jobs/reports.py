@@ -25,7 +25,7 @@ from flux_k8s.dws.workflowmarks import WARNED
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, late_nodes, left_persistent
 from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.records import is_purged
-from flux_k8s.jobs.step import Warn
+from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
 from flux_k8s.ports import Flux, Json, RpcError
@@ -80,16 +80,19 @@ class FailureReports:
             left = Reason.PERSISTENT_LEFT
             self._flux.raise_exception(info.jobid, DWS, WARNING, note, left)
 
-    async def warn(self, info: WorkflowInfo, step: Warn) -> None:
+    async def warn(self, info: WorkflowInfo, following: Next) -> None:
         """Report once that Teardown makes no progress. By the annotation the next
         module knows of the report. A job whose epilog was released accepts no
         exceptions."""
-        note, reason = with_next_step(step.note.text, info.jobid), step.note.reason
+        note, reason = (
+            with_next_step(following.why.text, info.jobid),
+            following.why.reason,
+        )
         self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}", reason)
         if not info.released:
-            severity = FATAL if step.fatal else WARNING
+            severity = FATAL if following.failed else WARNING
             self._flux.raise_exception(info.jobid, DWS, severity, note, reason)
-        if step.fatal:
+        if following.failed:
             info.failed, info.cause = True, reason
         info.warned = True
         now = format_timestamp(self._flux.now())

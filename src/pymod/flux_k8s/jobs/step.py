@@ -5,232 +5,131 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Optional
 
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.reasons import Note
 
 
-@dataclass(frozen=True)
-class Create:
+class Step(enum.Enum):
+    """What is done next for a job."""
+
+    CREATE = enum.auto()
     """Create the Workflow, in Proposal."""
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """Ask for the Workflow: whether it is gone, or another job's, whether a create
-    that got no answer was carried out, or whether a time limit was kept while the watch
-    was interrupted."""
-
-
-@dataclass(frozen=True)
-class Plan:
+    LOOK_UP = enum.auto()
+    """Ask for the Workflow: whether it is gone, or another job's."""
+    PLAN = enum.auto()
     """Read the DirectiveBreakdowns, and send the resources to Flux."""
-
-
-@dataclass(frozen=True)
-class Allocate:
+    PLACE = enum.auto()
     """Fill in Servers and Computes, then move to Setup."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Fill in Servers for a job that has no nodes yet, then move to Setup."""
-
-
-@dataclass(frozen=True)
-class AddNodes:
-    """Fill in Computes for storage that is there already, then move to PreRun."""
-
-
-@dataclass(frozen=True)
-class Advance:
-    """Move to another state; ``hurry`` goes with a Teardown after an abort."""
-
-    state: State
-    hurry: bool = False
-
-
-@dataclass(frozen=True)
-class Inspect:
+    STAGE = enum.auto()
+    """Fill in Servers for a job without nodes, then move to Setup."""
+    ADD_NODES = enum.auto()
+    """Fill in Computes for storage that is there, then move to PreRun."""
+    MOVE = enum.auto()
+    """Move to another state."""
+    SURVEY = enum.auto()
     """Find out which nodes of the job have their storage."""
-
-
-@dataclass(frozen=True)
-class Exclude:
-    """Go on without the failed nodes. ``note`` is that of the exception about them."""
-
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Force:
+    LEAVE_OUT = enum.auto()
+    """Go on without the failed nodes."""
+    FORCE = enum.auto()
     """Have DWS take the state for reached, without the nodes that failed."""
-
-
-@dataclass(frozen=True)
-class ReleaseProlog:
+    RELEASE_PROLOG = enum.auto()
     """Give the environment to Flux: the job may start."""
+    DRAIN_MOUNTED = enum.auto()
+    """Drain the nodes that still have the job's storage mounted."""
+    LET_NODES_GO = enum.auto()
+    """The same, and the job may end before Teardown is complete."""
+    FIND_WRITERS = enum.auto()
+    """Find the nodes that could write to the job's storage."""
+    CUT_OFF = enum.auto()
+    """Take nodes and Rabbits that the job still uses out of service."""
+    MARK_GIVEN_UP = enum.auto()
+    """Note on the Workflow that the data of its job is given up."""
+    KEEP_FAILED = enum.auto()
+    """Keep the storage of a job whose data could not be copied out."""
+    WARN = enum.auto()
+    """Report to the job's owner that Teardown makes no progress."""
+    WITHHOLD = enum.auto()
+    """Have the scheduler keep the job's storage from others."""
+    REPORT_DATA = enum.auto()
+    """Report what became of the data of a job that has ended."""
+    RELEASE_EPILOG = enum.auto()
+    """Release the epilog, so that the job may end."""
+    REMOVE_FINALIZER = enum.auto()
+    """Remove our finalizer, so that the Workflow can be deleted."""
+    DELETE = enum.auto()
+    """Delete the Workflow."""
+    FAIL = enum.auto()
+    """Raise a fatal exception on the job."""
+    FORGET = enum.auto()
+    """The job and its Workflow are gone."""
+    WAIT = enum.auto()
+    """Nothing, until something changes, or until a time."""
+
+    def __call__(
+        self,
+        note: Optional[Note] = None,
+        *,
+        to: Optional[State] = None,
+        until: Optional[float] = None,
+        failed: bool = False,
+    ) -> Next:
+        """The step, with what it needs: as ``Step.MOVE(to=State.Setup)``."""
+        return Next(self, note, to, until, failed)
+
+
+FINAL = frozenset(
+    {
+        Step.FAIL,
+        Step.FORGET,
+        Step.LEAVE_OUT,
+        Step.DRAIN_MOUNTED,
+        Step.LET_NODES_GO,
+        Step.KEEP_FAILED,
+        Step.REPORT_DATA,
+        Step.WARN,
+    }
+)
+"""The steps that cannot be undone, and cost a job its life, its data, or nodes."""
 
 
 @dataclass(frozen=True)
-class DrainMounted:
-    """Drain the nodes that still have the job's storage mounted. ``note`` has the
-    reason, for the exception about them."""
+class Next:
+    """The next step of a job; :meth:`Step.__call__` makes it.
 
-    note: str
+    Attributes:
+        note: why, for an exception, a drain, or a report.
+        to: the state to move to (MOVE).
+        until: the UNIX time until which the job waits at most (WAIT).
+        failed: DWS has given up: Teardown (WARN), or the unmounts, so that it unmounts
+            in Teardown what it has not told to unmount before (FIND_WRITERS).
+    """
 
-
-@dataclass(frozen=True)
-class LetNodesGo:
-    """Drain the nodes that still have the job's storage mounted, and have the job end
-    before Teardown is complete. ``note`` has the reason, for the exception about these
-    nodes."""
-
-    note: str
-
-
-@dataclass(frozen=True)
-class FindWriters:
-    """Find the nodes that have the job's storage mounted, and could write to it. The
-    storage is kept as long as there are any. ``note`` has the reason. ``failed``: DWS
-    has given up, and has the nodes unmount in Teardown that it has not told before."""
-
-    note: str
+    step: Step
+    note: Optional[Note] = None
+    to: Optional[State] = None
+    until: Optional[float] = None
     failed: bool = False
 
+    @property
+    def why(self) -> Note:
+        """The note of a step that has one."""
+        assert self.note is not None
+        return self.note
 
-@dataclass(frozen=True)
-class CutOff:
-    """Take nodes and Rabbits that the job still uses out of service."""
-
-
-@dataclass(frozen=True)
-class NoteGivenUp:
-    """Write down on the Workflow that the job's data is given up, for a module that
-    comes after the job's end."""
+    def __str__(self) -> str:
+        return self.step.name + ("" if self.to is None else f" to {self.to.name}")
 
 
-@dataclass(frozen=True)
-class KeepFailed:
-    """Keep the storage of a job whose data could not be copied out, so that the data
-    can be rescued. ``note`` has the reason."""
-
-    note: Note
-
-
-@dataclass(frozen=True)
-class Warn:
-    """Report to the job's owner that Teardown makes no progress. ``fatal``: DWS has
-    given up, and the job's exception has to be a fatal one."""
-
-    note: Note
-    fatal: bool = False
-
-
-@dataclass(frozen=True)
-class Record:
-    """Write the records of the objects that Teardown deletes to the job's KVS."""
-
-
-@dataclass(frozen=True)
-class Withhold:
-    """Have the scheduler keep the job's storage from others after the job's end."""
-
-
-@dataclass(frozen=True)
-class ReportData:
-    """Report what became of the data of a job that has ended. ``loss`` says what is
-    lost, and why; None if nothing is."""
-
-    loss: Optional[Note] = None
-
-
-@dataclass(frozen=True)
-class ReleaseEpilog:
-    """Release the epilog, so that the job may end."""
-
-
-@dataclass(frozen=True)
-class RemoveFinalizer:
-    """Remove our finalizer, so that the Workflow can be deleted."""
-
-
-@dataclass(frozen=True)
-class Delete:
-    """Delete the Workflow."""
-
-
-@dataclass(frozen=True)
-class Fail:
-    """Raise a fatal exception on the job."""
-
-    note: Note
-
-
-@dataclass(frozen=True)
-class Forget:
-    """The job and its Workflow are gone."""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Nothing to do until something changes, or until a time (UNIX)."""
-
-    until: Optional[float] = None
-
-
-Step = Union[
-    Create,
-    Lookup,
-    Plan,
-    Allocate,
-    Stage,
-    AddNodes,
-    Advance,
-    Inspect,
-    Exclude,
-    Force,
-    ReleaseProlog,
-    DrainMounted,
-    LetNodesGo,
-    FindWriters,
-    CutOff,
-    NoteGivenUp,
-    KeepFailed,
-    Warn,
-    Record,
-    Withhold,
-    ReportData,
-    ReleaseEpilog,
-    RemoveFinalizer,
-    Delete,
-    Fail,
-    Forget,
-    Wait,
-]
-
-
-def is_final(step: Step, info: WorkflowInfo) -> bool:
-    """Whether a step about a Workflow that is there cannot be undone, and costs the job
-    its life, its data, or nodes."""
-    view = info.view
+def is_final(following: Next, info: WorkflowInfo) -> bool:
+    """Whether a step about a Workflow that is there cannot be undone."""
+    view, step = info.view, following.step
     if view is None:
-        return isinstance(step, Forget) and info.interference is not None
-    if isinstance(step, Advance) and step.state is State.Teardown:
+        return step is Step.FORGET and info.interference is not None
+    if following.to is State.Teardown:
         return info.ran and bool(view.unsaved)
-    return isinstance(step, FINAL)
-
-
-FINAL = (
-    Fail,
-    Forget,
-    Exclude,
-    DrainMounted,
-    LetNodesGo,
-    KeepFailed,
-    ReportData,
-    Warn,
-)
+    return step in FINAL

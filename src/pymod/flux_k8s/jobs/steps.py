@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import syslog
-from typing import Mapping, Optional, Union
+from typing import Awaitable, Callable, Mapping, Union
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Bind, call
 from flux_k8s.control.kubecalls import refusal, refused
 from flux_k8s.dws.workflowmarks import (
     COPIES,
-    GIVEN_UP,
     NODES_RELEASED,
     STAGE,
     STAGED_FOR,
@@ -41,37 +40,10 @@ from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reports import DataReports, FailureReports
 from flux_k8s.jobs.staging import Staging
-from flux_k8s.jobs.step import (
-    AddNodes,
-    Advance,
-    Allocate,
-    Create,
-    CutOff,
-    Delete,
-    DrainMounted,
-    Exclude,
-    Fail,
-    FindWriters,
-    Force,
-    Inspect,
-    KeepFailed,
-    LetNodesGo,
-    Lookup,
-    NoteGivenUp,
-    Plan,
-    Record,
-    ReleaseEpilog,
-    ReleaseProlog,
-    RemoveFinalizer,
-    ReportData,
-    Stage,
-    Step,
-    Warn,
-    Withhold,
-)
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
-from flux_k8s.jobs.workflowrequests import WorkflowRequests, cause_note
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import (
     Json,
     KubeError,
@@ -82,6 +54,17 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.hostlist import natural_key
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import SHOWN, printable
+
+Procedure = Callable[[WorkflowInfo, Next], Awaitable[None]]
+"""Carries out a step of a job."""
+
+REQUESTS = {
+    Step.CREATE: State.Proposal,
+    Step.PLACE: State.Setup,
+    Step.STAGE: State.Setup,
+    Step.ADD_NODES: State.PreRun,
+}
+"""The states that steps request beside MOVE."""
 
 
 class Steps:
@@ -117,7 +100,7 @@ class Steps:
         self._failures = FailureReports(flux, self.workflows, bind)
         self.staging = Staging(context, machine, self._planner, jobs)
         self.in_use = InUse(context, machine, jobs, self.workflows)
-        self.keeping = Keeping(
+        self.keeping = keeping = Keeping(
             context,
             machine,
             jobs,
@@ -125,73 +108,48 @@ class Steps:
             self.in_use,
             self._data,
         )
+        self._procedures: dict[Step, Procedure] = {
+            Step.CREATE: self._create,
+            Step.LOOK_UP: lambda info, _: self.workflows.lookup(info),
+            Step.PLAN: self._plan,
+            Step.PLACE: self._place,
+            Step.STAGE: self._stage,
+            Step.ADD_NODES: self._add_nodes,
+            Step.MOVE: self._move,
+            Step.SURVEY: lambda info, _: self._exclusion.inspect(info),
+            Step.LEAVE_OUT: self._leave_out,
+            Step.FORCE: lambda info, _: self.workflows.force(info),
+            Step.RELEASE_PROLOG: self._release_prolog,
+            Step.DRAIN_MOUNTED: lambda info, it: self.in_use.drain_mounted(
+                info, it.why
+            ),
+            Step.LET_NODES_GO: lambda info, it: keeping.let_nodes_go(info, it.why),
+            Step.FIND_WRITERS: keeping.find_writers,
+            Step.CUT_OFF: lambda info, _: self.in_use.cut_off(info),
+            Step.MARK_GIVEN_UP: lambda info, _: self.workflows.mark_given_up(info),
+            Step.KEEP_FAILED: lambda info, it: keeping.keep_failed(info, it.why),
+            Step.WARN: self._failures.warn,
+            Step.WITHHOLD: self._withhold,
+            Step.REPORT_DATA: lambda info, it: self._data.report(info, it.note),
+            Step.RELEASE_EPILOG: self._release_epilog,
+            Step.REMOVE_FINALIZER: lambda info, _: self.workflows.remove_finalizer(
+                info
+            ),
+            Step.DELETE: lambda info, _: self.workflows.delete(info),
+            Step.FAIL: lambda info, it: self._failures.fail(info, it.why),
+        }
 
-    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
+    async def carry_out(self, info: WorkflowInfo, following: Next) -> None:
         """Carry out a step.
 
         Raises:
             StepError: it is to be tried again.
         """
-        carried_out = self._carry_out(info, step)
-        state = requested_state(step)
+        carried_out = self._procedures[following.step](info, following)
+        state = REQUESTS.get(following.step, following.to)
         if state is not None:
             carried_out = self.workflows.request_state(info, state, carried_out)
         await carried_out
-
-    async def _carry_out(self, info: WorkflowInfo, step: Step) -> None:
-        workflows = self.workflows
-        if isinstance(step, Create):
-            await self._create(info)
-        elif isinstance(step, Lookup):
-            await workflows.lookup(info)
-        elif isinstance(step, Plan):
-            await self._plan(info)
-        elif isinstance(step, Allocate):
-            await self._allocate(info)
-        elif isinstance(step, Stage):
-            await self._stage(info)
-        elif isinstance(step, AddNodes):
-            await self._add_nodes(info)
-        elif isinstance(step, Advance):
-            await self._advance(info, step)
-        elif isinstance(step, ReleaseProlog):
-            await self._release_prolog(info)
-        elif isinstance(step, Inspect):
-            await self._exclusion.inspect(info)
-        elif isinstance(step, Exclude):
-            await self._exclusion.notify_of_node_failure(info, step.note)
-        elif isinstance(step, Force):
-            await workflows.force(info)
-        elif isinstance(step, DrainMounted):
-            await self.in_use.drain_mounted(info, step.note)
-        elif isinstance(step, LetNodesGo):
-            await self.keeping.let_nodes_go(info, step)
-        elif isinstance(step, FindWriters):
-            await self.keeping.find_writers(info, step)
-        elif isinstance(step, CutOff):
-            await self.in_use.cut_off(info)
-        elif isinstance(step, Withhold):
-            self._withhold(info)
-        elif isinstance(step, ReportData):
-            await self._data.report(info, step.loss)
-        elif isinstance(step, ReleaseEpilog):
-            await self._release_epilog(info)
-        elif isinstance(step, NoteGivenUp):
-            await workflows.annotate(info, {GIVEN_UP: "true", **cause_note(info)})
-        elif isinstance(step, KeepFailed):
-            await self.keeping.keep_failed(info, step)
-        elif isinstance(step, Warn):
-            await self._failures.warn(info, step)
-        elif isinstance(step, Record):
-            await self._records.record(info)
-        elif isinstance(step, RemoveFinalizer):
-            await workflows.remove_finalizer(info)
-        elif isinstance(step, Delete):
-            await workflows.delete(info)
-        elif isinstance(step, Fail):
-            await self._failures.fail(info, step.note)
-        else:
-            raise AssertionError(f"{step} is not carried out")
 
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share: the scheduler has taken back the job's resources."""
@@ -228,21 +186,41 @@ class Steps:
         """Write down what became of copies before Teardown deletes what tells it."""
         await self.workflows.annotate(info, {COPIES: copies_note(copied)})
 
-    async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
+    async def _move(self, info: WorkflowInfo, following: Next) -> None:
+        state = following.to
+        assert state is not None
+        await self._move_to(info, state)
+
+    async def _move_to(self, info: WorkflowInfo, state: State) -> None:
         marks: Mapping[str, str] = {}
-        if step.state in MOUNTING and not self._may_mount(info):
+        if state in MOUNTING and not self._may_mount(info):
             return
         in_setup = info.view is not None and info.view.desired is State.Setup
         if in_setup and not info.recording.rabbits:
             self._record_rabbits(info)  # a module that was killed may not have
-        if step.state is State.PreRun and info.allocation is not None:
+        if state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
-        elif step.state is State.DataOut:
+        elif state is State.DataOut:
             await self._drain_unconfirmed(info)
             assert info.view is not None
             if info.releases_unmounted and self.keeping.may_end(info.view):
                 marks = {NODES_RELEASED: "true"}
-        await self.workflows.move(info, step, marks)
+        elif state is State.Teardown and not await self._has_recorded(info):
+            return
+        await self.workflows.move(info, state, marks)
+
+    async def _has_recorded(self, info: WorkflowInfo) -> bool:
+        """Record the objects about data movement, which Teardown deletes, while the job
+        waits. False if an abort comes first."""
+        view = info.view
+        if view is None or view.desired is None or not view.moves_data:
+            return True
+        ended_early = info.released and not info.nodes_released
+        if view.desired < State.DataIn or ended_early:
+            return True
+        if not info.recording.allows_teardown:
+            await self._records.record(info)
+        return not info.aborted or info.released
 
     def _may_mount(self, info: WorkflowInfo) -> bool:
         """Whether the storage of a job may be mounted. A job with nodes that has waited
@@ -271,14 +249,18 @@ class Steps:
         if info.writers is not None:
             return  # it is known that none could write
         if info.view.forced or await self.in_use.passed_over(info):
-            note = "DWS did not wait for it"
+            note = Note("DWS did not wait for it", Reason.UNMOUNT_FAILED)
             await self.in_use.drain_mounted(info, note)
         else:
             info.unmounted = True
 
+    async def _leave_out(self, info: WorkflowInfo, following: Next) -> None:
+        note = "" if following.note is None else following.note.text
+        await self._exclusion.notify_of_node_failure(info, note)
+
     # Storage: planned before the job is scheduled, placed afterwards
 
-    async def _create(self, info: WorkflowInfo) -> None:
+    async def _create(self, info: WorkflowInfo, following: Next) -> None:
         if info.planned:
             self._planner.forget(info)
             try:
@@ -306,7 +288,7 @@ class Steps:
             )
             info.failure = Note(text, Reason.WORKFLOW_DELETED)
 
-    async def _plan(self, info: WorkflowInfo) -> None:
+    async def _plan(self, info: WorkflowInfo, following: Next) -> None:
         if info.planned:
             await self._plan_again(info)
             return
@@ -329,16 +311,16 @@ class Steps:
         await request_plugin(self._flux, "resource-update", payload)
         info.planned = info.fits = True
 
-    async def _allocate(self, info: WorkflowInfo) -> None:
+    async def _place(self, info: WorkflowInfo, following: Next) -> None:
         try:
             placement = await self._planner.place(info)
         except (KubeError, DWSError) as error:
             self._refuse(info, error)
             return
         await self._record_placement(info, placement)
-        await self._advance(info, Advance(State.Setup))
+        await self._move_to(info, State.Setup)
 
-    async def _stage(self, info: WorkflowInfo) -> None:
+    async def _stage(self, info: WorkflowInfo, following: Next) -> None:
         """Make the storage of a job without nodes. If that is never possible, a job
         that did not ask for it gets nodes first."""
         with self.staging.queue.turn(info):
@@ -358,16 +340,15 @@ class Steps:
                 self._flux.log(syslog.LOG_INFO, text, refused.reason)
             return
         await self._record_placement(info, placement)
-        advance = Advance(State.Setup)
-        await self.workflows.move(info, advance, {STAGED_FOR: nodes})
+        await self.workflows.move(info, State.Setup, {STAGED_FOR: nodes})
 
-    async def _add_nodes(self, info: WorkflowInfo) -> None:
+    async def _add_nodes(self, info: WorkflowInfo, following: Next) -> None:
         try:
             await self._planner.add_nodes(info)
         except (KubeError, DWSError) as error:
             self._refuse(info, error)
             return
-        await self._advance(info, Advance(State.PreRun))
+        await self._move_to(info, State.PreRun)
         self.staging.queue.wake()
 
     async def _record_placement(
@@ -411,7 +392,7 @@ class Steps:
 
     # Requests to Flux
 
-    async def _release_prolog(self, info: WorkflowInfo) -> None:
+    async def _release_prolog(self, info: WorkflowInfo, following: Next) -> None:
         """Let the job start: DWS has mounted its storage. DWS does not wait for nodes
         that are Disabled in SystemStatus, so such nodes are surveyed first. The job has
         the variables of the Workflow as it mounted: the watch may go back meanwhile."""
@@ -459,14 +440,14 @@ class Steps:
             await request_plugin(self._flux, "prolog-remove", payload)
             info.mounted = True
 
-    def _withhold(self, info: WorkflowInfo) -> None:
+    async def _withhold(self, info: WorkflowInfo, following: Next) -> None:
         """Have the scheduler keep the job's storage from others. The machine reports
         when that is done."""
         info.withholding = True
         self.release_share(info)
         self._machine.withhold(info.jobid)
 
-    async def _release_epilog(self, info: WorkflowInfo) -> None:
+    async def _release_epilog(self, info: WorkflowInfo, following: Next) -> None:
         self._tokens.unlink(info)
         self.release_share(info)
         payload: Json = {"id": info.jobid}
@@ -483,14 +464,3 @@ class Steps:
             self._failures.report_persistent(info)
         await request_plugin(self._flux, "epilog-remove", payload)
         info.released = True
-
-
-def requested_state(step: Step) -> Optional[State]:
-    """The state that a step requests, if it does."""
-    if isinstance(step, Create):
-        return State.Proposal
-    if isinstance(step, (Allocate, Stage)):
-        return State.Setup
-    if isinstance(step, AddNodes):
-        return State.PreRun
-    return step.state if isinstance(step, Advance) else None

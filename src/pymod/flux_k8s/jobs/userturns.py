@@ -23,7 +23,7 @@ from typing import Callable, Iterable, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.step import Create, Step, Wait
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.slots import slotted
 
@@ -89,11 +89,11 @@ class UserTurns:
         self._ready: dict[Optional[int], None] = {}  # the users whose turn comes
         self._creating: set[int] = set()
 
-    def decide(self, info: WorkflowInfo, step: Step) -> Step:
+    def decide(self, info: WorkflowInfo, step: Next) -> Next:
         """The next step of a job: the one that its storage calls for, or Wait. Then
         ``info.user_limit`` says for what."""
         jobid, user = info.jobid, self._user_of(info)
-        creates = isinstance(step, Create) and not info.planned
+        creates = step.step is Step.CREATE and not info.planned
         if not creates:
             self._creating.discard(jobid)
             self._count(info, user)
@@ -103,7 +103,7 @@ class UserTurns:
         self._admit(jobid)
         waits = creates and jobid not in user.planning
         info.user_limit = LIMITS if waits else ""
-        return Wait() if waits else step
+        return Step.WAIT() if waits else step
 
     def failed(self, jobid: int) -> None:
         """A step of the job has failed: if that was to create its Workflow, others are

@@ -33,36 +33,7 @@ from flux_k8s.jobs.problems import (
     may_be_written,
     problem_of,
 )
-from flux_k8s.jobs.step import (
-    AddNodes,
-    Advance,
-    Allocate,
-    Create,
-    CutOff,
-    Delete,
-    DrainMounted,
-    Exclude,
-    Fail,
-    FindWriters,
-    Force,
-    Forget,
-    Inspect,
-    KeepFailed,
-    LetNodesGo,
-    Lookup,
-    NoteGivenUp,
-    Plan,
-    Record,
-    ReleaseEpilog,
-    ReleaseProlog,
-    RemoveFinalizer,
-    ReportData,
-    Stage,
-    Step,
-    Wait,
-    Warn,
-    Withhold,
-)
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment, Problem, unmade, unmounts_late
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.reasons import Note, Reason
@@ -76,16 +47,21 @@ WRITERS_VALID = 60.0
 or that DWS takes for unmounted, or cannot unmount."""
 
 
-def next_step(info: WorkflowInfo, at: Moment) -> Step:
+def _because(text: str) -> Note:
+    """The note of a drain of nodes that have not unmounted."""
+    return Note(text, Reason.UNMOUNT_FAILED)
+
+
+def next_step(info: WorkflowInfo, at: Moment) -> Next:
     """The step that brings a job's storage closer to the goal of Flux.
 
     The function is pure and total: every combination of goal and view has an answer.
     """
     takes_exceptions = not (info.failed or info.released)
     if info.interference is not None and info.ran and takes_exceptions:
-        return Fail(info.interference)
+        return Step.FAIL(info.interference)
     if info.doubtful:
-        return Lookup()
+        return Step.LOOK_UP()
     if info.view is None:
         return _without_workflow(info, at)
     if not info.owns(info.view):
@@ -93,18 +69,18 @@ def next_step(info: WorkflowInfo, at: Moment) -> Step:
     if info.goal is Goal.RELEASED:
         return _release(info, info.view, at)
     if info.failed:
-        return Wait()
+        return Step.WAIT()
     if _is_withdrawn(info.view) and info.may_be_made_again:
         return _remove(info.view)
     problem, deadline = problem_of(info, info.view, at)
     if problem is not None and info.mounted:
-        return Fail(with_losses(problem.note, info, info.view))
+        return Step.FAIL(with_losses(problem.note, info, info.view))
     if problem is not None:
         return _tolerate(info, info.view, problem, at.now)
     return _prepare(info, info.view, deadline)
 
 
-def _without_workflow(info: WorkflowInfo, at: Moment) -> Step:
+def _without_workflow(info: WorkflowInfo, at: Moment) -> Next:
     note = info.interference_note(DELETED)
     if info.may_have_run:
         lost = info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
@@ -112,23 +88,23 @@ def _without_workflow(info: WorkflowInfo, at: Moment) -> Step:
     if info.goal is Goal.RELEASED:
         missed = info.ran and info.deleted is None  # a restart in its epilog
         if missed and not (info.released or info.failed):
-            return Fail(note)
+            return Step.FAIL(note)
         if info.owes_report:
-            return ReportData(loss_when_gone(info))
-        return Forget() if info.released else ReleaseEpilog()
+            return Step.REPORT_DATA(loss_when_gone(info))
+        return Step.FORGET() if info.released else Step.RELEASE_EPILOG()
     if info.failed:
-        return Wait()
+        return Step.WAIT()
     if info.failure is not None:
-        return Fail(info.failure)
+        return Step.FAIL(info.failure)
     if info.existed or (info.goal is Goal.READY and info.again_at is None):
-        return Fail(note)
+        return Step.FAIL(note)
     problem, _ = unmade(info, at)
     if problem is not None:
-        return Fail(problem.note)
+        return Step.FAIL(problem.note)
     if info.again_at is not None and at.now < info.again_at:
-        return Wait(info.again_at)
+        return Step.WAIT(until=info.again_at)
     # Before the plan the plugin sends the request again.
-    return Create() if info.planned or info.request is not None else Wait()
+    return Step.CREATE() if info.planned or info.request is not None else Step.WAIT()
 
 
 def _is_withdrawn(view: WorkflowView) -> bool:
@@ -137,15 +113,15 @@ def _is_withdrawn(view: WorkflowView) -> bool:
     return over and view.damage is None
 
 
-def _remove(view: WorkflowView) -> Step:
+def _remove(view: WorkflowView) -> Next:
     """The step that removes a Workflow before it is made again."""
     begun = view.deleting or view.state is State.Teardown
     if begun and FINALIZER in view.finalizers:
-        return RemoveFinalizer()
-    return Delete() if view.complete and not view.deleting else Wait()
+        return Step.REMOVE_FINALIZER()
+    return Step.DELETE() if view.complete and not view.deleting else Step.WAIT()
 
 
-def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
+def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Next:
     text = (
         f"Workflow {info.name} exists and belongs to job {view.jobid} of "
         f"{view.wlm}, not to {f58(info.jobid)}"
@@ -156,59 +132,63 @@ def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
             f"{show(view.instance)}"
         )
     if info.owes_report:
-        return ReportData(Note(f"{text}; {UNKNOWN_LOSS}", Reason.NAME_TAKEN))
+        return Step.REPORT_DATA(Note(f"{text}; {UNKNOWN_LOSS}", Reason.NAME_TAKEN))
     if info.goal is Goal.RELEASED and (info.released or info.failed or not info.ran):
-        return Forget() if info.released else ReleaseEpilog()
-    return Wait() if info.failed else Fail(Note(text, Reason.NAME_TAKEN))
+        return Step.FORGET() if info.released else Step.RELEASE_EPILOG()
+    return Step.WAIT() if info.failed else Step.FAIL(Note(text, Reason.NAME_TAKEN))
 
 
-def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) -> Step:
+def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) -> Next:
     """The way up, from Proposal to a job that runs."""
     if info.stages_ahead:
         return _prepare_ahead(info, view, deadline)
     if info.goal is Goal.PLANNED:
         if view.desired is State.Proposal and not view.complete:
-            return Wait(deadline)
+            return Step.WAIT(until=deadline)
         if info.planned:
-            return Plan() if view.remade and not info.fits else Wait()
-        return Wait() if info.request is None else Plan()
+            return Step.PLAN() if view.remade and not info.fits else Step.WAIT()
+        return Step.WAIT() if info.request is None else Step.PLAN()
     if not view.complete:
-        return Wait(deadline)
+        return Step.WAIT(until=deadline)
     if info.allocation is None:
-        return Wait()  # after a restart the plugin sends it again
+        return Step.WAIT()  # after a restart the plugin sends it again
     if view.state is State.Proposal:
-        return Allocate()
+        return Step.PLACE()
     if view.state is State.Setup:
-        return Advance(State.DataIn)
+        return Step.MOVE(to=State.DataIn)
     if view.state is State.DataIn:
-        return AddNodes() if info.is_staged else Advance(State.PreRun)
-    return Wait() if info.mounted else ReleaseProlog()
+        return Step.ADD_NODES() if info.is_staged else Step.MOVE(to=State.PreRun)
+    return Step.WAIT() if info.mounted else Step.RELEASE_PROLOG()
 
 
 def _prepare_ahead(
     info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]
-) -> Step:
+) -> Next:
     """The way up of a job without nodes, from Proposal to data that waits for them."""
     if not view.complete:
-        return Wait(deadline)
+        return Step.WAIT(until=deadline)
     if view.state is State.Proposal:
-        return Stage() if info.awaits_staging else Wait()
+        return Step.STAGE() if info.awaits_staging else Step.WAIT()
     if view.state is State.Setup:
-        return Advance(State.DataIn)
-    return Wait(deadline) if info.planned or info.request is None else Plan()
+        return Step.MOVE(to=State.DataIn)
+    return (
+        Step.WAIT(until=deadline)
+        if info.planned or info.request is None
+        else Step.PLAN()
+    )
 
 
-def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
+def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     """The way down, from a job that ended to nothing left."""
     if info.aborted and not (info.cut_off or view.cut_off):
         # The plugin lets the job go: its nodes are given to others then.
-        return CutOff()
+        return Step.CUT_OFF()
     if info.aborted and not info.released:
-        return ReleaseEpilog()
+        return Step.RELEASE_EPILOG()
     if info.owes_report and (view.deleting or view.desired is State.Teardown):
-        return ReportData(info.interference or loss_of(info, view))
+        return Step.REPORT_DATA(info.interference or loss_of(info, view))
     if view.deleting:
-        return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
+        return Step.REMOVE_FINALIZER() if FINALIZER in view.finalizers else Step.WAIT()
     if view.desired is State.Teardown:
         return _release_nodes(info, view) or _tear_down(info, view, at)
     if is_kept(info, view, at):
@@ -225,7 +205,7 @@ def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
         if step is not None:
             return step
     elif problem is not None and may_be_kept(info, view, at.config):
-        return KeepFailed(problem.note)
+        return Step.KEEP_FAILED(problem.note)
     elif gives_up(info, view, problem):
         return _give_up(info, view, problem)
     release = _release_nodes(info, view)
@@ -236,16 +216,16 @@ def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
             # A node that could not write may be back before DWS does without it.
             deadline = info.writers_at + WRITERS_VALID
             if at.now >= deadline:
-                return FindWriters("DWS waits for it")
-        return Wait(deadline)
+                return Step.FIND_WRITERS(_because("DWS waits for it"))
+        return Step.WAIT(until=deadline)
     if view.state is State.PreRun:
-        return Advance(State.PostRun)
+        return Step.MOVE(to=State.PostRun)
     if view.state is State.PostRun:
-        return Advance(State.DataOut)
+        return Step.MOVE(to=State.DataOut)
     return _request_teardown(info, view)
 
 
-def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Step]:
+def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Next]:
     """The step by which a job whose nodes have unmounted, or are drained, ends before
     its storage is gone; None if it does not, or not yet. The storage is kept from
     others first."""
@@ -253,17 +233,17 @@ def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Step]:
     if not view.nodes_released or info.released or (info.failed and not ended):
         return None
     if not info.withholding:
-        return Withhold()
-    return ReleaseEpilog() if info.withheld else None
+        return Step.WITHHOLD()
+    return Step.RELEASE_EPILOG() if info.withheld else None
 
 
-def _await_rescue(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
+def _await_rescue(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     """The step for storage that is kept so that data can be rescued: its job ends."""
     if not (info.failed or info.released):
-        return Fail(kept_note(info, view))
+        return Step.FAIL(kept_note(info, view))
     until = None if info.rescuing else view.failed_until
     deadline = None if until is None else max(until, at.outages.quiet_until)
-    return _release_nodes(info, view) or Wait(deadline)
+    return _release_nodes(info, view) or Step.WAIT(until=deadline)
 
 
 def _await_unmount(
@@ -272,7 +252,7 @@ def _await_unmount(
     problem: Optional[Problem],
     trouble: Optional[Problem],
     now: float,
-) -> Optional[Step]:
+) -> Optional[Next]:
     """The step for storage that nodes may still write to, in PostRun; None if DWS has
     time, or is to go there.
 
@@ -285,23 +265,27 @@ def _await_unmount(
     over = view.complete or trouble is not None or info.aborted or bool(view.kept_for)
     if over and (valid_until is None or now >= valid_until):
         if trouble is not None:
-            return FindWriters(trouble.note.text, failed=not trouble.limit)
+            return Step.FIND_WRITERS(trouble.note, failed=not trouble.limit)
         if view.complete:
-            return FindWriters("DWS did not wait for it")
+            return Step.FIND_WRITERS(
+                _because("DWS did not wait for it"),
+            )
         waits = "its epilog was given up" if info.aborted else "DWS waits for it"
-        return FindWriters(waits)
+        return Step.FIND_WRITERS(_because(waits))
     if view.kept_for and not info.released:
         failure = problem is not None and not (problem.limit or info.abandoned)
         lost = info.abandoned and losses(info, view)
         if info.ran and not info.failed and (failure or lost):
-            return Fail(with_losses(_why_given_up(info, view, problem), info, view))
+            return Step.FAIL(
+                with_losses(_why_given_up(info, view, problem), info, view)
+            )
         given_up = info.abandoned or info.failed or not info.ran
         if given_up and not view.given_up:
-            return NoteGivenUp()
+            return Step.MARK_GIVEN_UP()
         release = _release_nodes(info, view)
         if release is not None:
             return release
-    return Wait(valid_until) if over else None
+    return Step.WAIT(until=valid_until) if over else None
 
 
 def _writers_valid_until(info: WorkflowInfo) -> Optional[float]:
@@ -312,25 +296,25 @@ def _writers_valid_until(info: WorkflowInfo) -> Optional[float]:
 
 def _give_up(
     info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem]
-) -> Step:
+) -> Next:
     """Give up PostRun and DataOut. The job's owner learns of each loss of data and of
     each node. A node that may still unmount in Teardown is not drained before Teardown
     is complete."""
     if info.owes_report:
         if view.copies_noted and not losses(info, view):
-            return ReportData()
+            return Step.REPORT_DATA()
         given_up = Note("given up", cause_of(info))
         note = given_up if problem is None else problem.note
         note = view.failure if view.failure.text else note
-        return ReportData(info.failure or with_losses(note, info, view))
+        return Step.REPORT_DATA(info.failure or with_losses(note, info, view))
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
         if info.still_mounted is None:
-            return DrainMounted(problem.note.text)
+            return Step.DRAIN_MOUNTED(problem.note)
     fatal = problem is not None and not (problem.limit or info.abandoned)
     if not info.failed and (fatal or losses(info, view)):
-        return Fail(with_losses(_why_given_up(info, view, problem), info, view))
+        return Step.FAIL(with_losses(_why_given_up(info, view, problem), info, view))
     return _request_teardown(info, view)
 
 
@@ -344,100 +328,96 @@ def _why_given_up(
     return Note(f"given up in {state}", cause_of(info))
 
 
-def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
-    """Request Teardown. It deletes the objects about data movement, so they are
-    recorded before, while the job waits."""
+def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Next:
     if info.owes_report:
-        return ReportData(loss_of(info, view))
-    begun = view.desired is not None and view.desired >= State.DataIn
-    if begun and view.moves_data:
-        ended_early = info.released and not info.nodes_released
-        if not (info.recording.allows_teardown or ended_early):
-            return Record()
-    return Advance(State.Teardown, hurry=info.aborted)
+        return Step.REPORT_DATA(loss_of(info, view))
+    return Step.MOVE(to=State.Teardown)
 
 
-def _tear_down(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Step:
+def _tear_down(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     if view.complete and not info.released:
         if not info.unmounted:
-            return DrainMounted("Teardown is complete")
+            return Step.DRAIN_MOUNTED(_because("Teardown is complete"))
         if info.ran and not info.failed and losses(info, view):
             gone = Note("the storage is gone", cause_of(info))
-            return Fail(with_losses(gone, info, view))
-        return ReleaseEpilog()
+            return Step.FAIL(with_losses(gone, info, view))
+        return Step.RELEASE_EPILOG()
     if FINALIZER in view.finalizers and view.state is State.Teardown:
-        return RemoveFinalizer()
+        return Step.REMOVE_FINALIZER()
     if view.complete:
-        return Delete()
+        return Step.DELETE()
     overdue, deadline = unmounts_late(info, view, at)
     if view.awaits_unmount or view.left_mounted:
         # A node that cannot write any more is to be Disabled: DWS does without it then.
         deadline = _writers_valid_until(info)
         if deadline is None or at.now >= deadline:
-            return FindWriters("Teardown is not complete")
+            return Step.FIND_WRITERS(
+                _because("Teardown is not complete"),
+            )
     if overdue is not None:
-        return LetNodesGo(overdue.note.text)
+        return Step.LET_NODES_GO(overdue.note)
     return _await_teardown(info, view, at, deadline)
 
 
 def _await_teardown(
     info: WorkflowInfo, view: WorkflowView, at: Moment, deadline: Optional[float]
-) -> Step:
+) -> Next:
     """Wait for Teardown, which has no time limit, at most until ``deadline``. Warn the
     owner when it takes long."""
     if info.warned or view.warned:
-        return Wait(deadline)
+        return Step.WAIT(until=deadline)
     message = view.message or "no message"
     if view.in_error:
         fatal = not (info.failed or info.released)
         failed = Note(f"DWS failed in Teardown: {message}", Reason.TEARDOWN_FAILED)
-        return Warn(failed, fatal)
+        return Step.WARN(failed, failed=fatal)
     if view.since is None:
-        return Wait()
+        return Step.WAIT()
     due = view.since + TEARDOWN_PATIENCE
     if at.now < due:
-        return Wait(due if deadline is None else min(due, deadline))
+        return Step.WAIT(until=due if deadline is None else min(due, deadline))
     begun = view.state is State.Teardown
     what = f"says: {message}" if begun else "has not begun with it"
     text = f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}"
-    return Warn(Note(text, Reason.TEARDOWN_LATE))
+    return Step.WARN(Note(text, Reason.TEARDOWN_LATE))
 
 
 def _tolerate(
     info: WorkflowInfo, view: WorkflowView, problem: Problem, now: float
-) -> Step:
+) -> Next:
     """The step for a problem that a few nodes may be the cause of."""
     if problem.since is None:
-        return Fail(problem.note)
+        return Step.FAIL(problem.note)
     if info.allocation is None or view.forced:
         # A job that tolerates no failure would only have had the nodes named.
-        return Wait() if info.failure_tolerance else Fail(problem.note)
+        return Step.WAIT() if info.failure_tolerance else Step.FAIL(problem.note)
     survey = info.survey
     if (
         survey is None
         or survey.state is not view.state
         or survey.requested_at < problem.since
     ):
-        return Inspect()
+        return Step.SURVEY()
     hosts, tolerance = info.allocation.hosts, info.failure_tolerance
     if survey.excluded is not None:
         if survey.remaining_servers and not survey.lost:
-            return Exclude()
+            return Step.LEAVE_OUT()
         ready = survey.served and not survey.lost
         if ready and nodefailure.may_be_forced(survey.state, view.outstanding):
-            return Force()
+            return Step.FORCE()
         again = survey.excluded + problem.patience
         if now < again:
-            return Wait(again)
+            return Step.WAIT(until=again)
         if survey.requested_at < again:
-            return Inspect()
+            return Step.SURVEY()
     if tolerance and not survey.known:
         text = f"{problem.note.text}; Kubernetes does not say which nodes failed"
-        return Fail(Note(text, Reason.USE_UNKNOWN))
+        return Step.FAIL(Note(text, Reason.USE_UNKNOWN))
     if not survey.lost:
-        return Fail(problem.note)
+        return Step.FAIL(problem.note)
     why = problem.note.text
     if nodefailure.tolerated(hosts, survey, tolerance):
-        return Exclude(nodefailure.exclusion_note(hosts, survey, tolerance, why))
+        text = nodefailure.exclusion_note(hosts, survey, tolerance, why)
+        return Step.LEAVE_OUT(Note(text, Reason.NODES_FAILED))
     text = nodefailure.refusal_note(hosts, survey, tolerance, why)
-    return Fail(Note(text, Reason.NODES_FAILED))
+    return Step.FAIL(Note(text, Reason.NODES_FAILED))

@@ -23,6 +23,7 @@ from flux_k8s.dws.workflowmarks import (
     FAILED_UNTIL,
     FAILURE,
     FAILURE_REASON,
+    GIVEN_UP,
     INSTANCE,
     KEPT_FOR,
     LEFT_MOUNTED,
@@ -39,7 +40,6 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.step import Advance
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
@@ -239,16 +239,16 @@ class WorkflowRequests:
         self._flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
     async def move(
-        self, info: WorkflowInfo, step: Advance, marks: Mapping[str, str]
+        self, info: WorkflowInfo, state: State, marks: Mapping[str, str]
     ) -> None:
         """Request the next state, or Teardown.
 
         Args:
             marks: annotations that go with the request.
         """
-        spec: Json = {"desiredState": step.state.name}
-        annotations = {**self._request_time(info, step.state), **marks}
-        if step.state is State.Teardown:
+        spec: Json = {"desiredState": state.name}
+        annotations = {**self._request_time(info, state), **marks}
+        if state is State.Teardown:
             if info.view is not None:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
                 await self._records.leave(info, info.view)
@@ -256,9 +256,9 @@ class WorkflowRequests:
         if info.writers is not None and info.still_mounted:
             annotations[LEFT_MOUNTED] = hostlist.encode(info.still_mounted)
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
-        if step.hurry:
+        if state is State.Teardown and info.aborted:
             spec["hurry"] = True
-        if step.state is State.Teardown:
+        if state is State.Teardown:
             await self._send(info, self._request_teardown(info, body))
         else:
             await self._send(info, self._patch(info, body))
@@ -292,6 +292,11 @@ class WorkflowRequests:
         """Set annotations, or (None) remove them."""
         body: Json = {"metadata": {"annotations": annotations}}
         await self._send(info, self._patch(info, body))
+
+    async def mark_given_up(self, info: WorkflowInfo) -> None:
+        """Mark the Workflow: the data of its job is given up. A module that comes after
+        the job's end goes by that."""
+        await self.annotate(info, {GIVEN_UP: "true", **cause_note(info)})
 
     async def keep(
         self, info: WorkflowInfo, hosts: Sequence[str], release_nodes: bool

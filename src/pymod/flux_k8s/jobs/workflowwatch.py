@@ -11,7 +11,7 @@ from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
-from flux_k8s.jobs.step import Create
+from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.ports import WORKFLOW, KubeError, Seen, Watch
 from flux_k8s.rfc.jobid import jobid_of_workflow
@@ -88,5 +88,5 @@ def _lacks(job: Job) -> bool:
     what became of it before the list no event tells."""
     view = job.info.view
     if view is None:
-        return isinstance(job.step, Create)
+        return job.step is not None and job.step.step is Step.CREATE
     return view.uid != job.info.shown

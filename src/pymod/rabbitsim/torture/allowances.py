@@ -302,7 +302,7 @@ class StoryAllowances(Allowances):
         if told.cause in self._story.fatal:
             return True
         if told.reason is Reason.USE_UNKNOWN and ABORT in self._story.fatal:
-            return self._failed(step="CutOff")  # which asks once what is in use
+            return self._failed(step="CUT_OFF")  # which asks once what is in use
         if NOT_NOW in told.note:
             return self._refused_for_long(record, told)
         aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP

@@ -55,8 +55,8 @@ CHOSEN = ("KVS rabbit_allocations", "KVS rabbit_hostlist")
 cancelled just then."""
 
 LOST = {
-    "Advance to Teardown": CHOSEN,
-    "Delete": ("KVS rabbit_teardown_timing",),
+    "MOVE to Teardown": CHOSEN,
+    "DELETE": ("KVS rabbit_teardown_timing",),
 }
 """What a module that is killed in a step may take along. A job may be cancelled just
 when its storage is being made; a Workflow is deleted while its last records are
@@ -86,7 +86,7 @@ FORGETFUL = ("unmount-failed", "cause-unknown", "given-up")
 """The reasons for a loss of data by a module that is loaded after the job was told of
 the cause."""
 
-TELLS = "CutOff"
+TELLS = "CUT_OFF"
 """The step that asks once: an exception tells what was refused there, and other nodes
 may be drained."""
 
@@ -97,8 +97,8 @@ EXCUSED = (
     # One answer says that there is no storage, and no mount, where there may be none,
     # as in Teardown.
     ("in use", Interruption.WRONG, TELLS),
-    ("mounted", Interruption.WRONG, "DrainMounted"),
-    ("mounted", Interruption.WRONG, "LetNodesGo"),
+    ("mounted", Interruption.WRONG, "DRAIN_MOUNTED"),
+    ("mounted", Interruption.WRONG, "LET_NODES_GO"),
     # One says that no node has failed, and so the state has.
     ("exception", Interruption.WRONG, "Inspect"),
 )
@@ -177,7 +177,7 @@ def problem_at(
     if story.others and any(each.startswith(RABBITS) for each in life.left):
         # Who is first may get others.
         lost = (*lost, *(each for each in whole.left if each.startswith(RABBITS)))
-    if story.fatal and point.step == "Create":
+    if story.fatal and point.step == "CREATE":
         # It may fail before it is told which storage it gets.
         lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
     life = _without_more(life, whole, story.may)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, Optional, cast
 
 from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.service import Service
-from flux_k8s.jobs.step import Advance, Step
+from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
@@ -134,10 +134,8 @@ class _InterruptedSteps(Steps):
         self.__dict__.update(steps.__dict__)
         self._interrupter = interrupter
 
-    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
-        name = type(step).__name__
-        if isinstance(step, Advance):
-            name += f" to {step.state.name}"
+    async def carry_out(self, info: WorkflowInfo, step: Next) -> None:
+        name = str(step)
         interrupter = self._interrupter
         interrupter.begins(name)
         if (info.jobid, name) in interrupter.broken:

@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
-from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from rabbitsim.dws.options import Fault as DwsFault
@@ -37,7 +37,7 @@ class FaultySteps:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._steps, name)
 
-    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
+    async def carry_out(self, info: WorkflowInfo, step: Next) -> None:
         left = self._faults.get(info.jobid)
         if left is not None:
             self._faults[info.jobid] = left - 1
