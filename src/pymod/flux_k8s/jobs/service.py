@@ -95,9 +95,7 @@ class Service:
             outage.note_watch,
             jobs.awaited_nodes,
             jobs.may_mount,
-            jobs.retry_failed,
-            jobs.note_withheld,
-            self._storage_lost,
+            self._rabbits_changed,
         )
         jobs.note_nodes_released = partial(
             machine.ledger.release_share, torn_down=False
@@ -232,8 +230,10 @@ class Service:
             self._machine.workflows_listed()
         self._jobs.visit_all(self._jobs.asked)
 
-    def _storage_lost(self) -> None:
-        """Look at the jobs whose data may be lost before they had nodes."""
+    def _rabbits_changed(self) -> None:
+        """Look at the jobs that may have waited for a Rabbit, and those whose data may
+        be lost before they had nodes."""
+        self._jobs.retry_failed()
         for job in self._jobs:
             if job.info.is_staged:
                 self._jobs.changed(job)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import syslog
+from functools import partial
 from typing import Awaitable, Callable, Mapping, Union
 
 from flux_k8s.config.context import Context
@@ -90,6 +91,7 @@ class Steps:
         self._context = context
         self._planner = Planner(context, machine)
         self._machine = machine
+        self._jobs = jobs
         self._ledger = machine.ledger
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(context, records, self._tokens)
@@ -445,7 +447,8 @@ class Steps:
         when that is done."""
         info.withholding = True
         self.release_share(info)
-        self._machine.withhold(info.jobid)
+        done = partial(self._jobs.note_withheld, info.jobid)
+        self._machine.when_withheld(info.jobid, done)
 
     async def _release_epilog(self, info: WorkflowInfo, following: Next) -> None:
         self._tokens.unlink(info)

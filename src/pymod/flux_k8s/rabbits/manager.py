@@ -90,10 +90,8 @@ class RabbitManager:
         awaited: returns the nodes of jobs that wait for their storage to be mounted;
             None as long as they are not known.
         may_mount: as for :class:`~flux_k8s.rabbits.mountwatch.MountWatch`.
-        recovered: is called when a Rabbit is used again.
-        withheld: is called with a job whose storage is kept from others, after
-            :meth:`withhold`.
-        lost: is called when Rabbits have lost the storage on them.
+        rabbits_changed: is called when a Rabbit is used again, or has lost the storage
+            on it.
 
     Attributes:
         rabbits: the Rabbits of the cluster.
@@ -110,17 +108,13 @@ class RabbitManager:
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
         may_mount: Callable[[int], bool],
-        recovered: Callable[[], None] = lambda: None,
-        withheld: Callable[[int], None] = lambda jobid: None,
-        lost: Callable[[], None] = lambda: None,
+        rabbits_changed: Callable[[], None],
     ) -> None:
         flux, settings = context.flux, context.settings
         self._flux = flux
         self._kube = context.kube
         self._settings = settings
-        self._recovered = recovered
-        self._withheld = withheld
-        self._note_lost = lost
+        self._rabbits_changed = rabbits_changed
         self._to_withhold: list[tuple[int, Callable[[], None]]] = []
         self._workflows_listed = False
         self._controller = Controller[str](
@@ -190,15 +184,10 @@ class RabbitManager:
             self._workflows_listed = True
             self._changed()
 
-    def withhold(self, jobid: int) -> None:
-        """Have Fluxion keep the storage of a job from others: the job has given its
-        share back, and its storage is still there. A service that cannot see the
-        storage never reports that."""
-        self.when_withheld(jobid, partial(self._withheld, jobid))
-
     def when_withheld(self, jobid: int, done: Callable[[], None]) -> None:
-        """Call ``done`` when Fluxion keeps from others the storage of a job that
-        belongs to no job in Fluxion, or is not the scheduler."""
+        """Have Fluxion keep from others the storage of a job that has no share of it,
+        or not any more. ``done`` is called when it does, or is not the scheduler. A
+        service that cannot see the storage never calls it."""
         self._to_withhold.append((jobid, done))
         self._changed()
 
@@ -491,22 +480,23 @@ class RabbitManager:
         # Before the Workflows are listed, Fluxion keeps what an earlier module had it
         # keep.
         counted = ledger.counted and self._workflows_listed
+        cut_off = (
+            host
+            for state in unwell.values()
+            for host, status in state.lost.items()
+            if status == OFFLINE
+        )
         return Machine(
-            broken,
-            frozenset(down),
-            self._disagreements.avoided,
-            frozenset(rabbit for rabbit in broken if not self.keeps_data(rabbit)),
-            lost,
-            frozenset(
-                host
-                for state in unwell.values()
-                for host, status in state.lost.items()
-                if status == OFFLINE
-            ),
-            self.system_status.disabled_by_others,
-            self.nodes.states,
-            frozenset(ledger.in_use) if ledger.counted else None,
-            dict(ledger.withheld) if counted else None,
+            broken=broken,
+            down=frozenset(down),
+            disagreeing=self._disagreements.avoided,
+            emptied=frozenset(r for r in broken if not self.keeps_data(r)),
+            lost=lost,
+            cut_off=frozenset(cut_off),
+            disabled=self.system_status.disabled_by_others,
+            states=self.nodes.states,
+            used=frozenset(ledger.in_use) if ledger.counted else None,
+            claimed=dict(ledger.withheld) if counted else None,
         )
 
     def _await_fluxion(self) -> None:
@@ -530,7 +520,5 @@ class RabbitManager:
         for rabbit in recovered:
             text = f"Rabbit {rabbit} is used again"
             self._flux.log(syslog.LOG_NOTICE, text, Reason.RABBIT_BACK)
-        if recovered:
-            self._recovered()
-        if not machine.emptied <= before.emptied:
-            self._note_lost()
+        if recovered or not machine.emptied <= before.emptied:
+            self._rabbits_changed()
