@@ -23,7 +23,7 @@ from flux_k8s.dws.workflowstate import State
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import losses, with_losses
-from flux_k8s.jobs.progresswatch import JobObjects, client_mounts
+from flux_k8s.jobs.progresswatch import ClientMounts, DataMovements
 from flux_k8s.jobs.records import begun_of, durations
 from flux_k8s.jobs.timelimits import Moment, running_limits, unmoved_since
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -354,13 +354,13 @@ class JobFacts:
         context: Context,
         jobs: JobTable,
         machine: RabbitManager,
-        movements: JobObjects[Movement],
+        movements: DataMovements,
         changed: Callable[[int], None],
     ) -> None:
         self.jobs = jobs
         self._machine = machine
         self._movements = movements
-        self._mounts = client_mounts(context, jobs, changed, machine.is_rabbit)
+        self._mounts = ClientMounts(context, jobs, changed, machine.is_rabbit)
 
     def changed(self, jobid: int) -> None:
         """A job has changed: its data movements or mounts may be needed, or not any

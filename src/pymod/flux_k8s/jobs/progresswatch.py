@@ -11,6 +11,7 @@ Kubernetes forbids the watch, or does not know the kind, the numbers are missing
 
 from __future__ import annotations
 
+import abc
 import syslog
 from typing import Callable, Generic, Optional, TypeVar
 
@@ -55,37 +56,29 @@ T = TypeVar("T")
 Key = tuple[str, str]
 
 
-class JobObjects(Generic[T]):
+class JobObjects(abc.ABC, Generic[T]):
     """A watch of the objects of one kind that is open while jobs need it (a
     ``WatchHandler``).
 
     Args:
         jobs: the jobs whose objects are kept.
-        most: the most objects of one job that are kept.
-        read: reads an object; None for one that is not kept.
         changed: is called with a job one of whose objects has changed.
-        note: is called before that with the job, and the object as it was, if it was
-            known, and as it is.
+
+    Attributes:
+        kind: that of the objects.
+        most: the most objects of one job that are kept.
     """
 
+    kind: Kind
+    most: int
+
     def __init__(
-        self,
-        context: Context,
-        kind: Kind,
-        jobs: JobTable,
-        most: int,
-        read: Callable[[Json], Optional[T]],
-        changed: Callable[[int], None],
-        note: Optional[Callable[[int, Optional[T], T], None]] = None,
+        self, context: Context, jobs: JobTable, changed: Callable[[int], None]
     ) -> None:
         self._flux = context.flux
         self._kube = context.kube
-        self._kind = kind
         self._jobs = jobs
-        self._most = most
-        self._read = read
         self._changed = changed
-        self._note = note
         self._since: dict[int, float] = {}
         self._objects: dict[int, dict[Key, T]] = {}
         self._jobid_of: dict[Key, int] = {}
@@ -96,6 +89,13 @@ class JobObjects(Generic[T]):
         self._synced = False
         self._logged = False
         self._controller = Controller[Kind](context.flux, self._reconcile)
+
+    @abc.abstractmethod
+    def read(self, object: Json) -> Optional[T]:
+        """Read an object; None for one that is not kept."""
+
+    def note(self, jobid: int, known: Optional[T], found: T) -> None:
+        """An object of a job is not as it was ``known``, or it is new."""
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
@@ -110,12 +110,12 @@ class JobObjects(Generic[T]):
         now = self._flux.now()
         if needed:
             self._since[jobid] = now
-            self._controller.add(self._kind, PATIENCE)
+            self._controller.add(self.kind, PATIENCE)
             return
         del self._since[jobid]
         if not self._since:
             self._unneeded_since = now
-            self._controller.add(self._kind, LINGER)
+            self._controller.add(self.kind, LINGER)
 
     def forget(self, jobid: int) -> None:
         """A job is over."""
@@ -178,7 +178,7 @@ class JobObjects(Generic[T]):
         jobid = None if workflow is None else jobid_of_workflow(workflow)
         if jobid is None or jobid not in self._jobs or jobid in self._too_many:
             return
-        value = self._read(found)
+        value = self.read(found)
         kept = self._objects.setdefault(jobid, {})
         known = kept.get(key)
         if value is None or known == value:
@@ -189,13 +189,12 @@ class JobObjects(Generic[T]):
         else:
             kept[key] = value
             self._jobid_of[key] = jobid
-            if self._note is not None:
-                self._note(jobid, known, value)
+            self.note(jobid, known, value)
         self._changed(jobid)
 
     def _has_room(self, kept: int) -> bool:
         """Whether another object of a job that has ``kept`` of them may be kept."""
-        return kept < self._most and len(self._jobid_of) < OBJECTS
+        return kept < self.most and len(self._jobid_of) < OBJECTS
 
     def synced(self) -> None:
         self._synced = True
@@ -211,35 +210,56 @@ class JobObjects(Generic[T]):
         self._refused_at = self._flux.now()
         if not self._logged:
             self._logged = True
-            text = f"{self._kind.plural}: {error}; queries do not show progress"
+            text = f"{self.kind.plural}: {error}; queries do not show progress"
             self._flux.log(syslog.LOG_INFO, text, Reason.OBJECTS_UNSEEN)
-        self._controller.add(self._kind, REOPEN_DELAY)
+        self._controller.add(self.kind, REOPEN_DELAY)
 
 
-def data_movements(
-    context: Context,
-    jobs: JobTable,
-    changed: Callable[[int], None],
-    note: Callable[[int, Optional[Movement], Movement], None],
-) -> JobObjects[Movement]:
-    """The data movements of jobs."""
-    parse = datamovement.parse
-    return JobObjects(context, NNFDATAMOVEMENT, jobs, MOVEMENTS, parse, changed, note)
+class DataMovements(JobObjects[Movement]):
+    """The data movements of jobs.
+
+    Args:
+        moved: is called with a job, the movement as it was, if it was known, and as it
+            is.
+    """
+
+    kind, most = NNFDATAMOVEMENT, MOVEMENTS
+
+    def __init__(
+        self,
+        context: Context,
+        jobs: JobTable,
+        changed: Callable[[int], None],
+        moved: Callable[[int, Optional[Movement], Movement], None],
+    ) -> None:
+        super().__init__(context, jobs, changed)
+        self._moved = moved
+
+    def read(self, object: Json) -> Optional[Movement]:
+        return datamovement.parse(object)
+
+    def note(self, jobid: int, known: Optional[Movement], found: Movement) -> None:
+        self._moved(jobid, known, found)
 
 
-def client_mounts(
-    context: Context,
-    jobs: JobTable,
-    changed: Callable[[int], None],
-    is_rabbit: Callable[[str], bool],
-) -> JobObjects[tuple[bool, bool]]:
+class ClientMounts(JobObjects[tuple[bool, bool]]):
     """The mounts of jobs on compute nodes: whether each is mounted, and whether it is
     unmounted. (It may be neither, on the way from one to the other.) Rabbits mount as
     well, for themselves."""
 
-    def read(object: Json) -> Optional[tuple[bool, bool]]:
-        if is_rabbit(datamovement.key_of(object)[0]):
+    kind, most = CLIENTMOUNT, MOUNTS
+
+    def __init__(
+        self,
+        context: Context,
+        jobs: JobTable,
+        changed: Callable[[int], None],
+        is_rabbit: Callable[[str], bool],
+    ) -> None:
+        super().__init__(context, jobs, changed)
+        self._is_rabbit = is_rabbit
+
+    def read(self, object: Json) -> Optional[tuple[bool, bool]]:
+        if self._is_rabbit(datamovement.key_of(object)[0]):
             return None
         return is_mounted(object), not mounted_nodes([object])
-
-    return JobObjects(context, CLIENTMOUNT, jobs, MOUNTS, read, changed)

@@ -30,7 +30,6 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Answer, Call, call, drive
 from flux_k8s.control.turns import Parts, Turns
-from flux_k8s.dws.datamovement import Movement
 from flux_k8s.errors import BadObject, QueryError
 from flux_k8s.jobs.directiverules import DirectiveRules
 from flux_k8s.jobs.isolation import describe
@@ -40,7 +39,7 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.metrics import Metrics
 from flux_k8s.jobs.progressmemos import ProgressMemos, memo_text
-from flux_k8s.jobs.progresswatch import JobObjects
+from flux_k8s.jobs.progresswatch import DataMovements
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
 from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.json_reader import Reader
@@ -202,7 +201,7 @@ class Queries:
         jobs: JobTable,
         keeping: Keeping,
         machine: RabbitManager,
-        movements: JobObjects[Movement],
+        movements: DataMovements,
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = context.flux

@@ -32,7 +32,7 @@ from flux_k8s.jobs.lastresort import LastResort
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
 from flux_k8s.jobs.plugin import RequestHandler
-from flux_k8s.jobs.progresswatch import data_movements
+from flux_k8s.jobs.progresswatch import DataMovements
 from flux_k8s.jobs.queries import Queries
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
@@ -100,7 +100,7 @@ class Service:
         jobs.note_nodes_released = partial(
             machine.ledger.release_share, torn_down=False
         )
-        movements = data_movements(
+        movements = DataMovements(
             context, jobs, self._movements_changed, self._movement_changed
         )
         self._copies = copies = Copies(of_job, movements.of, jobs.ask)
