@@ -10,7 +10,7 @@ from typing import Callable, Optional
 
 import pytest
 
-from flux_k8s.jobs.orphans import LOOK_AGAIN, given_up
+from flux_k8s.jobs.orphans import LOOK_AGAIN, End, read_end
 from flux_k8s.ports import Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort, Offered, Respond
@@ -45,23 +45,25 @@ def eventlog(type: str, severity: int, note: str) -> str:
 
 @pytest.mark.parametrize("separator", SEPARATORS)
 def test_a_fatal_dws_epilog_timeout_is_an_abort_with_any_note(separator: str) -> None:
-    assert given_up(eventlog("dws-epilog-timeout", 0, f"a{separator}b"), owner=7)
+    assert read_end(
+        eventlog("dws-epilog-timeout", 0, f"a{separator}b"), owner=7
+    ).aborted
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
 def test_a_note_cannot_make_up_an_abort(separator: str) -> None:
     event = eventlog("dws-epilog-timeout", 0, "").splitlines()[1]
-    assert not given_up(
+    assert not read_end(
         eventlog("cancel", 0, f"a{separator}{event}{separator}b"), owner=7
-    )
+    ).aborted
 
 
 def test_a_dws_epilog_timeout_that_is_not_fatal_is_no_abort() -> None:
-    assert not given_up(eventlog("dws-epilog-timeout", 1, ""), owner=7)
+    assert not read_end(eventlog("dws-epilog-timeout", 1, ""), owner=7).aborted
 
 
 def test_a_dws_epilog_timeout_of_a_guest_is_no_abort() -> None:
-    assert not given_up(eventlog("dws-epilog-timeout", 0, ""), owner=8)
+    assert not read_end(eventlog("dws-epilog-timeout", 0, ""), owner=8).aborted
 
 
 @pytest.mark.parametrize("levels", [10, 1_500, 2_040])
@@ -69,8 +71,25 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
     """A job's owner writes memos, of as many levels as Flux takes."""
     value = "[" * levels + '"dws-epilog-timeout"' + "]" * levels
     memo = f'{{"timestamp":1.5,"name":"memo","context":{{"x":{value}}}}}\n'
-    assert given_up(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7)
-    assert not given_up(memo, owner=7)
+    assert read_end(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7).aborted
+    assert not read_end(memo, owner=7).aborted
+
+
+@pytest.mark.parametrize(
+    ("names", "end"),
+    [
+        ("alloc", End()),
+        ("alloc start", End(ran=True)),
+        ("alloc start finish", End(ran=True)),
+        ("alloc start exception finish", End(ran=True)),
+        ("alloc start finish exception", End(ran=True, abandoned=True)),
+        ("exception", End()),
+    ],
+)
+def test_how_a_job_has_ended_is_read_from_its_eventlog(names: str, end: End) -> None:
+    fatal = {"type": "cancel", "severity": 0, "userid": 1}
+    events = ({"name": name, "context": fatal} for name in names.split())
+    assert read_end("\n".join(map(json.dumps, events)), owner=7) == end
 
 
 def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(

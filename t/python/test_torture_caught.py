@@ -21,7 +21,6 @@ from flux_k8s.jobs.plugin import RequestHandler
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
-from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Seen
@@ -134,7 +133,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "is deaf to questions about data": (
         "data",
-        replacing(Unreported, "ask", lambda self, jobid: None),
+        replacing(Orphans, "ask", lambda self, jobid: None),
         ("admin", "module"),
     ),
     "calls all data out": (

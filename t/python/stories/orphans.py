@@ -8,7 +8,7 @@ import errno
 
 from flux_k8s.ports import WORKFLOW
 from flux_k8s.rfc.jobid import workflow_name
-from rabbitsim.torture.deeds import leave_workflow, unload
+from rabbitsim.torture.deeds import leave_workflow, unload, unload_plugin
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_flux
 from rabbitsim.torture.story import LIFE, Job, Story, When
@@ -59,6 +59,14 @@ STORIES = (
         "alloc start Proposal finish clean Teardown gone",
         job=PLAIN,
         troubles=(When("start", own),),
+        log="orphan",
+    ),
+    Story(
+        "the data of a job that ends while neither module nor plugin is there goes out",
+        "Proposal..finish clean PostRun DataOut Teardown gone",
+        "out",
+        job=Job(seconds=5.0),
+        troubles=(When("start", unload(60.0)), When("start", unload_plugin(30.0))),
         log="orphan",
     ),
     Story(

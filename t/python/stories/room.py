@@ -196,7 +196,7 @@ STORIES = (
     ),
     keyed(
         "a job that ended has its key before its Workflow is seen",
-        "cancel! finish clean Teardown gone 2:Setup..gone",
+        "cancel! finish clean PostRun..Teardown gone 2:Setup..gone",
         When("start", outage(200.0), 1.0),
         When("start", unload(0.0), 1.0),
         When("start", unload_plugin(60.0), 2.0),

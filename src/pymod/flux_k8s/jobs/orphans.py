@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import syslog
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options, TryAgain
@@ -32,32 +32,58 @@ LOOK_AGAIN = 300.0
 again."""
 
 
-def given_up(eventlog: str, owner: int) -> bool:
-    """Whether a job's epilog was given up, as its eventlog (RFC 18) says. The eventlog
-    says so even if neither the plugin nor the module was there.
+class End(NamedTuple):
+    """What the eventlog of a job (RFC 18) says of its end. It says so even if neither
+    the plugin nor the module was there.
+
+    Attributes:
+        ran: its tasks were begun.
+        abandoned: a fatal exception came after them: its data is given up.
+        aborted: its epilog was given up.
+    """
+
+    ran: bool = False
+    abandoned: bool = False
+    aborted: bool = False
+
+
+def read_end(eventlog: str, owner: int) -> End:
+    """Read the end of a job from its eventlog.
 
     Args:
-        owner: the user ID of the instance owner: an exception of a guest does not
-            count.
+        owner: the user ID of the instance owner: an abort by a guest does not count.
     """
+    end, over = End(), False
     # Not splitlines(): that would split at separators that JSON allows in strings.
     for line in eventlog.split("\n"):
-        if EPILOG_TIMEOUT not in line:
+        if not any(name in line for name in ('"start"', '"finish"', '"exception"')):
             continue
         try:
             event = json.loads(line)
-            context = event["context"]
-            found = event["name"], context["type"], context["severity"]
+            name, context = event["name"], event.get("context") or {}
+            type, fatal = context.get("type"), context.get("severity") == FATAL
             by = context.get("userid", owner)
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
-        if found == ("exception", EPILOG_TIMEOUT, FATAL) and by in (owner, 0):
-            return True
-    return False
+        over = over or name == "finish"
+        if name == "start":
+            end = end._replace(ran=True)
+        elif name == "exception" and fatal:
+            aborted = type == EPILOG_TIMEOUT and by in (owner, 0)
+            end = end._replace(
+                abandoned=end.abandoned or over, aborted=end.aborted or aborted
+            )
+    return end
 
 
 class Orphans:
-    """Tears down the Workflows that no job claims and whose job has ended.
+    """Releases the Workflows that no job claims and whose job has ended. The data of a
+    job whose tasks were begun goes out before, unless it was given up.
+
+    A job that ended before its data was out has a Workflow until it is reported what
+    became of the data. If that is deleted while no service is there to see it, nothing
+    is left that a service would look at, and the jobs that depend on the data would
+    wait for ever: so the plugin asks about it.
 
     Args:
         release_share: frees the share of a job, which the scheduler takes back.
@@ -80,9 +106,10 @@ class Orphans:
         self._checked = False
         self._failing = False
         self._not_ended: set[int] = set()
+        self._asked: set[int] = set()
         self._controller = Controller[int](
             context.flux,
-            self._release_if_ended,
+            self._look_after,
             self._failed,
             Options[int](expected=(TryAgain,), scope=scope.run, bind=scope.bind),
         )
@@ -98,6 +125,33 @@ class Orphans:
         self._checked = True
         for jobid in tuple(self._jobs.unclaimed):
             self.check_ended(jobid)
+        for jobid in tuple(self._asked):
+            self._see_to_report(jobid)
+
+    def ask(self, jobid: int) -> None:
+        """Jobs wait for the data of a job that ended before it was out."""
+        self._asked.add(jobid)
+        self.gone(jobid)
+
+    def gone(self, jobid: int) -> None:
+        """A Workflow may be gone: see to the report on its job, once all Workflows and
+        all jobs are known. The data of a job in the table is reported on when its
+        Workflow has come to its end, and one whose Workflow no job claims is about to
+        be in the table; but the Workflow may be deleted before."""
+        if self._checked and jobid in self._asked:
+            self._see_to_report(jobid)
+
+    def _see_to_report(self, jobid: int) -> None:
+        if jobid in self._jobs.unclaimed:
+            return
+        self._asked.remove(jobid)
+        job = self._jobs.get(jobid)
+        if job is None:
+            self._controller.add(jobid)
+        else:
+            # Its Workflow may have lost the annotation.
+            job.info.nodes_released = True
+            self._jobs.changed(job)
 
     def added(self, jobid: int) -> None:
         """The watch has shown a new Workflow that no job claims. Until :meth:`check`
@@ -109,6 +163,27 @@ class Orphans:
         """Find out whether a job that the plugin does not hold has ended."""
         self._not_ended.discard(jobid)
         self._controller.add(jobid)
+
+    async def _look_after(self, jobid: int) -> Optional[float]:
+        """See to a Workflow that no job claims, or to the report on one that is gone.
+
+        Raises:
+            TryAgain: a module of Flux does not answer, or cannot tell.
+        """
+        if jobid in self._jobs.unclaimed or jobid in self._jobs:
+            return await self._release_if_ended(jobid)
+        try:
+            reported = await self._data.repeat(jobid)
+            owed = not reported and await self._data.ended_before(jobid)
+        except RpcError as error:
+            raise TryAgain(error) from error
+        self._failing = False
+        if owed and jobid not in self._jobs:
+            job = self._jobs.obtain(jobid, Goal.RELEASED)
+            job.info.want_data_out()
+            job.info.doubtful = True  # so that it is looked for before that is said
+            self._jobs.changed(job)
+        return None
 
     async def _release_if_ended(self, jobid: int) -> Optional[float]:
         """Release the storage of a job that has ended, or whose epilog was given up
@@ -124,12 +199,12 @@ class Orphans:
         if ended is None:
             raise TryAgain(RpcError(errno.EAGAIN, "job-list does not answer"))
         eventlog = await self._eventlog(jobid)
-        aborted = given_up(eventlog, self._settings.owner)
+        end = read_end(eventlog, self._settings.owner)
         self._failing = False
         if jobid in self._not_ended and not self._is_stuck(jobid):
             self._not_ended.discard(jobid)
             return None  # the plugin holds the job after all
-        if not (ended or aborted):
+        if not (ended or end.aborted):
             if not self._is_stuck(jobid):
                 return None
             self._not_ended.add(jobid)
@@ -143,10 +218,15 @@ class Orphans:
                 Reason.NAME_TAKEN,
             )
             return None
-        if released and not aborted:
-            self._follow(jobid)
+        if end.aborted:
+            self._release(jobid, aborted=True)
+        elif released:
+            self._follow(jobid, unmounted=True)
+        elif end.ran and not end.abandoned:
+            self._log_orphan(jobid)
+            self._follow(jobid, unmounted=False)
         else:
-            self._release(jobid, aborted)
+            self._release(jobid, aborted=False)
         return None
 
     async def _has_released_nodes(self, jobid: int) -> bool:
@@ -168,10 +248,10 @@ class Orphans:
         except RpcError as error:
             raise TryAgain(error) from error
 
-    def _follow(self, jobid: int) -> None:
+    def _follow(self, jobid: int, unmounted: bool) -> None:
         """Take DataOut and Teardown of a job that has ended to their end."""
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        job.info.want_data_out()
+        job.info.want_data_out(unmounted)
         self._release_share(job.info)
         self._jobs.changed(job)
 
@@ -203,18 +283,18 @@ class Orphans:
 
     def _release(self, jobid: int, aborted: bool) -> None:
         """Release the storage of a job that waits for nothing any more."""
-        if jobid not in self._jobs:
-            if not self._is_stuck(jobid):
-                return
-            self._flux.log(
-                syslog.LOG_NOTICE,
-                f"{f58(jobid)}: tearing down a Workflow whose job has ended",
-                Reason.ORPHAN,
-            )
+        if not (jobid in self._jobs or self._is_stuck(jobid)):
+            return
+        self._log_orphan(jobid)
         job = self._jobs.obtain(jobid, Goal.RELEASED)
         job.info.want_released(abandoned=True, aborted=aborted, waits=False)
         self._release_share(job.info)
         self._jobs.changed(job)
+
+    def _log_orphan(self, jobid: int) -> None:
+        if jobid not in self._jobs:
+            text = f"{f58(jobid)}: tearing down a Workflow whose job has ended"
+            self._flux.log(syslog.LOG_NOTICE, text, Reason.ORPHAN)
 
     def _is_stuck(self, jobid: int) -> bool:
         """Whether the job has an unclaimed Workflow that only the module can tear

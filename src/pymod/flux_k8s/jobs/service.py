@@ -39,7 +39,6 @@ from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Respond, Sender
@@ -119,8 +118,7 @@ class Service:
         self._staging = steps.staging
         release = steps.release_share
         self._orphans = Orphans(context, jobs, outage, scope, release)
-        self._unreported = unreported = Unreported(of_job.flux, jobs, outage, scope)
-        self.workflows = WorkflowWatch(jobs, self._orphans, unreported, outage, scope)
+        self.workflows = WorkflowWatch(jobs, self._orphans, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
         self._requests = RequestHandler(
             context,
@@ -128,7 +126,7 @@ class Service:
             scope,
             steps.in_use,
             self._lister.relist,
-            unreported.ask,
+            self._orphans.ask,
             setup_reader,
         )
         self._queries = Queries(
@@ -174,7 +172,6 @@ class Service:
         self._machine.stop()
         self._lister.stop()
         self._orphans.stop()
-        self._unreported.stop()
         self.workflows.stop()
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
@@ -245,7 +242,6 @@ class Service:
                 self._orphans.check_ended(job.info.jobid)
         self.workflows.see_unclaimed()
         self._orphans.check()
-        self._unreported.check_all()
         self._machine.jobs_changed()
 
     def _report_busy(self, job: Job) -> None:

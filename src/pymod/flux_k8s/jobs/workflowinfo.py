@@ -342,10 +342,15 @@ class WorkflowInfo:
         self.aborted = self.aborted or aborted
         self.released = not waits
 
-    def want_data_out(self) -> None:
+    def want_data_out(self, unmounted: bool = True) -> None:
         """Flux wants the storage to be released when the data is out: the job has
-        ended, since its nodes had unmounted."""
-        self.unmounted = self.nodes_released = True
+        ended.
+
+        Args:
+            unmounted: its nodes had unmounted.
+        """
+        self.unmounted = self.unmounted or unmounted
+        self.nodes_released = True
         self.want_released(ran=True, waits=False)
 
     # What Kubernetes shows

@@ -12,7 +12,6 @@ from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.step import Step
-from flux_k8s.jobs.unreported import Unreported
 from flux_k8s.ports import WORKFLOW, KubeError, Seen, Watch
 from flux_k8s.rfc.jobid import jobid_of_workflow
 
@@ -24,13 +23,11 @@ class WorkflowWatch:
         self,
         jobs: JobTable,
         orphans: Orphans,
-        unreported: Unreported,
         outage: Outage,
         scope: JobScope,
     ) -> None:
         self._jobs = jobs
         self._orphans = orphans
-        self._unreported = unreported
         self._outage = outage
         self._scope = scope
         self._watch: Optional[Watch] = None
@@ -65,7 +62,6 @@ class WorkflowWatch:
                 self._jobs.changed(job)
         self._outage.note_watch(WORKFLOW, None)
         self._orphans.check()
-        self._unreported.check_all()
 
     def trouble(self, error: KubeError) -> None:
         """The watch is interrupted."""
@@ -80,7 +76,7 @@ class WorkflowWatch:
     def _see(self, jobid: int, type: str, object: Seen) -> None:
         if self._jobs.see(jobid, type, object):
             self._orphans.added(jobid)
-        self._unreported.check(jobid)
+        self._orphans.gone(jobid)
 
 
 def _lacks(job: Job) -> bool:

@@ -323,7 +323,13 @@ class StoryAllowances(Allowances):
     def lost(self, job: Job, record: Record) -> bool:
         expected = self._story.data not in ("", "out")
         given_up = record.failed and self._story.data != "out"
-        return super().lost(job, record) or expected or given_up
+        unguarded = self.unguarded(job)
+        return super().lost(job, record) or expected or given_up or unguarded
+
+    def unguarded(self, job: Job) -> bool:
+        """The job has ended without an epilog: no plugin has held it."""
+        names = {event.name for event in job.events}
+        return "finish" in names and "epilog-start" not in names
 
     def twice(self, jobid: int) -> bool:
         return self._system.meddled
