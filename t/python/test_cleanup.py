@@ -6,12 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from flux_k8s.dws.cleanup import (
-    allocated_rabbits,
-    is_mounted,
-    is_to_be_unmounted,
-    mounted_nodes,
-)
+from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes
+from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.ports import Json
 
 
@@ -35,7 +31,8 @@ def test_a_node_is_clean_once_its_mounts_are_unmounted_and_ready(
 def test_dws_has_told_a_node_to_unmount_by_the_desired_state(
     desired: str, told: bool
 ) -> None:
-    assert is_to_be_unmounted({"spec": {"desiredState": desired}}) is told
+    mount = ClientMount.read({"spec": {"desiredState": desired}})
+    assert mount.is_to_be_unmounted is told
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,18 @@ def test_a_mount_that_failed_is_none(ready: bool, error: bool, mounted: bool) ->
     status: Json = {"mounts": [{"state": "mounted", "ready": ready}]}
     if error:
         status["error"] = {"userMessage": "mount/unmount failed"}
-    assert is_mounted({"status": status}) is mounted
+    assert ClientMount.read({"status": status}).may_be_mounted is mounted
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"status": {"mounts": [{"state": 3}]}}, {"spec": {"desiredState": []}}],
+)
+def test_a_damaged_mount_is_neither_mounted_nor_unmounted(damage: Json) -> None:
+    names = {"metadata": {"name": "x", "namespace": "n1"}}
+    mount = ClientMount.read({**names, **damage})
+    assert not (mount.is_mounted or mount.is_unmounted) and mount.may_be_mounted
+    assert mounted_nodes([{**names, **damage}]) == ("n1",)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.ports import Seen
 from flux_k8s.rabbits import manager
 from flux_k8s.rabbits.manager import RabbitManager
@@ -165,7 +166,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "takes every node for one that has unmounted": (
         "in use",
-        replacing(cleanup, "_is_unmounted", lambda mount: True),
+        replacing(ClientMount, "is_unmounted", True),
         ("abort", "dws", "outage"),
     ),
     "takes nodes that have not unmounted for nodes that cannot write": (

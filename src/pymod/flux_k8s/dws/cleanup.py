@@ -9,7 +9,7 @@ from typing import Iterable
 
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader
+from flux_k8s.objects.clientmount import ClientMount, not_unmounted
 from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import DWS_GROUP, Json
 from flux_k8s.rfc.timestamps import format_timestamp
@@ -83,63 +83,7 @@ def workflow_selector(name: str) -> str:
 
 def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
     """The nodes with a ClientMount whose status does not show that it is unmounted."""
-    nodes: dict[str, None] = {}
-    for clientmount in clientmounts:
-        node = clientmount.get("metadata", {}).get("namespace")
-        if isinstance(node, str) and not _is_unmounted(clientmount):
-            nodes[node] = None
-    return tuple(nodes)
-
-
-def is_to_be_unmounted(clientmount: Json) -> bool:
-    """Whether DWS has told the node of a ClientMount to unmount. In Teardown it deletes
-    the ClientMount, which the node keeps until it has unmounted."""
-    if "deletionTimestamp" in clientmount.get("metadata", {}):
-        return True
-    spec = clientmount.get("spec")
-    return isinstance(spec, dict) and spec.get("desiredState") == "unmounted"
-
-
-def is_mounted(clientmount: Json) -> bool:
-    """Whether the status of a ClientMount shows that some of it is mounted, or may be:
-    NNF writes the state ``mounted`` before it mounts, and ``ready`` when it has
-    succeeded, or the error."""
-    status = clientmount.get("status")
-    if not isinstance(status, dict):
-        return False
-    mounts, failed = status.get("mounts"), bool(status.get("error"))
-    return any(
-        isinstance(mount, dict)
-        and mount.get("state") == "mounted"
-        and (mount.get("ready") is True or not failed)
-        for mount in (mounts if isinstance(mounts, list) else ())
-    )
-
-
-def has_failed_to_mount(clientmount: Json) -> bool:
-    """Whether a node could not mount, and DWS does without it: DWS never tells it to
-    unmount."""
-    status = clientmount.get("status")
-    failed = isinstance(status, dict) and bool(status.get("error"))
-    return failed and not (is_to_be_unmounted(clientmount) or is_mounted(clientmount))
-
-
-def _is_unmounted(clientmount: Json) -> bool:
-    """Whether the node has unmounted all file systems of a ClientMount. NNF writes the
-    state ``unmounted`` before it unmounts, and ``ready`` when it has succeeded. A
-    ClientMount without a status counts by its desired state."""
-    try:
-        reader = Reader("ClientMount", clientmount)
-        mounts = reader.optional_objects("status.mounts")
-        if not mounts:
-            return reader.optional_string("spec.desiredState") == "unmounted"
-        return all(
-            mount.optional_string("state") == "unmounted"
-            and mount.optional_boolean("ready") is True
-            for mount in mounts
-        )
-    except BadObject:
-        return False
+    return not_unmounted(map(ClientMount.read, clientmounts))
 
 
 def allocated_rabbits(servers: Iterable[Json]) -> tuple[str, ...]:

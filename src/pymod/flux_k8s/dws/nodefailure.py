@@ -20,6 +20,8 @@ from flux_k8s.dws.workflowdirectives import MOUNTING
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
+from flux_k8s.objects.clientmount import ClientMount
+from flux_k8s.objects.computes import Computes
 from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
@@ -219,11 +221,10 @@ def survey_mounts(
     """
     hosts, excluded = _read_computes(computes, State.PreRun)
     mounted: dict[str, dict[str, bool]] = {}
-    for clientmount in clientmounts:
-        metadata = clientmount.get("metadata", {})
-        node, name = metadata.get("namespace"), metadata.get("name")
-        if node in hosts:
-            mounted.setdefault(name, {})[node] = is_mounted(clientmount)
+    for mount in map(ClientMount.read, clientmounts):
+        if mount.node in hosts:
+            name = mount.metadata.name or ""
+            mounted.setdefault(name, {})[mount.node] = mount.is_mounted
     lost = tuple(
         host
         for host in hosts
@@ -242,13 +243,10 @@ def _read_computes(
 ) -> tuple[tuple[str, ...], Optional[float]]:
     """The nodes of a Computes object, and the UNIX time at which nodes were last
     removed from it in ``state``."""
-    reader = Reader(f"Computes {computes.get('metadata', {}).get('name')}", computes)
-    hosts = [entry.string("name") for entry in reader.optional_objects("data")]
-    found = reader.optional_object("metadata.annotations")
-    annotations = {} if found is None else found.value
-    date = str(annotations.get(EXCLUSION_DATE))
-    excluded = annotations.get(EXCLUSION_STATE) == state.name
-    return tuple(dict.fromkeys(hosts)), parse_timestamp(date) if excluded else None
+    found = Computes.read(computes)
+    date = found.metadata.annotation(EXCLUSION_DATE)
+    excluded = found.metadata.annotation(EXCLUSION_STATE) == state.name
+    return found.hosts, parse_timestamp(date) if excluded else None
 
 
 def _missing(servers: Servers) -> dict[str, set[str]]:
@@ -284,25 +282,6 @@ def _without(servers: Json, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
         }
         for entry in servers["spec"]["allocationSets"]
     )
-
-
-def is_mounted(clientmount: Json) -> bool:
-    """Whether a node has mounted all file systems of a ClientMount."""
-    try:
-        reader = Reader("ClientMount", clientmount)
-        wanted = len(reader.objects("spec.mounts"))
-        mounts = reader.optional_objects("status.mounts")
-        return (
-            len(mounts) == wanted
-            and not reader.has("status.error")
-            and reader.string("spec.desiredState") == "mounted"
-            and all(
-                mount.string("state") == "mounted" and mount.boolean("ready")
-                for mount in mounts
-            )
-        )
-    except BadObject:
-        return False
 
 
 def _reachable(storages: Iterable[Json]) -> set[str]:

@@ -37,6 +37,7 @@ from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
+from flux_k8s.objects.clientmount import ClientMount, not_unmounted
 from flux_k8s.ports import (
     CLIENTMOUNT,
     SERVERS,
@@ -128,12 +129,12 @@ class InUse:
         if clientmounts is not None:
             # Of nodes that failed before, an earlier service knew, and Flux, unless
             # somebody has put them back.
-            clientmounts = list(filterfalse(cleanup.has_failed_to_mount, clientmounts))
+            clientmounts = [m for m in clientmounts if not m.has_failed_to_mount]
             if told:
-                clientmounts = list(filter(cleanup.is_to_be_unmounted, clientmounts))
+                clientmounts = [m for m in clientmounts if m.is_to_be_unmounted]
         hosts = await self._not_unmounted(info, clientmounts)
         # A node that the job went on without may have mounted another file system.
-        mounted = self._mounted(filter(cleanup.is_mounted, clientmounts or ()))
+        mounted = self._mounted(m for m in clientmounts or () if m.may_be_mounted)
         hosts = tuple(dict.fromkeys((*hosts, *mounted)))
         late = await self._late(info, clientmounts)
         writers = await self._find_writers(late)
@@ -171,7 +172,7 @@ class InUse:
 
     async def _clientmounts(
         self, info: WorkflowInfo, note: str
-    ) -> tuple[Optional[list[Json]], Note]:
+    ) -> tuple[Optional[list[ClientMount]], Note]:
         """The ClientMounts of a job, and ``note``. None, and a note that says so, if
         Kubernetes has not listed them for
         :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
@@ -187,24 +188,25 @@ class InUse:
                 raise
             text = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
             return None, Note(text, Reason.USE_UNKNOWN)
-        return found.get("items", []), Note(note, Reason.UNMOUNT_FAILED)
+        mounts = list(map(ClientMount.read, found.get("items", [])))
+        return mounts, Note(note, Reason.UNMOUNT_FAILED)
 
     async def _late(
-        self, info: WorkflowInfo, clientmounts: Optional[list[Json]]
+        self, info: WorkflowInfo, clientmounts: Optional[list[ClientMount]]
     ) -> tuple[str, ...]:
         """The nodes that have not unmounted though DWS has told them to. It tells the
         nodes of one file system after those of another have unmounted. All that have
         not unmounted, if DWS has told none of them, or does not wait any more."""
         waits = info.view is not None and not info.view.complete
         if clientmounts is not None and waits:
-            told = list(filter(cleanup.is_to_be_unmounted, clientmounts))
+            told = [mount for mount in clientmounts if mount.is_to_be_unmounted]
             hosts = await self._not_unmounted(info, told)
             if hosts:
                 return hosts
         return await self._not_unmounted(info, clientmounts)
 
     async def _not_unmounted(
-        self, info: WorkflowInfo, clientmounts: Optional[list[Json]]
+        self, info: WorkflowInfo, clientmounts: Optional[list[ClientMount]]
     ) -> tuple[str, ...]:
         """The nodes that have not unmounted, but for those that have failed before.
         Without ClientMounts, all nodes of the job."""
@@ -251,13 +253,13 @@ class InUse:
             host for host, why in self._drained.items() if why in reasons
         }
 
-    def _mounted(self, clientmounts: Iterable[Json]) -> tuple[str, ...]:
+    def _mounted(self, clientmounts: Iterable[ClientMount]) -> tuple[str, ...]:
         """The compute nodes that mount storage. Rabbits have ClientMounts as well, but
         are no nodes of Flux."""
         states = self._nodes.states
         return tuple(
             node
-            for node in cleanup.mounted_nodes(clientmounts)
+            for node in not_unmounted(clientmounts)
             if node not in self._settings.mapping.rabbits
             and (states is None or node in states.hosts)
         )
@@ -294,7 +296,8 @@ class InUse:
             self.drain_all(info)
             problems.append(("nodes may still mount its storage", clientmounts))
         else:
-            nodes = self._mounted(clientmounts.get("items", []))
+            items = clientmounts.get("items", [])
+            nodes = self._mounted(map(ClientMount.read, items))
         rabbits: tuple[str, ...] = ()
         if isinstance(servers, KubeError):
             problems.append(("Rabbits may still hold its storage", servers))

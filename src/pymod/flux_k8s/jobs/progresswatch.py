@@ -19,10 +19,9 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.dws import datamovement
-from flux_k8s.dws.cleanup import mounted_nodes
 from flux_k8s.dws.datamovement import Movement
-from flux_k8s.dws.nodefailure import is_mounted
 from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -260,6 +259,7 @@ class ClientMounts(JobObjects[tuple[bool, bool]]):
         self._is_rabbit = is_rabbit
 
     def read(self, object: Json) -> Optional[tuple[bool, bool]]:
-        if self._is_rabbit(datamovement.key_of(object)[0]):
+        mount = ClientMount.read(object)
+        if self._is_rabbit(mount.node):
             return None
-        return is_mounted(object), not mounted_nodes([object])
+        return mount.is_mounted, mount.is_unmounted

@@ -18,9 +18,8 @@ from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
-from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import unknown_of
-from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.ports import CLIENTMOUNT, KubeError, Seen, Watch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.reasons import Reason
@@ -107,7 +106,7 @@ class MountWatch:
     def event(self, type: str, object: Seen) -> None:
         """A ClientMount changed."""
         mount = object.namespace, object.name
-        if type == "DELETED" or not cleanup.mounted_nodes([plain(object.encoded)]):
+        if type == "DELETED" or ClientMount.read(object.encoded).is_unmounted:
             self._mounts.discard(mount)
         else:
             self._mounts.add(mount)
