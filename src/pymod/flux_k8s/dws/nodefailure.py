@@ -10,6 +10,7 @@ Computes have failed before: the difference is the only record of them.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Iterable, Optional, Sequence
 
@@ -19,17 +20,13 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.workflowdirectives import MOUNTING
 from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.objects.computes import Computes
 from flux_k8s.objects.servers import Servers
+from flux_k8s.objects.storage import SERVING, Storage
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
-
-SERVING = frozenset({"Ready", "Degraded"})
-"""The states of a Storage in which it can take allocations, and of a compute node
-in which it can mount them."""
 
 EXCLUSION_STATE = "flux-framework.readthedocs.io/exclusion-state"
 EXCLUSION_DATE = "flux-framework.readthedocs.io/exclusion-date"
@@ -288,14 +285,9 @@ def _reachable(storages: Iterable[Json]) -> set[str]:
     """The compute nodes that can reach their Rabbit, by the Storages."""
     nodes: set[str] = set()
     for storage in storages:
-        try:
-            reader = Reader("Storage", storage)
-            if reader.optional_string("status.status") in SERVING:
-                nodes.update(
-                    compute.string("name")
-                    for compute in reader.optional_objects("status.access.computes")
-                    if compute.optional_string("status") in SERVING
-                )
-        except BadObject:
-            continue
+        with contextlib.suppress(BadObject):
+            found = Storage.read(storage)
+            if found.state in SERVING:
+                links = (link for link in found.links if link.status in SERVING)
+                nodes.update(link.host for link in links)
     return nodes

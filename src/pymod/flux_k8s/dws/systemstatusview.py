@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Iterable, Mapping
 
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Json
+from flux_k8s.objects.systemstatus import SystemStatus
+from flux_k8s.ports import Encoded, Json
 from flux_k8s.resourceversion import is_newer
 from flux_k8s.rfc import hostlist
 
@@ -49,23 +49,20 @@ class SystemStatusView:
     annotated_nodes: frozenset[str] = frozenset()
 
     @classmethod
-    def parse(cls, object: Json) -> SystemStatusView:
+    def parse(cls, object: Encoded) -> SystemStatusView:
         """Read a SystemStatus.
 
         Raises:
             BadObject: a field has another type or format than it should.
         """
-        reader = Reader(f"SystemStatus {NAME}", object)
-        nodes = reader.optional_object("data.nodes")
-        annotations = reader.optional_object("metadata.annotations")
-        text = None if annotations is None else annotations.value.get(ANNOTATION)
+        found = SystemStatus.read(object)
+        text = found.metadata.annotation(ANNOTATION)
         try:
-            disabled = frozenset(hostlist.decode(text or ""))
-        except (TypeError, ValueError):
-            place = f"metadata.annotations[{ANNOTATION}]"
-            raise BadObject(reader.name, place, text, "a hostlist (RFC 29)") from None
-        version = reader.optional_string("metadata.resourceVersion") or ""
-        return cls(version, {} if nodes is None else nodes.value, disabled)
+            disabled = frozenset(hostlist.decode(text))
+        except ValueError:
+            name, place = f"SystemStatus {NAME}", f"metadata.annotations[{ANNOTATION}]"
+            raise BadObject(name, place, text, "a hostlist (RFC 29)") from None
+        return cls(found.metadata.version or "", found.nodes, disabled)
 
     @property
     def disabled(self) -> frozenset[str]:

@@ -19,8 +19,9 @@ from flux_k8s.dws import mapping, storageusage
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storageusage import StorageUsage
 from flux_k8s.errors import DWSError
-from flux_k8s.json_reader import Reader
 from flux_k8s.objects.servers import Servers
+from flux_k8s.objects.storage import Storage
+from flux_k8s.objects.systemconfiguration import SystemConfiguration
 from flux_k8s.ports import Json
 
 RABBIT = "Rabbit"
@@ -102,36 +103,35 @@ def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], StorageUsage
 def _hosts_of(configuration: Json, problems: list[str]) -> dict[str, list[str]]:
     """The compute nodes of each Rabbit, in the order of the SystemConfiguration. A
     sentence for each contradiction is added to ``problems``."""
-    reader = Reader(_name("SystemConfiguration", configuration), configuration)
+    found = SystemConfiguration.read(configuration)
     hosts_of: dict[str, list[str]] = {}
     rabbit_of: dict[str, str] = {}
-    for node in reader.optional_objects("spec.storageNodes"):
-        if node.string("type") != RABBIT:
+    for node in found.storage_nodes:
+        rabbit = node.name
+        if node.type != RABBIT:
             continue
-        rabbit = node.string("name")
         if rabbit in hosts_of:
             problems.append(
-                f"{reader.name}: Rabbit {rabbit} is listed twice, expected once"
+                f"{found.name}: Rabbit {rabbit} is listed twice, expected once"
             )
             continue
         hosts_of[rabbit] = []
-        for access in node.optional_objects("computesAccess"):
-            host = access.string("name")
+        for host in node.hosts:
             other = rabbit_of.setdefault(host, rabbit)
             if host in hosts_of[rabbit]:
                 problems.append(
-                    f"{reader.name}: compute node {host} is listed twice under"
+                    f"{found.name}: compute node {host} is listed twice under"
                     f" {rabbit}, expected once"
                 )
             elif other != rabbit:
                 problems.append(
-                    f"{reader.name}: compute node {host} is listed under {other} and"
+                    f"{found.name}: compute node {host} is listed under {other} and"
                     f" under {rabbit}, expected one Rabbit"
                 )
             else:
                 hosts_of[rabbit].append(host)
     if not hosts_of:
-        problems.append(f"{reader.name}: spec.storageNodes has no Rabbit")
+        problems.append(f"{found.name}: spec.storageNodes has no Rabbit")
     return hosts_of
 
 
@@ -143,29 +143,18 @@ def _capacities(
 ) -> dict[str, int]:
     """The bytes of each Rabbit that are for jobs: the free bytes and the ``taken``
     bytes. A sentence for each Rabbit without any is added to ``problems``."""
-    found = {}
-    for obj in storages:
-        reader = Reader(_name("Storage", obj), obj)
-        found[reader.string("metadata.name")] = reader
+    found = {each.metadata.name: each for each in map(Storage.read, storages)}
     capacity = {}
     for rabbit in rabbits:
         storage = found.get(rabbit)
         if storage is None:
             problems.append(f"Rabbit {rabbit} has no capacity: it has no Storage")
             continue
-        free = storage.optional_integer("status.capacity", minimum=0) or 0
-        capacity[rabbit] = free + taken.get(rabbit, 0)
+        capacity[rabbit] = storage.free + taken.get(rabbit, 0)
         if not capacity[rabbit]:
-            status = storage.optional_string("status.status") or "not known"
             problems.append(
                 f"Rabbit {rabbit} has no capacity: status.capacity of its Storage is"
-                f" 0 and its status is {status}, expected a number of bytes"
+                f" 0 and its status is {storage.state or 'not known'}, expected a"
+                " number of bytes"
             )
     return capacity
-
-
-def _name(kind: str, obj: Json) -> str:
-    """The name by which errors call an object."""
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return f"{kind} {metadata.get('namespace')}/{metadata.get('name')}"

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import syslog
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Callable, Iterator, Mapping, Optional
+from typing import AbstractSet, Callable, Iterator, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.dws.agreement import Sizes
-from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader
-from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.storage import DISABLED, SERVING, Storage
 from flux_k8s.ports import (
     STORAGE,
     Encoded,
@@ -73,54 +71,41 @@ class RabbitState:
         return self.serving and not self.lost
 
 
-def parse_storage(storage: Any, name: str) -> RabbitState:
-    """Read a Storage.
+def parse_storage(storage: Encoded, name: str) -> RabbitState:
+    """Read the Storage of this name.
 
     Raises:
         BadObject: the object does not have the form that its kind prescribes.
     """
-    reader = Reader(f"Storage {name}", storage)
-    status = reader.optional_string("status.status") or "without a status"
-    if reader.optional_string("spec.state") == "Disabled":
-        status = "Disabled"
-    lost = {}
-    for compute in reader.optional_objects("status.access.computes"):
-        state = compute.optional_string("status")
-        if state is None or state in SERVING:
-            continue
-        host = compute.string("name")
-        if is_name(host):  # else it is no node of Flux
-            lost[host] = state
-    labels = reader.optional_object("metadata.labels")
-    annotations = reader.optional_object("metadata.annotations")
-    note = None if annotations is None else annotations.value.get(ANNOTATION)
-    disabled = read_note(note)
+    found = Storage.read(storage)
+    status = DISABLED if found.disabled else found.state or "without a status"
+    lost = {
+        link.host: link.status
+        for link in found.links
+        if link.status is not None
+        and link.status not in SERVING
+        # Else it is no node of Flux.
+        and is_name(link.host)
+    }
+    labels = found.metadata.labels or {}
+    disabled = read_note(found.metadata.annotation(ANNOTATION))
     return RabbitState(
         status if disabled is None else str(disabled),
         status in SERVING and disabled is None,
         lost,
-        {} if labels is None else {k: str(v) for k, v in labels.value.items()},
+        {key: value or "" for key, value in labels.items()},
         status,
         disabled,
-        _sizes(reader),
+        _sizes(found),
     )
 
 
-def _sizes(storage: Reader) -> Sizes:
+def _sizes(storage: Storage) -> Sizes:
     """The sizes, if they are well-formed: the Rabbit serves without them."""
     try:
-        return _read_sizes(storage)
+        free, drives = storage.free, storage.drives
     except BadObject:
         return Sizes()
-
-
-def _read_sizes(storage: Reader) -> Sizes:
-    free = storage.optional_integer("status.capacity", minimum=0) or 0
-    drives = [
-        drive.optional_integer("capacity", minimum=0) or 0
-        for drive in storage.optional_objects("status.devices")
-    ]
-    # NNF writes 0 for a drive that is away.
     return Sizes(free, sum(drives) if drives and all(drives) else None)
 
 
@@ -259,7 +244,7 @@ class Storages:
 
     def _read(self, name: str, storage: Encoded) -> RabbitState:
         try:
-            return parse_storage(plain(storage), name)
+            return parse_storage(storage, name)
         except BadObject as error:
             self._log(syslog.LOG_ERR, str(error), error.reason)
             return RabbitState(UNREADABLE, False)

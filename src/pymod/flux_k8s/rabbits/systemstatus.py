@@ -25,7 +25,6 @@ from flux_k8s.dws.systemstatusview import (
     patch,
 )
 from flux_k8s.errors import BadObject
-from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import (
     SYSTEMSTATUS,
     Encoded,
@@ -204,7 +203,7 @@ class SystemStatus:
 
     def _parse(self, object: Encoded) -> SystemStatusView:
         try:
-            return SystemStatusView.parse(plain(object))
+            return SystemStatusView.parse(object)
         except BadObject as error:
             self._flux.log(syslog.LOG_ERR, str(error), error.reason)
             return SystemStatusView()
