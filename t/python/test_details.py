@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -80,9 +79,9 @@ def test_details_of_a_real_workflow_are_no_reason_to_act() -> None:
                 is_detail = before.differs_in_details(view)
                 found[is_detail] += 1
                 changed = {
-                    each.name
-                    for each in dataclasses.fields(view)
-                    if getattr(view, each.name) != getattr(before, each.name)
+                    name
+                    for name in view.__struct_fields__
+                    if getattr(view, name) != getattr(before, name)
                 }
                 assert not is_detail or changed <= DETAIL, (path.name, changed)
                 assert not is_detail or view.complete == before.complete

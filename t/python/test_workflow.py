@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import replace
 from functools import partial
 from typing import Any, Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse
@@ -396,7 +395,7 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
             info.view = None
     elif chosen.step is Step.REMOVE_FINALIZER:
         assert info.view is not None
-        info.view = dataclasses.replace(info.view, finalizers=())
+        info.view = replace(info.view, finalizers=())
     elif chosen.step in (Step.DELETE, Step.LOOK_UP):
         info.view, info.doubtful = None, False
     elif chosen.step is Step.RELEASE_EPILOG:

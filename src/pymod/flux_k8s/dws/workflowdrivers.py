@@ -41,8 +41,8 @@ def times_ended(drivers: Sequence[Driver]) -> Times:
     for driver in drivers:
         found = times.get(driver.watch_state)
         if found is not None:
-            ended = parse_timestamp(driver.complete_time or "")
-            found.append(ended if driver.completed else None)
+            stamp = driver.complete_time if driver.completed else None
+            found.append(None if stamp is None else parse_timestamp(stamp))
     return tuple(
         None if None in found else max(filter(None, found), default=None)
         for found in times.values()

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Union
 
 from msgspec import Struct, field, to_builtins
@@ -56,8 +55,7 @@ WLM_ID = "flux"
 """``spec.wlmID`` of the service's Workflows."""
 
 
-@dataclass(frozen=True)
-class WorkflowView:
+class WorkflowView(Struct, frozen=True, kw_only=True):
     """The parts of a Workflow that the service reads. The names of annotations are
     those of :mod:`flux_k8s.dws.workflowmarks`.
 
