@@ -13,10 +13,10 @@ from flux_k8s.dws.directivebreakdown import (
     Reference,
 )
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
-from flux_k8s.dws.directivebreakdown.breakdown import check_ready
 from flux_k8s.errors import NotReady
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.json_reader import Reader, read_string
+from flux_k8s.json_reader import read_string
+from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Json, Kube
 
 Breakdowns = tuple[Breakdown, ...]
@@ -67,8 +67,9 @@ class BreakdownReader:
             NotReady: some are not ready: the storage may be made just now.
         """
         servers = await self._get(references)
-        for reference in references:
-            check_ready(Reader(f"Servers {reference}", servers[reference]))
+        for found in map(Servers.read, servers.values()):
+            if not found.ready:
+                raise NotReady(found.name, "status.ready", False, "true")
         return servers
 
     async def versions(self, references: Sequence[Reference]) -> dict[Reference, str]:

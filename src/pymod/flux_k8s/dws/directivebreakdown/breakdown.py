@@ -158,7 +158,9 @@ def parse(obj: Any) -> Breakdown:
         reader.string("metadata.name"),
     )
     reader = Reader(f"DirectiveBreakdown {own}", obj)
-    check_ready(reader)
+    if not reader.optional_boolean("status.ready"):
+        error = reader.bad("status.ready", "true")
+        raise NotReady(error.name, error.path, error.value, error.expected)
     storage = reader.optional_object("status.storage")
     allocation_sets = () if storage is None else _allocation_sets(storage)
     servers = None
@@ -178,17 +180,6 @@ def parse(obj: Any) -> Breakdown:
         requires=reader.optional_strings("status.requires")
         or reader.optional_strings("status.requiredDaemons"),
     )
-
-
-def check_ready(reader: Reader) -> None:
-    """Check that an object of DWS is ready.
-
-    Raises:
-        NotReady: ``status.ready`` is not true.
-    """
-    if not reader.optional_boolean("status.ready"):
-        error = reader.bad("status.ready", "true")
-        raise NotReady(error.name, error.path, error.value, error.expected)
 
 
 def _carries(labels: Labels, label: str) -> bool:
