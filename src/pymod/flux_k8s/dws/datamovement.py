@@ -20,10 +20,10 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.dws.directives import UNITS
 from flux_k8s.dws.goduration import parse_go_duration
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL
 from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.json_reader import INT64_MAX, decimal, is_number
-from flux_k8s.ports import NNF_GROUP, Json
+from flux_k8s.objects.nnfdatamovement import Command, NnfDataMovement
+from flux_k8s.ports import NNF_GROUP, Encoded, Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import SHOWN, printable
 
@@ -133,54 +133,46 @@ class Progress:
     left: Optional[float]
 
 
-def workflow_of(object: Json) -> Optional[str]:
-    """The Workflow that an object was made for, by its label, which costs little to
-    read; None if it has none."""
-    found = _get(object, "metadata", "labels", WORKFLOW_LABEL)
-    return found if isinstance(found, str) else None
-
-
 def key_of(object: Json) -> tuple[str, str]:
-    """Namespace and name of an object."""
-    metadata = _get(object, "metadata")
-    return str(_get(metadata, "namespace")), str(_get(metadata, "name"))
+    """Namespace and name of an object that was listed."""
+    metadata = object["metadata"]
+    return str(metadata.get("namespace")), str(metadata.get("name"))
 
 
-def parse(object: Json) -> Movement:
+def parse(object: Encoded) -> Movement:
     """Read an NnfDataMovement."""
-    status, command = _get(object, "status"), _get(object, "status", "commandStatus")
-    last = _text(command, "lastMessage")
-    state = _text(status, "state")
-    result = _text(status, "status")
+    found = NnfDataMovement.read(object)
+    status, command = found.status, found.status.command
+    last, state, result = map(
+        _text, (command.last_message, status.state, status.status)
+    )
     over = state == FINISHED
     percent = 100 if over and result == SUCCESS else _percent(command)
     said = _size(_COPIED.match(last))
-    data = _size(_DATA.fullmatch(_text(command, "data")))
+    data = _size(_DATA.fullmatch(_text(command.data)))
     moved = data if said is None or (over and data is not None) else said
-    failure = _text(status, "message") if over and result != SUCCESS else ""
-    labels = _get(object, "metadata", "labels")
+    failure = _text(status.message) if over and result != SUCCESS else ""
     return Movement(
-        name=printable("/".join(key_of(object)), SHOWN),
-        phase=_text(labels, STATE_LABEL),
-        source=_text(_get(object, "spec", "source"), "path"),
-        destination=_text(_get(object, "spec", "destination"), "path"),
+        name=printable(found.metadata.reference, SHOWN),
+        phase=_text(found.metadata.label(STATE_LABEL)),
+        source=_text(found.source),
+        destination=_text(found.destination),
         state=(result or state) if over else state,
         percent=percent,
         bytes=moved,
-        rate=_size(_RATE.search(last) or _RATE.fullmatch(_text(command, "rate"))),
+        rate=_size(_RATE.search(last) or _RATE.fullmatch(_text(command.rate))),
         left=0.0 if over else _left(last, command, percent),
         message=failure or last,
-        directive=decimal(_text(labels, DIRECTIVE_LABEL)),
+        directive=decimal(_text(found.metadata.label(DIRECTIVE_LABEL))),
     )
 
 
-def times(object: Json) -> tuple[Optional[float], Optional[float]]:
+def times(object: Encoded) -> tuple[Optional[float], Optional[float]]:
     """The UNIX times at which an NnfDataMovement began and ended; None for a time that
     is not known."""
-    status = _get(object, "status")
-    keys = ("startTime", "endTime")
-    begun, over = (parse_timestamp(_text(status, key)) for key in keys)
-    return begun, over
+    status = NnfDataMovement.read(object).status
+    begun, over = map(_text, (status.start_time, status.end_time))
+    return parse_timestamp(begun), parse_timestamp(over)
 
 
 class Totals:
@@ -247,17 +239,17 @@ def _together(
     return combine(known) if known else None
 
 
-def _percent(command: Any) -> int:
-    value = _get(command, "progress")
+def _percent(command: Command) -> int:
+    value = command.progress
     return max(0, min(100, int(value))) if is_number(value) else 0
 
 
-def _left(last: str, command: Any, percent: int) -> Optional[float]:
+def _left(last: str, command: Command, percent: int) -> Optional[float]:
     """Seconds until the end, as ``dcp`` says, or as far as the copy came until now."""
     said = _LEFT.search(last)
     if said is not None:
         return float(said[1])
-    elapsed = parse_go_duration(_text(command, "elapsedTime"))
+    elapsed = parse_go_duration(_text(command.elapsed_time))
     if elapsed is None or percent <= 0:
         return None
     return round(elapsed * (100 - percent) / percent, 1)
@@ -271,13 +263,6 @@ def _size(found: Optional[re.Match[str]]) -> Optional[int]:
     return size if size <= INT64_MAX else None
 
 
-def _text(value: Any, key: str) -> str:
-    """The text at ``key``, short and printable; an empty one where there is none."""
-    text = _get(value, key)
-    return printable(text, SHOWN) if isinstance(text, str) else ""
-
-
-def _get(value: Any, *path: str) -> Any:
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+def _text(value: Any) -> str:
+    """A text, short and printable; an empty one for what is none."""
+    return printable(value, SHOWN) if isinstance(value, str) else ""

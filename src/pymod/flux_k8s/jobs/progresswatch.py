@@ -20,13 +20,14 @@ from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.datamovement import Movement
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.objects.clientmount import ClientMount
-from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.metadata import names_of
 from flux_k8s.ports import (
     CLIENTMOUNT,
     NNFDATAMOVEMENT,
-    Json,
+    Encoded,
     Kind,
     KubeError,
     Seen,
@@ -90,7 +91,7 @@ class JobObjects(abc.ABC, Generic[T]):
         self._controller = Controller[Kind](context.flux, self._reconcile)
 
     @abc.abstractmethod
-    def read(self, object: Json) -> Optional[T]:
+    def read(self, object: Encoded) -> Optional[T]:
         """Read an object; None for one that is not kept."""
 
     def note(self, jobid: int, known: Optional[T], found: T) -> None:
@@ -172,12 +173,11 @@ class JobObjects(abc.ABC, Generic[T]):
                 del self._objects[jobid][key]
                 self._changed(jobid)
             return
-        found = plain(object.encoded)
-        workflow = datamovement.workflow_of(found)
+        workflow = names_of(object.encoded).label(WORKFLOW_LABEL)
         jobid = None if workflow is None else jobid_of_workflow(workflow)
         if jobid is None or jobid not in self._jobs or jobid in self._too_many:
             return
-        value = self.read(found)
+        value = self.read(object.encoded)
         kept = self._objects.setdefault(jobid, {})
         known = kept.get(key)
         if value is None or known == value:
@@ -234,7 +234,7 @@ class DataMovements(JobObjects[Movement]):
         super().__init__(context, jobs, changed)
         self._moved = moved
 
-    def read(self, object: Json) -> Optional[Movement]:
+    def read(self, object: Encoded) -> Optional[Movement]:
         return datamovement.parse(object)
 
     def note(self, jobid: int, known: Optional[Movement], found: Movement) -> None:
@@ -258,7 +258,7 @@ class ClientMounts(JobObjects[tuple[bool, bool]]):
         super().__init__(context, jobs, changed)
         self._is_rabbit = is_rabbit
 
-    def read(self, object: Json) -> Optional[tuple[bool, bool]]:
+    def read(self, object: Encoded) -> Optional[tuple[bool, bool]]:
         mount = ClientMount.read(object)
         if self._is_rabbit(mount.node):
             return None

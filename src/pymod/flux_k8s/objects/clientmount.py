@@ -14,8 +14,8 @@ from typing import Any, Iterable, Optional, Sequence
 from msgspec import Struct, field
 
 from flux_k8s.errors import BadObject
-from flux_k8s.objects.decoding import decode, named, plain
-from flux_k8s.objects.metadata import Metadata
+from flux_k8s.objects.decoding import decode
+from flux_k8s.objects.metadata import Metadata, names_of
 from flux_k8s.ports import Encoded
 
 MOUNTED, UNMOUNTED = "mounted", "unmounted"
@@ -49,13 +49,7 @@ class ClientMount(Struct):
         try:
             return decode(cls, object, "ClientMount {reference}")
         except BadObject:
-            pass
-        try:
-            found = plain(object)
-        except BadObject:
-            found = {}
-        namespace, _, name = named("{reference}", found).rpartition("/")
-        return cls(Metadata(namespace=namespace, name=name), damaged=True)
+            return cls(names_of(object), damaged=True)
 
     @property
     def node(self) -> str:

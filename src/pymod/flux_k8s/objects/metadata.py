@@ -8,6 +8,10 @@ from typing import Any, Mapping, Optional
 
 from msgspec import Struct, field
 
+from flux_k8s.errors import BadObject
+from flux_k8s.objects.decoding import decode
+from flux_k8s.ports import Encoded
+
 
 class Metadata(Struct):
     """``metadata`` of an object. Of one that is about to be written parts are missing,
@@ -38,3 +42,24 @@ class Metadata(Struct):
     def annotation(self, key: str) -> str:
         """An annotation; "" where there is none."""
         return (self.annotations or {}).get(key) or ""
+
+
+class _Anything(Struct):
+    metadata: Metadata = field(default_factory=Metadata)
+
+
+def metadata_of(object: Encoded) -> Metadata:
+    """``metadata`` of an object, of which nothing else is read.
+
+    Raises:
+        BadObject: they are malformed.
+    """
+    return decode(_Anything, object, "an object").metadata
+
+
+def names_of(object: Encoded) -> Metadata:
+    """``metadata`` of a damaged object, as far as they can be read."""
+    try:
+        return metadata_of(object)
+    except BadObject:
+        return Metadata()
