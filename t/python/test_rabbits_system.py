@@ -53,7 +53,7 @@ def test_the_scheduling_key_of_R_leads_to_the_servers(
     assert given == dict(zip(("rabbit-01", "rabbit-02"), shares))
     (servers,) = system.store.list(SERVERS, None)["items"]
     data = servers["spec"]["allocationSets"][0]  # a Lustre's first one is its OSTs
-    made = storageusage.parse({"spec": {"allocationSets": [data]}}).unavailable
+    made = storageusage.requested([data])
     assert made.keys() == given.keys()
     assert all(size <= (given[rabbit] or 0) * GIB for rabbit, size in made.items())
 
