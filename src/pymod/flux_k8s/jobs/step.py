@@ -131,5 +131,5 @@ def is_final(following: Next, info: WorkflowInfo) -> bool:
     if view is None:
         return step is Step.FORGET and info.interference is not None
     if following.to is State.Teardown:
-        return info.ran and bool(view.unsaved)
+        return info.ran and not (view.desired is State.DataOut and view.complete)
     return step in FINAL

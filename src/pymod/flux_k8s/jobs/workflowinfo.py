@@ -395,8 +395,6 @@ class WorkflowInfo:
         self.doubtful = self.doubtful or not self.owns(view)
         if view.desired is not None:
             self.begun.setdefault(view.desired, now)
-            if view.desired >= max(self.begun):
-                self.refusal = ""
         self.token = self.token or view.token is not None
         self.nodes_released = self.nodes_released or view.nodes_released
         self.staged = self.staged or _is_made(view)

@@ -172,6 +172,7 @@ class Record:
     def exceeded(self, state: str, seconds: float, now: float, first: str = "") -> bool:
         """A state had been under way for that long, and was not complete."""
         limit = self.asked.get(first or state, NEVER) + seconds
+        limit -= RESOLUTION  # an annotation rounds its beginning
         return limit <= now and self.reached.get(state, NEVER) >= limit
 
     def began_late(self, state: str, seconds: float) -> bool:
