@@ -30,10 +30,13 @@ from flux_k8s.rfc.hostlist import is_name
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""
 
+NEW = "without a status"
+"""The state of a Rabbit whose Storage is new: DWS has not said yet how it is."""
+
 UNREADABLE = "unreadable"
 """The state of a Rabbit whose Storage is malformed."""
 
-KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE, ABSENT])
+KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE, ABSENT, NEW])
 """The states in which a Rabbit keeps the storage of the jobs on it. One that is not
 there may be missing in a list by mistake."""
 
@@ -78,7 +81,7 @@ def parse_storage(storage: Encoded, name: str) -> RabbitState:
         BadObject: the object does not have the form that its kind prescribes.
     """
     found = Storage.read(storage)
-    status = DISABLED if found.disabled else found.state or "without a status"
+    status = DISABLED if found.disabled else found.state or NEW
     lost = {
         link.host: link.status
         for link in found.links
@@ -170,9 +173,9 @@ class Storages:
 
     @property
     def absent(self) -> AbstractSet[str]:
-        """Those of :attr:`broken` that Kubernetes does not have: the mapping is wrong,
-        or a list of Storages was."""
-        return self._unseen.keys() if self.complete else frozenset()
+        """Those of :attr:`broken` that Kubernetes does not have, or has without a
+        status yet: the mapping is wrong, or a list of Storages was."""
+        return {name for name, how in self.broken.items() if how in (ABSENT, NEW)}
 
     @property
     def unwell(self) -> Iterator[tuple[str, RabbitState]]:
