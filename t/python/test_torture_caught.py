@@ -39,7 +39,7 @@ Patch = pytest.MonkeyPatch
 Wrong = Callable[[Patch], None]
 
 
-def choosing(choose: Callable[[Step, WorkflowInfo], Step]) -> Wrong:
+def choosing(choose: Callable[[Next, WorkflowInfo], Next]) -> Wrong:
     """A service that sometimes takes another step."""
 
     def wrong(info: WorkflowInfo, at: Moment) -> Next:
