@@ -33,8 +33,8 @@ from dwscli.follow import follow
 from dwscli.painters import Page
 from dwscli.terminal import Screen
 from flux_k8s.config.table import Config
+from flux_k8s.formats.jobid import f58
 from flux_k8s.ports import Json
-from flux_k8s.rfc.jobid import f58
 from rabbitsim.commands import VirtualInstance
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.files import Copy, CopyError, NoCopy, NoFiles

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Callable, Mapping
 
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.formats.jobid import f58
 
 PROMPT = "$ "
 

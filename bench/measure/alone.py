@@ -15,11 +15,11 @@ from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
-from flux_k8s.dws import mapping
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.jobqueries import ROWS
 from flux_k8s.kube.client import KubeClient
+from flux_k8s.objects import mapping
 from flux_k8s.ports import Json, Respond, Sender
-from flux_k8s.rfc.jobid import workflow_name
 
 from .child import memory, serve
 from .plainflux import PlainFlux

@@ -17,8 +17,8 @@ from typing import Any
 
 import aiohttp
 
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import COMPUTES, DWS_GROUP, SERVERS, WORKFLOW, Json, Kind
-from flux_k8s.rfc.jobid import f58, workflow_name
 
 from .child import serve
 from .workload import DIRECTIVE, FIRST_JOB

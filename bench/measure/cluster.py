@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Optional
 
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import NoFiles, Options, constant, install, recorded, table
 from rabbitsim.dws.options import Latency
 from rabbitsim.kube.direct import DirectKube

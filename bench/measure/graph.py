@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from flux_k8s.rfc import hostlist
+from flux_k8s.formats import hostlist
 from rabbitsim.system import mapping_of
 
 from .bench import Bench

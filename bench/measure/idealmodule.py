@@ -24,8 +24,8 @@ import aiohttp
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_O_NONBLOCK, FLUX_RPC_NORESPONSE
 
 import flux
+from flux_k8s.formats.jobid import kvs_directory, workflow_name
 from flux_k8s.ports import Json
-from flux_k8s.rfc.jobid import kvs_directory, workflow_name
 
 from .client import IdealClient
 

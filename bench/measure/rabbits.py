@@ -17,11 +17,11 @@ import msgspec
 from flux_k8s.config.context import Context
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
+from flux_k8s.formats.directives import GIB
 from flux_k8s.kube.cache import identify
+from flux_k8s.machine.storages import Storages
 from flux_k8s.ports import Json, Seen
-from flux_k8s.rabbits.storages import Storages
+from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
 from rabbitsim.dws.topology import Topology, storage
 from rabbitsim.system import VirtualSystem, mapping_of
 

@@ -15,11 +15,11 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-from flux_k8s.dws import jgfwriter
-from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
-from flux_k8s.rfc import rset
+from flux_k8s.formats import rset
+from flux_k8s.formats.directives import GIB
+from flux_k8s.objects import mapping as rabbitmapping
+from flux_k8s.rules import jgfwriter
+from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
 
 from .bench import Bench, System
 from .child import Child

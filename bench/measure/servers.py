@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from flux_k8s.dws.directivebreakdown import (
+from flux_k8s.formats import rset
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown import (
     apply_breakdowns,
     build_servers,
     job_allocation,
     parse,
 )
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.ports import Json
-from flux_k8s.rfc import rset
 from rabbitsim.dws import Profiles, Topology
 from rabbitsim.dws.breakdown import storage_status
 from rabbitsim.dws.directive import parse as parse_directive

@@ -17,10 +17,10 @@ from typing import Any, Optional
 from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.service import Service
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.reasons import log_line
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.execution import VirtualExecutor

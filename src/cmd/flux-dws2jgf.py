@@ -19,10 +19,10 @@ from flux_k8s.command import (
     run,
     write_message,
 )
-from flux_k8s.dws import jgfextend, jgfwriter
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.rfc import hostlist, resourceconfig, rset
-from flux_k8s.rfc.resourceconfig import ResourceConfig
+from flux_k8s.formats import hostlist, resourceconfig, rset
+from flux_k8s.formats.resourceconfig import ResourceConfig
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.rules import jgfextend, jgfwriter
 
 NAME = "dws2jgf"
 DESCRIPTION = """

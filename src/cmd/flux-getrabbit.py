@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Callable, Iterable, Iterator, Optional
 
 from flux_k8s.command import CommandError, load_mapping, parser, run
-from flux_k8s.dws import getrabbit
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.rfc import hostlist
+from flux_k8s.formats import hostlist
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.rules import getrabbit
 
 NAME = "getrabbit"
 # The seconds for which the module may be silent, as for flux dws.

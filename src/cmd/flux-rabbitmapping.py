@@ -10,9 +10,9 @@ import json
 import sys
 
 from flux_k8s.command import CommandError, parser, prefer_own_packages, run
-from flux_k8s.dws import topology
-from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import ConfigError
+from flux_k8s.objects import topology
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION
 
 NAME = "rabbitmapping"

@@ -9,8 +9,12 @@ from typing import Any, Mapping, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.agreement import (
+from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.storages import parse_storage
+from flux_k8s.objects import mapping as rabbitmapping
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.ports import STORAGE, Json
+from flux_k8s.rules.agreement import (
     Files,
     GraphRabbit,
     Kind,
@@ -18,10 +22,6 @@ from flux_k8s.dws.agreement import (
     compare,
     lines,
 )
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.ports import STORAGE, Json
-from flux_k8s.rabbits.storages import parse_storage
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import Topology
 from rabbitsim.system import VirtualSystem, mapping_of

@@ -10,17 +10,6 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.dws import directivebreakdown, mapping
-from flux_k8s.dws.directivebreakdown import (
-    Access,
-    AllocationSet,
-    Breakdown,
-    Location,
-    Reference,
-)
-from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import (
     AllocationError,
     BadObject,
@@ -28,11 +17,23 @@ from flux_k8s.errors import (
     NotReady,
     StorageUnavailable,
 )
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs.breakdownreader import BreakdownReader
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.json_reader import Reader
+from flux_k8s.objects import mapping
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
+from flux_k8s.rules import directivebreakdown
+from flux_k8s.rules.directivebreakdown import (
+    Access,
+    AllocationSet,
+    Breakdown,
+    Location,
+    Reference,
+)
+from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from rabbitsim.kube.direct import DirectKube
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import VirtualLoop

@@ -5,8 +5,8 @@ Whole systems under virtual time."""
 
 from __future__ import annotations
 
+from flux_k8s.formats.jobid import f58
 from flux_k8s.ports import PERSISTENTSTORAGE
-from flux_k8s.rfc.jobid import f58
 from rabbitsim.commands import VirtualInstance
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState

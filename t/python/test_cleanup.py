@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes
+from flux_k8s.objects.cleanup import allocated_rabbits, mounted_nodes
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.ports import Json
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.rfc import jgf, rset
+from flux_k8s.formats import jgf, rset
 from support.commands import SOURCES, refused, run
 from support.mapping import EXAMPLE
 

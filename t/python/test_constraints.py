@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import constraints
+from flux_k8s.formats.constraints import Constraint
+from flux_k8s.formats.resourcestatus import NodeStates
 from flux_k8s.ports import Json
-from flux_k8s.rfc import constraints
-from flux_k8s.rfc.constraints import Constraint
-from flux_k8s.rfc.resourcestatus import NodeStates
 from support.effort import measures_time
 from support.fluxpython import needs_flux, of_flux
 

@@ -16,12 +16,10 @@ from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config, parse_fsd
 from flux_k8s.control.kubecalls import refusal
-from flux_k8s.dws import directives, getrabbit, mapping
-from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
-from flux_k8s.dws.directivebreakdown import requested_nodes
-from flux_k8s.dws.goduration import parse_go_duration
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, show
+from flux_k8s.formats import constraints, directives, hostlist, idset, jgf, jobid, rset
+from flux_k8s.formats.goduration import parse_go_duration
+from flux_k8s.formats.timestamps import parse_timestamp
 from flux_k8s.jobs.hello import held_job
 from flux_k8s.jobs.plugin import read_create
 from flux_k8s.jobs.records import join_logs
@@ -29,9 +27,12 @@ from flux_k8s.jobs.tokens import read_token
 from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.failures import response_error
 from flux_k8s.kube.status import status_error
+from flux_k8s.objects import mapping
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json, KubeError
-from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
-from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.rules import getrabbit
+from flux_k8s.rules.directivebreakdown import parse as parse_breakdown
+from flux_k8s.rules.directivebreakdown import requested_nodes
 from flux_k8s.text import printable
 from support.breakdowns import colocated
 from support.effort import examples

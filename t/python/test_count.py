@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import count, idset
+from flux_k8s.formats.count import MAX_LENGTH, Count
 from flux_k8s.json_reader import Reader
-from flux_k8s.rfc import count, idset
-from flux_k8s.rfc.count import MAX_LENGTH, Count
 
 TOP = 70
 

@@ -12,16 +12,16 @@ import pytest
 
 from flux_k8s.config.settings import Identity
 from flux_k8s.config.table import KEEP, Config
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, data_loss
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.options import Options, table
 from support.effort import SOAKING, pairs
 from support.service import COPY_OUT, HOUR, XFS, in_state, jobspec, started

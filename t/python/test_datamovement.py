@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.datamovement import Movement, Totals, parse, progress
+from flux_k8s.objects.datamovement import Movement, Totals, parse, progress
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP, Json
 
 MIB = 2**20

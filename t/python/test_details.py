@@ -11,14 +11,14 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs import reconciler
 from flux_k8s.jobs.jobtable import DETAILS
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import ask, query

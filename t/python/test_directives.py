@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.directives import (
+from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import (
     UNITS,
     parse,
     parse_attribute,
     parse_capacity,
 )
-from flux_k8s.errors import DirectiveError
 
 JOBDW = "#DW jobdw type=xfs capacity=10GiB name=p1"
 

@@ -13,7 +13,7 @@ from typing import Iterator, Optional
 import pytest
 
 from flux_k8s import reasons
-from flux_k8s.dws import drainreason
+from flux_k8s.rules import drainreason
 from support.tree import TOP
 
 PACKAGE = TOP / "src/pymod/flux_k8s"
@@ -105,7 +105,7 @@ def drains() -> set[str]:
 
 READERS = {
     "`flux dws`": "src/pymod/dwscli",
-    "`flux getrabbit`": "src/pymod/flux_k8s/dws/getrabbit.py",
+    "`flux getrabbit`": "src/pymod/flux_k8s/rules/getrabbit.py",
     "SSS job objects": "src/pymod/sssjob/from_flux",
     "the plugin": "src/jobtap",
     "the shell plugin": "src/shell",

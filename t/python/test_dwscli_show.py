@@ -20,7 +20,7 @@ from dwscli.bars import bar, gauge
 from dwscli.page import page
 from dwscli.terminal import UNKNOWN_HEIGHT, UNKNOWN_WIDTH, Screen, screen
 from dwscli.width import columns
-from flux_k8s.dws.workflowmarks import REQUESTED
+from flux_k8s.objects.workflowmarks import REQUESTED
 from support.dwscli import (
     FIRST as JOB,
 )

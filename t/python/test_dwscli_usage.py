@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.usage import BY, gib_hours, totals
-from flux_k8s.dws.workflowmarks import NODES_RELEASED, REQUESTED
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.formats.jobid import f58
+from flux_k8s.objects.workflowmarks import NODES_RELEASED, REQUESTED
 from support.dwscli import (
     FIRST,
     FRESH,

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import drive
-from flux_k8s.rabbits.fences import Fences
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.resourcestatus import NodeStates
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.resourcestatus import NodeStates
+from flux_k8s.machine.fences import Fences
 from support.unmounting import BAD, FENCE
 
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import FLUXION
-from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import BadObject
+from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.fluxion import Fluxion
+from flux_k8s.machine.fluxiongraph import Chassis, Node, read_nodes, read_rabbits
+from flux_k8s.machine.wanted import Wanted
+from flux_k8s.objects import mapping as rabbitmapping
 from flux_k8s.ports import Flux, Json, Timer
-from flux_k8s.rabbits.fluxion import Fluxion
-from flux_k8s.rabbits.fluxiongraph import Chassis, Node, read_nodes, read_rabbits
-from flux_k8s.rabbits.wanted import Wanted
 from flux_k8s.reasons import Reason
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.machine.fluxion import Fluxion
+from flux_k8s.machine.wanted import ALLOC_RABBIT, BAD_RABBIT, PROPERTIES, Wanted
+from flux_k8s.objects import mapping as rabbitmapping
 from flux_k8s.ports import Flux, Json, RpcError, Timer
-from flux_k8s.rabbits.fluxion import Fluxion
-from flux_k8s.rabbits.wanted import ALLOC_RABBIT, BAD_RABBIT, PROPERTIES, Wanted
 from flux_k8s.reasons import Reason
 from rabbitsim.loop import VirtualLoop
 from support.effort import examples

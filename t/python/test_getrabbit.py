@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import getrabbit, mapping
+from flux_k8s.objects import mapping
+from flux_k8s.rules import getrabbit
 from support.mapping import EXAMPLE
 from support.rset import fluxion_r, in_shorthand
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.rfc import hostlist
+from flux_k8s.formats import hostlist
 from support.fluxpython import needs_flux, of_flux
 
 VECTORS = {

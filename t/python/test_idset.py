@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.rfc import idset
+from flux_k8s.formats import idset
 from support.fluxpython import needs_flux, of_flux
 
 VECTORS = {

@@ -9,11 +9,11 @@ from typing import Optional
 import pytest
 
 from flux_k8s.config.settings import Identity
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL
-from flux_k8s.dws.workflowmarks import INSTANCE
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.formats.jobid import f58, workflow_name
+from flux_k8s.objects.storageusage import WORKFLOW_LABEL
+from flux_k8s.objects.workflowmarks import INSTANCE
+from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.system import VirtualSystem
 from support.mapping import servers
 from support.rabbits import stats

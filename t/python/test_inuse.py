@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Optional
 
-from flux_k8s.dws.cleanup import DISABLE_DATE, DISABLE_REASON
-from flux_k8s.dws.drainreason import IN_USE, drain_reason
+from flux_k8s.formats.timestamps import parse_timestamp
+from flux_k8s.objects.cleanup import DISABLE_DATE, DISABLE_REASON
 from flux_k8s.ports import STORAGE, KubeError
-from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.rules.drainreason import IN_USE, drain_reason
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.kube.direct import Fault, Request

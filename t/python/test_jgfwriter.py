@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import directivebreakdown as db
-from flux_k8s.dws import jgfwriter, mapping
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.formats import hostlist, idset, jgf, rset
+from flux_k8s.formats.directives import GIB
+from flux_k8s.objects import mapping
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist, idset, jgf, rset
+from flux_k8s.rules import directivebreakdown as db
+from flux_k8s.rules import jgfwriter
+from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from support.mapping import EXAMPLE
 
 HETCHY = mapping.parse(EXAMPLE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.rfc.jobid import decode, f58
+from flux_k8s.formats.jobid import decode, f58
 
 
 @given(st.integers(0, 2**64 - 1))

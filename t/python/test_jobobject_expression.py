@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.rfc import constraints
+from flux_k8s.formats import constraints
 from sssjob import Element, element, read, write
 from sssjob.expression import from_elements, to_elements
 from support.expressions import CONSTRAINTS, FEATURES, HOSTS, NODES, matches

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.directivebreakdown import apply_breakdowns
 from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown import apply_breakdowns
 from sssjob import write
 from sssjob.from_flux.convert import ExportOptions, JobRecord, job_object
 from sssjob.from_flux.remainder import Remainder

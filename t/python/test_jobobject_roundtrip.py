@@ -20,9 +20,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.formats import constraints, jobid
+from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.ports import Json
-from flux_k8s.rfc import constraints, jobid
 from sssjob import Element, read, write
 from sssjob.from_flux.convert import JobRecord, group_object, job_object
 from sssjob.schema.model import ObjectErrors

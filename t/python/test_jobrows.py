@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.datamovement import Movement, progress
-from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.dws.storageusage import Allocations, StorageUsage
-from flux_k8s.dws.workflowmarks import REQUESTED
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.formats.directives import parse_attribute
+from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.objects.datamovement import Movement, progress
+from flux_k8s.objects.storagerequest import StorageRequest
+from flux_k8s.objects.storageusage import Allocations, StorageUsage
+from flux_k8s.objects.workflowmarks import REQUESTED
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import printable
 from support.queries import DETAILS, ROW, check
 

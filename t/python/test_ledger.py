@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import mapping
-from flux_k8s.dws.directivebreakdown import Reference
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.storageusage import (
+from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.ledger import Ledger
+from flux_k8s.objects import mapping
+from flux_k8s.objects.storageusage import (
     BEYOND_ANNOTATION,
     COLOCATION_ANNOTATION,
     WORKFLOW_LABEL,
 )
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.ledger import Ledger
+from flux_k8s.rules.directivebreakdown import Reference
 from support.effort import examples
 from support.watched import watched
 

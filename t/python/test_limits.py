@@ -13,8 +13,8 @@ import pytest
 from flux_k8s import limits
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
+from flux_k8s.formats.directives import is_empty, parse_attribute
 from flux_k8s.jobs.plugin import read_create
 from flux_k8s.ports import Json
 from support.jobtap import JobManager

@@ -12,10 +12,10 @@ import pytest
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
-from flux_k8s.dws import mapping
+from flux_k8s.formats.resourcestatus import NodeStates
+from flux_k8s.machine.wanted import BAD_RABBIT, Machine, drain_reason, wanted
+from flux_k8s.objects import mapping
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
-from flux_k8s.rabbits.wanted import BAD_RABBIT, Machine, drain_reason, wanted
-from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.topology import Topology
 from support.mapping import EXAMPLE
 from support.rabbits import (

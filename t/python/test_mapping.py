@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.dws import mapping
 from flux_k8s.errors import BadObject
+from flux_k8s.objects import mapping
 from support.mapping import CAPACITY, EXAMPLE
 
 

@@ -87,16 +87,12 @@ def messages(strings: Iterable[str]) -> set[str]:
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("broker", "jobs", "rabbits"):
+    for folder in ("broker", "jobs", "machine"):
         yield from sorted((PACKAGE / folder).glob("*.py"))
-    for name in (
-        "agreement",
-        "nodefailure",
-        "directives",
-        "directiverules",
-    ):
-        yield PACKAGE / f"dws/{name}.py"
-    yield from sorted((PACKAGE / "dws/directivebreakdown").glob("*.py"))
+    for name in ("agreement", "nodefailure", "directiverules"):
+        yield PACKAGE / f"rules/{name}.py"
+    yield PACKAGE / "formats/directives.py"
+    yield from sorted((PACKAGE / "rules/directivebreakdown").glob("*.py"))
     yield PACKAGE / "config/policy.py"
     for name in ("pool", "request"):
         yield PACKAGE / f"scheduler/{name}.py"

@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import mapping
-from flux_k8s.dws.directivebreakdown import AllocationSet, Breakdown, Reference
-from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
-from flux_k8s.dws.nodefailure import (
+from flux_k8s.errors import BadObject
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import f58
+from flux_k8s.jobs.hello import held_job
+from flux_k8s.objects import mapping
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
+from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown import AllocationSet, Breakdown, Reference
+from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
+from flux_k8s.rules.nodefailure import (
     Survey,
     computes_patch,
     exclusion_note,
@@ -24,13 +31,6 @@ from flux_k8s.dws.nodefailure import (
     survey_storage,
     tolerated,
 )
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.errors import BadObject
-from flux_k8s.jobs.hello import held_job
-from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import f58
 
 JOBID = 1234
 NOW = 1000.0

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""flux_k8s.rabbits.nodes: the states of nodes, and their drains."""
+"""flux_k8s.machine.nodes: the states of nodes, and their drains."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.drainreason import (
+from flux_k8s.formats import hostlist
+from flux_k8s.machine.nodes import DEBOUNCE, Nodes
+from flux_k8s.ports import RpcError
+from flux_k8s.reasons import Reason
+from flux_k8s.rules.drainreason import (
     IN_USE,
     LOST_CONNECTION,
     NOT_UNMOUNTED,
     drain_reason,
 )
-from flux_k8s.ports import RpcError
-from flux_k8s.rabbits.nodes import DEBOUNCE, Nodes
-from flux_k8s.reasons import Reason
-from flux_k8s.rfc import hostlist
 from rabbitsim.loop import VirtualLoop
 
 BUSY = RpcError(errno.EAGAIN, "busy")

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""flux_k8s.rabbits.nodeuse: until when nodes have jobs."""
+"""flux_k8s.machine.nodeuse: until when nodes have jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.control.coroutines import drive
+from flux_k8s.formats import idset
+from flux_k8s.machine import nodeuse
+from flux_k8s.machine.nodeuse import INTERVAL, PATIENCE, SOON, NodeUse
 from flux_k8s.ports import Json, RpcError
-from flux_k8s.rabbits import nodeuse
-from flux_k8s.rabbits.nodeuse import INTERVAL, PATIENCE, SOON, NodeUse
-from flux_k8s.rfc import idset
 from rabbitsim.loop import VirtualLoop
 
 NODES: Any = SimpleNamespace(

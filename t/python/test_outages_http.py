@@ -17,10 +17,10 @@ from typing import Any, Callable, Optional
 import pytest
 
 import flux_k8s.kube.watch
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, WORKFLOW
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import NoFiles, Options, Topology
 from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.kinds import Kinds

@@ -11,12 +11,12 @@ from typing import Any, Mapping, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import hostlist, rset
+from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs import planning
+from flux_k8s.objects.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
-from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws import Topology
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit

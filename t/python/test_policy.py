@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import parse_attribute
+from flux_k8s.objects.storagerequest import StorageRequest
 from support.service import LIFE, exceptions, jobspec, names, settle, started
 
 OWNER = 500

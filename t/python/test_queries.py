@@ -14,11 +14,11 @@ import pytest
 from flux_k8s.broker.querybounds import QUERY_BYTES
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs import queries
 from flux_k8s.jobs.jobrows import JobFacts
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import STORAGE, Json, KubeError, Sender
-from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState

@@ -11,10 +11,10 @@ import pytest
 
 from dwscli.page import limit_line
 from flux_k8s.config.table import Config
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs import progressmemos, progresswatch
 from flux_k8s.jobs.progressmemos import MEMO, duration
 from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options

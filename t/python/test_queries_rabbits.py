@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from flux_k8s.control.kubecalls import REOPEN_DELAY
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs import rabbitqueries
+from flux_k8s.machine.disabled import GROUP
+from flux_k8s.machine.ledger import Share
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
-from flux_k8s.rabbits.disabled import GROUP
-from flux_k8s.rabbits.ledger import Share
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, check, query, refusal, seen

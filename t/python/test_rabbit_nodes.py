@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from flux_k8s.formats import rset
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.ports import COMPUTES, Json
-from flux_k8s.rfc import rset
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem

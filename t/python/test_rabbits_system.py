@@ -11,11 +11,11 @@ from typing import Optional
 import pytest
 
 from flux_k8s.control.holddown import FIRST_HOLD
-from flux_k8s.dws import storageusage
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats import rset
+from flux_k8s.formats.directives import GIB
+from flux_k8s.objects import storageusage
 from flux_k8s.ports import SERVERS, STORAGE, Json
-from flux_k8s.rfc import rset
+from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from rabbitsim.dws.topology import Topology
 from support.rabbits import (
     DESTROY,

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import NoFiles

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.datamovement import STATE_LABEL, Totals
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.records import (
     CHARACTERS,
     CONTAINERS,
@@ -22,8 +22,8 @@ from flux_k8s.jobs.records import (
     fair_shares,
     join_logs,
 )
+from flux_k8s.objects.datamovement import STATE_LABEL, Totals
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault

@@ -12,12 +12,12 @@ from typing import Any, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowmarks import FAILED_UNTIL, NODES_RELEASED, RESCUED
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.timestamps import format_seconds, parse_timestamp
 from flux_k8s.jobs import queries
+from flux_k8s.objects.workflowmarks import FAILED_UNTIL, NODES_RELEASED, RESCUED
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.timestamps import format_seconds, parse_timestamp
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import JobState

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import resourceconfig
 from flux_k8s.ports import Json
-from flux_k8s.rfc import resourceconfig
 
 EXAMPLE: Json = {
     "resource": {

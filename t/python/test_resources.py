@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.directivebreakdown import (
+from flux_k8s.errors import AllocationError, BadObject
+from flux_k8s.formats.directives import GIB
+from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown import (
     AllocationSet,
     Breakdown,
     Reference,
@@ -20,10 +23,7 @@ from flux_k8s.dws.directivebreakdown import (
     share_of_node,
     ssd_per_node,
 )
-from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
-from flux_k8s.dws.directives import GIB
-from flux_k8s.errors import AllocationError, BadObject
-from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from support.breakdowns import across, per_compute
 
 TASK = {

@@ -8,13 +8,13 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.dws.directivebreakdown import (
+from flux_k8s.formats import resourcestatus
+from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown import (
     below_chassis,
     requested_chassis,
     requested_per_node,
 )
-from flux_k8s.ports import Json
-from flux_k8s.rfc import resourcestatus
 
 CORES = {"type": "core", "count": 4}
 

@@ -12,15 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import FLUXION
-from flux_k8s.dws import mapping, storageusage, topology
-from flux_k8s.dws.directivebreakdown import (
-    Allocation,
-    AllocationSet,
-    beyond_shares,
-    build_servers,
-)
-from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.machine.ledger import Ledger
+from flux_k8s.objects import mapping, storageusage, topology
 from flux_k8s.ports import (
     SERVERS,
     STORAGE,
@@ -28,9 +24,13 @@ from flux_k8s.ports import (
     WORKFLOW,
     Json,
 )
-from flux_k8s.rabbits.ledger import Ledger
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import workflow_name
+from flux_k8s.rules.directivebreakdown import (
+    Allocation,
+    AllocationSet,
+    beyond_shares,
+    build_servers,
+)
 from rabbitsim.dws.topology import Topology
 from rabbitsim.system import VirtualSystem
 from support.breakdowns import (

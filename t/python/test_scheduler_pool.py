@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.formats import rset
 from flux_k8s.ports import Json
-from flux_k8s.rfc import rset
+from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from flux_k8s.scheduler import bits, rwriter
 from flux_k8s.scheduler.free import Chassis, Grant, Taken
 from flux_k8s.scheduler.pool import Infeasible, Node, Pool, storage_nodes

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats.constraints import JOB_CHARACTERS, JOB_MEMBERS, JOB_VALUES
+from flux_k8s.formats.count import Count
 from flux_k8s.limits import VALUES
 from flux_k8s.ports import Json
-from flux_k8s.rfc.constraints import JOB_CHARACTERS, JOB_MEMBERS, JOB_VALUES
-from flux_k8s.rfc.count import Count
 from flux_k8s.scheduler.pool import Infeasible
 from flux_k8s.scheduler.request import Group, Need, check_has_nodes, parse
 from support.effort import examples

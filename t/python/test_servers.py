@@ -14,8 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import directivebreakdown, mapping
-from flux_k8s.dws.directivebreakdown import (
+from flux_k8s.errors import AllocationError, BadObject
+from flux_k8s.formats import rset
+from flux_k8s.formats.directives import GIB
+from flux_k8s.objects import mapping
+from flux_k8s.ports import Json
+from flux_k8s.rules import directivebreakdown
+from flux_k8s.rules.directivebreakdown import (
     Allocation,
     AllocationSet,
     Breakdown,
@@ -24,12 +29,8 @@ from flux_k8s.dws.directivebreakdown import (
     job_allocation,
     ssd_per_node,
 )
-from flux_k8s.dws.directivebreakdown.allocation import apportion
-from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES, Strategy
-from flux_k8s.dws.directives import GIB
-from flux_k8s.errors import AllocationError, BadObject
-from flux_k8s.ports import Json
-from flux_k8s.rfc import rset
+from flux_k8s.rules.directivebreakdown.allocation import apportion
+from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES, Strategy
 from support.breakdowns import (
     RABBIT,
     across,

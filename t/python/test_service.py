@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import WORKFLOW
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import recorded
 from rabbitsim.dws.options import Options
 from rabbitsim.flux.events import JobState

@@ -11,11 +11,11 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.formats.jobid import f58, jobid_of_workflow
 from flux_k8s.jobs.work import Work
 from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import CLIENTMOUNT, Json
-from flux_k8s.rfc.jobid import f58, jobid_of_workflow
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem

@@ -19,12 +19,12 @@ import pytest
 
 from flux_k8s.broker import readerprocess
 from flux_k8s.broker.readerprocess import ReaderProcess
-from flux_k8s.dws import mapping
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.formats import rset
+from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.setupreader import LargeSetup, Result, load, read_setup
-from flux_k8s.rfc import rset
-from flux_k8s.rfc.rset import Summary, UnreadableR
+from flux_k8s.objects import mapping
+from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from rabbitsim.setups import READING
 from rabbitsim.system import VirtualSystem
 from support.queries import query

@@ -8,7 +8,7 @@ from typing import Mapping
 
 import pytest
 
-from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
+from flux_k8s.objects.storagerequest import AHEAD, UNMOUNTED
 from rabbitsim.day import idle
 from rabbitsim.day.run import Day
 from rabbitsim.day.site import HOUR, Site

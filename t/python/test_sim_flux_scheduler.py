@@ -9,11 +9,11 @@ from typing import Optional
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import mapping
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats import rset
+from flux_k8s.formats.directives import GIB
+from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rfc import rset
+from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.pool import Grant, Pool, make_nodes
 from support.effort import examples

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flux_k8s.dws import directivebreakdown
+from flux_k8s.rules import directivebreakdown
 from rabbitsim.kube.objects import shape
 from rabbitsim.kube.patch import same_json
 from support.store import KINDS

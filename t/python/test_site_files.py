@@ -26,8 +26,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import apply_breakdowns, requested_nodes
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
+from flux_k8s.rules.directivebreakdown import apply_breakdowns, requested_nodes
 from support.breakdowns import breakdown, per_compute
 
 ETC = Path(__file__).parents[2] / "etc"

@@ -12,12 +12,12 @@ from unittest.mock import Mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import mapping
-from flux_k8s.dws.directivebreakdown import Reference
+from flux_k8s.machine.ledger import Ledger
+from flux_k8s.machine.ssdcounts import SsdCounts
+from flux_k8s.machine.ssds import Ssds
+from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.ledger import Ledger
-from flux_k8s.rabbits.ssdcounts import SsdCounts
-from flux_k8s.rabbits.ssds import Ssds
+from flux_k8s.rules.directivebreakdown import Reference
 from support.effort import examples
 from support.watched import watched
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which ``ssd`` of a Rabbit are down: flux_k8s.rabbits.ssds.
+"""Which ``ssd`` of a Rabbit are down: flux_k8s.machine.ssds.
 
 Storage that no job holds takes just as much from what Fluxion gives to jobs.
 """
@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from flux_k8s.rabbits.ssds import SsdStates
+from flux_k8s.machine.ssds import SsdStates
 
 TOTAL = 8
 numbers = st.frozensets(st.integers(0, TOTAL - 1))

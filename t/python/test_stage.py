@@ -9,9 +9,9 @@ from typing import Optional
 
 import pytest
 
-from flux_k8s.dws.directivebreakdown import below_chassis
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, Json, KubeError
-from flux_k8s.rfc.jobid import f58, workflow_name
+from flux_k8s.rules.directivebreakdown import below_chassis
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.errors import ApiError
 from support.queries import query

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Optional
 
-from flux_k8s.dws import storageusage
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import f58
+from flux_k8s.objects import storageusage
 from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import SERVERS
-from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.stagechoice import (
+from flux_k8s.rules.stagechoice import (
     HORIZONS,
     NodeTimes,
     StageChoice,

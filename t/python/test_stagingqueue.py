@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import StorageUnavailable
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs import stagingqueue
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, Turn, UserBound
 from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.direct import Request as ApiRequest
 from rabbitsim.system import VirtualSystem

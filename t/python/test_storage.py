@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, HoldDown
-from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.errors import BadObject, ConfigError
-from flux_k8s.rabbits.storages import parse_storage
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.resourcestatus import parse
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.resourcestatus import parse
+from flux_k8s.machine.storages import parse_storage
+from flux_k8s.rules.drainreason import LOST_CONNECTION
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
 from support.rabbits import (

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import storageusage
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage
 from flux_k8s.errors import BadObject
+from flux_k8s.objects import storageusage
 from flux_k8s.objects.servers import Servers
+from flux_k8s.objects.storageusage import WORKFLOW_LABEL, StorageUsage
 from flux_k8s.ports import Json
 from support.tree import recorded
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from flux_k8s.config import submission
 from flux_k8s.config.submission import Site, check_submission
-from flux_k8s.dws.directiverules import RuleSet, read_rules
-from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.mapping import RabbitMapping, assemble
-from flux_k8s.dws.underline import message, underline
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import parse_attribute
+from flux_k8s.objects.mapping import RabbitMapping, assemble
+from flux_k8s.rules.directiverules import RuleSet, read_rules
+from flux_k8s.rules.underline import message, underline
 from rabbitsim.dws.directive import InvalidDirective, Rules
 from support.tables import rows
 from support.tree import TOP

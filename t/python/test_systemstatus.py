@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.systemstatusview import (
+from flux_k8s.formats.resourcestatus import NodeStates
+from flux_k8s.machine.wanted import disabled_nodes
+from flux_k8s.objects.systemstatusview import (
     SystemStatusView,
     changes,
     patch,
 )
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
-from flux_k8s.rabbits.wanted import disabled_nodes
-from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.rabbits import disable, marked, run_job, shown, system_of, wait

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.command import write_message
-from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject, ConfigError, DirectiveError, DWSError, show
+from flux_k8s.formats.directives import parse_attribute
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json, KubeError, RpcError
 from flux_k8s.text import SHOWN, printable, printable_lines
 from rabbitsim.dws.options import Fault as DwsFault

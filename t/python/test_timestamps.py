@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
+from flux_k8s.formats.timestamps import format_timestamp, parse_timestamp
 
 
 @given(st.floats(1.6e9, 2.2e9))

@@ -11,9 +11,9 @@ from typing import Callable
 import pytest
 
 from flux_k8s.config.table import Config
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.ports import SECRET, WORKFLOW
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem

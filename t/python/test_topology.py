@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws import mapping, topology
 from flux_k8s.errors import BadObject
+from flux_k8s.objects import mapping, topology
 from flux_k8s.ports import Json
 from rabbitsim.dws.topology import system_configuration
 from support.mapping import EXAMPLE, HETCHY, of_system, servers, storages, system_of

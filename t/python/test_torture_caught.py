@@ -10,9 +10,6 @@ import pytest
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.dws import cleanup
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs import jobtable, reconciler, timelimits, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
@@ -23,12 +20,15 @@ from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.machine import manager
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.machine.mountwatch import MountWatch
+from flux_k8s.machine.nodes import Nodes
+from flux_k8s.objects import cleanup
 from flux_k8s.objects.clientmount import ClientMount
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Seen
-from flux_k8s.rabbits import manager
-from flux_k8s.rabbits.manager import RabbitManager
-from flux_k8s.rabbits.mountwatch import MountWatch
-from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.reasons import Note
 from rabbitsim.torture.life import live
 from rabbitsim.torture.plan import make_plan

@@ -9,9 +9,9 @@ from typing import Any, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.underline import marked, message, underline
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import parse_attribute
+from flux_k8s.rules.underline import marked, message, underline
 
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 TEXT = st.text(st.characters(), max_size=200)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from dwscli.page import mounts_line
-from flux_k8s.rfc.jobid import f58, workflow_name
+from flux_k8s.formats.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault
 from support.rabbits import drained, shown
 from support.service import (

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any, Callable, Optional
 
 from flux_k8s.config.table import Config
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.userturns import CREATES, LIMITS
 from flux_k8s.ports import WORKFLOW, KubeError
-from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem

@@ -8,9 +8,9 @@ from typing import Optional
 
 import pytest
 
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.kube.direct import Fault, Request

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import parse
-from flux_k8s.dws.goduration import parse_go_duration
-from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
+from flux_k8s.formats import rset
+from flux_k8s.formats.directives import parse
+from flux_k8s.formats.goduration import parse_go_duration
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.objects.storagerequest import StorageRequest
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc import rset
-from flux_k8s.rfc.jobid import f58
 
 JOBID = 1234
 NOW = 1000.0

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Callable, Optional
 
-from flux_k8s.dws.workflowmarks import (
+from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.workflowmarks import (
     REQUESTED,
     requested_times,
 )
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, Json, KubeError, Seen
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request

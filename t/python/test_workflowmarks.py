@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.workflowmarks import (
+from flux_k8s.objects.workflowmarks import (
     COPIES,
     LONGEST_NOTE,
     REQUESTED,
@@ -19,8 +19,8 @@ from flux_k8s.dws.workflowmarks import (
     requested_note,
     requested_times,
 )
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 
 NEVER = (None,) * len(State)
 microseconds = st.integers(0, 4 * 10**15)

@@ -50,7 +50,7 @@ REAL_FLUX = {
         *("t1000", "t1001", "t1004", "t1007", "t1016", "t1018", "t1048"),
         *("t1002", "t1020", "t1033", "t1039", "t1008", "t1017"),
     ),
-    "src/pymod/flux_k8s/dws/jgfextend": ("t2011",),
+    "src/pymod/flux_k8s/rules/jgfextend": ("t2011",),
     "src/pymod/dwscli/": ("t3000",),
 }
 REAL_LIMIT = 300

@@ -132,7 +132,7 @@ def warn_of_unread(system):
     script = system["files"]["script"]["data"]
     if "#DW" not in script:
         return
-    from flux_k8s.dws.unread import unread_line
+    from flux_k8s.rules.unread import unread_line
 
     unread = unread_line(script, system.get("dw"))
     if unread is not None:

@@ -35,22 +35,22 @@ from dwscli.units import duration, f58, size, timestamp
 from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import requested_chassis, requested_nodes
-from flux_k8s.dws.directives import (
+from flux_k8s.errors import DirectiveError
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.directives import (
     GIB,
     PREFIX,
     SHARED_TYPES,
     Directive,
     parse_attribute,
 )
-from flux_k8s.dws.room import capacity_per_node, least_allocation, why_never
-from flux_k8s.dws.underline import message
-from flux_k8s.dws.unread import unread_line
-from flux_k8s.dws.workflowdirectives import CREATING
-from flux_k8s.errors import DirectiveError
 from flux_k8s.limits import NODES
+from flux_k8s.objects.workflowdirectives import CREATING
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
+from flux_k8s.rules.directivebreakdown import requested_chassis, requested_nodes
+from flux_k8s.rules.room import capacity_per_node, least_allocation, why_never
+from flux_k8s.rules.underline import message
+from flux_k8s.rules.unread import unread_line
 from flux_k8s.text import printable, printable_lines, quoted
 
 DESCRIPTION = """

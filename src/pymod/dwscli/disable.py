@@ -16,8 +16,8 @@ from dwscli.rabbits import decode
 from dwscli.reading import objects, part, text, texts
 from dwscli.users import user_name
 from flux_k8s.command import CommandError
+from flux_k8s.formats import hostlist
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
 from flux_k8s.text import quoted
 
 ENABLE, DISABLE = "enable", "disable"

@@ -18,14 +18,15 @@ from dwscli import records
 from dwscli.instance import Instance
 from dwscli.messages import warn
 from dwscli.reading import number, part, text, texts
-from flux_k8s.dws import directives, workflowmarks
-from flux_k8s.dws.nextstep import without_next_step
-from flux_k8s.dws.workflowmarks import requested_times
-from flux_k8s.dws.workflowstate import STATES, State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats import directives
+from flux_k8s.formats.timestamps import parse_timestamp
+from flux_k8s.objects import workflowmarks
+from flux_k8s.objects.workflowmarks import requested_times
+from flux_k8s.objects.workflowstate import STATES, State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
-from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.rules.nextstep import without_next_step
 from flux_k8s.text import NOTE, SHOWN, printable
 
 WORKFLOW = "rabbit_workflow"

@@ -15,9 +15,9 @@ from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli.instance import Nodes
 from dwscli.reading import hosts, id_of, number, part, text
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.room import Room, least_allocation
+from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
+from flux_k8s.rules.room import Room, least_allocation
 
 RUN = 16
 """The state of a Flux job that runs, or is about to."""

@@ -18,9 +18,9 @@ from dwscli.instance import LOST, Nodes, Tick, read_nodes
 from flux_k8s.command import STDIN
 from flux_k8s.config.submission import Site
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats import jobid
 from flux_k8s.ingest import Ingest
 from flux_k8s.ports import Json
-from flux_k8s.rfc import jobid
 
 TICK = 1.0
 """Seconds between the calls of ``tick``."""

@@ -19,7 +19,7 @@ from dwscli.page import old_line
 from dwscli.reading import number, text
 from dwscli.units import f58
 from flux_k8s.command import CommandError
-from flux_k8s.dws.workflowstate import State
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 
 OF_ANSWERS = ("serial", "now", "kubernetes", "incomplete", "age")

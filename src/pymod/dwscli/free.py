@@ -28,9 +28,9 @@ from dwscli.terminal import screen, write
 from dwscli.units import f58
 from dwscli.width import wrapped
 from flux_k8s.command import CommandError
-from flux_k8s.dws import directives
-from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats import directives
+from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.ports import Json
 from flux_k8s.text import printable
 

@@ -24,8 +24,8 @@ from dwscli.reading import number, objects, part, texts
 from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site
+from flux_k8s.formats import hostlist, jobid
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist, jobid
 
 PORTION = 250
 """The most jobs of one answer."""

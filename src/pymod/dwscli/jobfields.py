@@ -14,9 +14,9 @@ from dwscli.page import AWAITED
 from dwscli.reading import count_hosts, id_of, number, text, texts
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
 from dwscli.users import user_name
-from flux_k8s.dws.workflowstate import ERROR, TRANSIENT
+from flux_k8s.formats import jobid
+from flux_k8s.objects.workflowstate import ERROR, TRANSIENT
 from flux_k8s.ports import Json
-from flux_k8s.rfc import jobid
 from flux_k8s.text import SHOWN, printable
 
 BUILTIN: Formats = {

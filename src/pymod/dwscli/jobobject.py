@@ -17,7 +17,7 @@ from dwscli.users import user_name
 from flux_k8s.command import CommandError
 from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError
-from flux_k8s.rfc import jobid
+from flux_k8s.formats import jobid
 from sssjob import Element
 from sssjob.from_flux import convert as from_flux
 from sssjob.from_flux import history

@@ -22,7 +22,7 @@ from dwscli.units import f58, size
 from dwscli.users import EVERYBODY
 from flux_k8s.command import CommandError
 from flux_k8s.config.table import FILE_SYSTEMS
-from flux_k8s.dws.workflowstate import STATES
+from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import Json
 from flux_k8s.text import quoted
 

@@ -22,7 +22,7 @@ from dwscli.page import lacks_jobs
 from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import write
 from flux_k8s.command import CommandError
-from flux_k8s.dws.workflowstate import STATES
+from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import Json
 from flux_k8s.text import quoted
 

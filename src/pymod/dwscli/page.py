@@ -18,8 +18,8 @@ from dwscli.terminal import RED, YELLOW, Screen
 from dwscli.units import duration, f58, size, timestamp
 from dwscli.users import user_name
 from dwscli.width import columns, cut, padded, wrapped
-from flux_k8s.dws.workflowstate import ERROR, TRANSIENT
-from flux_k8s.rfc import hostlist
+from flux_k8s.formats import hostlist
+from flux_k8s.objects.workflowstate import ERROR, TRANSIENT
 from flux_k8s.text import NOTE, printable
 
 LABEL = 12

@@ -27,7 +27,7 @@ from dwscli.reading import id_of, number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
 from dwscli.width import columns, cut
-from flux_k8s.dws.workflowstate import State
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable
 

@@ -15,9 +15,9 @@ from dwscli.namedformats import Formats
 from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import RED, YELLOW, write
 from flux_k8s.command import CommandError
+from flux_k8s.formats import hostlist
 from flux_k8s.objects.storage import SERVING
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
 
 NAME = "rabbits"
 DESCRIPTION = """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
-from flux_k8s.rfc import hostlist
+from flux_k8s.formats import hostlist
 
 Fields = Mapping[str, Any]
 """The fields of an answer, which are only read."""

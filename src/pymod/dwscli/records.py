@@ -10,7 +10,7 @@ import json
 from typing import Any, Optional
 
 from dwscli.reading import number, objects, part, text
-from flux_k8s.dws import datamovement
+from flux_k8s.objects import datamovement
 from flux_k8s.ports import Json
 
 

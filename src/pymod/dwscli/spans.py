@@ -10,7 +10,7 @@ from typing import Any, Iterable, Optional, Sequence
 
 from dwscli.reading import Fields, id_of, number, objects, text
 from dwscli.units import f58
-from flux_k8s.dws.workflowstate import STATES, State
+from flux_k8s.objects.workflowstate import STATES, State
 
 RUN = "run"
 """The time between PreRun and PostRun, in which the tasks of a job run."""

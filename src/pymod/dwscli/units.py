@@ -9,7 +9,7 @@ import math
 import os
 import time
 
-from flux_k8s.rfc import jobid
+from flux_k8s.formats import jobid
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _LATEST = 253402300799

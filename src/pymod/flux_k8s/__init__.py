@@ -6,11 +6,12 @@ The folders are layers. Each may import those below it:
 
 - :mod:`.broker`, the Flux adapter;
 - :mod:`.kube`, the Kubernetes adapter;
-- :mod:`.jobs` and :mod:`.rabbits`, side by side: one job, and the machine;
+- :mod:`.jobs`: one job, one Workflow; :mod:`.machine`: Rabbits, nodes, Fluxion;
 - :mod:`.control`: queues, pauses, the driver of coroutines;
 - :mod:`.config`: the configuration of a site;
-- :mod:`.dws`: formats and rules of DWS;
-- :mod:`.rfc`: formats of Flux.
+- :mod:`.rules`: what directives, breakdowns and a mapping mean (pure);
+- :mod:`.objects`: one module for each kind of object in Kubernetes, and the mapping;
+- :mod:`.formats`: host names, job IDs, times, R, constraints, ``#DW`` text.
 
 All folders may import :mod:`.ports` (the interfaces to Flux and Kubernetes),
 :mod:`.errors`, :mod:`.json_reader`, :mod:`.limits` and :mod:`.text`. Start with

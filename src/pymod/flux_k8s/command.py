@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Callable
 
-from flux_k8s.dws import mapping
-from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError
+from flux_k8s.objects import mapping
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import KubeError
 from flux_k8s.text import printable
 

@@ -15,12 +15,12 @@ import time
 from typing import Any, Callable, Optional, Protocol
 
 from flux_k8s.config.submission import Site, check_submission
-from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.directiverules import NO_RULES, RuleSet, read_rules
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.underline import message
 from flux_k8s.errors import BadObject, DirectiveError, DWSError
 from flux_k8s.json_reader import Reader
+from flux_k8s.objects import mapping as rabbitmapping
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.rules.directiverules import NO_RULES, RuleSet, read_rules
+from flux_k8s.rules.underline import message
 
 RULES_AGE = 60.0
 """Seconds after which the rules of DWS are asked for again."""

@@ -18,11 +18,12 @@ import threading
 from functools import partial
 from typing import Callable, Optional, Protocol, TypeVar, Union
 
-from flux_k8s.dws.workflowview import WLM_ID
 from flux_k8s.errors import BadObject, ConfigError, DWSError
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.json_reader import Reader
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.workflowview import WLM_ID
 from flux_k8s.ports import (
     STORAGE,
     WORKFLOW,
@@ -33,7 +34,6 @@ from flux_k8s.ports import (
     Seen,
     WatchHandler,
 )
-from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws import Controllers, Options, Topology, install
 from rabbitsim.dws.files import FileSystems
 from rabbitsim.dws.topology import Rabbit

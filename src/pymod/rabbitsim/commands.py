@@ -15,9 +15,9 @@ from typing import Iterable, Optional
 from dwscli.fluxinstance import ATTRIBUTES, ended_request, running_request
 from dwscli.instance import Nodes, Tick, read_nodes
 from flux_k8s.config.submission import Site
-from flux_k8s.dws.directiverules import read_rules
+from flux_k8s.formats import jobid
 from flux_k8s.ports import Json
-from flux_k8s.rfc import jobid
+from flux_k8s.rules.directiverules import read_rules
 from rabbitsim.flux.options import batch_jobspec
 from rabbitsim.system import VirtualSystem
 

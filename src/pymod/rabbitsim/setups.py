@@ -10,11 +10,11 @@ from collections import Counter
 from typing import Callable, Optional
 
 from flux_k8s.broker.querybounds import QueryBounds
+from flux_k8s.formats.rset import UnreadableR
 from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.setupreader import Payload
 from flux_k8s.ports import Clock, Json, Respond, Sender
-from flux_k8s.rfc.rset import UnreadableR
 
 READING = 0.5
 """Seconds that one R takes."""

@@ -21,15 +21,15 @@ from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.arguments import FLUXION
 from flux_k8s.config.settings import Identity, Queues, Settings
 from flux_k8s.config.table import Config
-from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.formats import hostlist
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.kube.client import KubeClient
+from flux_k8s.machine.fluxion import RABBIT_MODULE
+from flux_k8s.objects import mapping as rabbitmapping
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json, Kind, KubeError
-from flux_k8s.rabbits.fluxion import RABBIT_MODULE
 from flux_k8s.reasons import log_line
-from flux_k8s.rfc import hostlist
 from rabbitsim.dws import (
     Controllers,
     Options,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 
 from flux_k8s.errors import BadObject
-from flux_k8s.rfc import constraints, hostlist
-from flux_k8s.rfc.constraints import (
+from flux_k8s.formats import constraints, hostlist
+from flux_k8s.formats.constraints import (
     AND,
     HOSTLIST,
     NOT,

@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Iterator, Optional, Sequence
 
+from flux_k8s.formats.count import parse as parse_count
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
-from flux_k8s.rfc.count import parse as parse_count
 
 SLOT = "task"
 """The label of a job's slot in Flux's own commands."""

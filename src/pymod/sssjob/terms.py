@@ -14,7 +14,7 @@ import re
 from types import MappingProxyType
 from typing import Iterable, Mapping, Sequence
 
-from flux_k8s.dws.directives import Directive
+from flux_k8s.formats.directives import Directive
 from sssjob.schema.values import UNITS
 
 SYSTEM = ("attributes", "system")

@@ -10,8 +10,8 @@ import random
 from functools import partial
 from typing import Any, Callable, Optional, Sequence
 
-from flux_k8s.dws.workflowmarks import REQUESTED
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.objects.workflowmarks import REQUESTED
+from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import (
     COMPUTES,
     DIRECTIVEBREAKDOWN,

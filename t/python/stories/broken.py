@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import SYSTEMSTATUS
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault

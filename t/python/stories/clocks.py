@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowmarks import RESCUED
+from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.outage import QUIET
+from flux_k8s.objects.workflowmarks import RESCUED
 from flux_k8s.ports import KubeError
-from flux_k8s.rfc.timestamps import format_timestamp
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import patch_workflows, set_clock, unload
 from rabbitsim.torture.life import StorySystem

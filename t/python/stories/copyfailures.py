@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowmarks import COPIES
 from flux_k8s.jobs.persistence import PERSISTENCE
+from flux_k8s.objects.workflowmarks import COPIES
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.direct import Fault, Request

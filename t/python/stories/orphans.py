@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import errno
 
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.ports import WORKFLOW
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.torture.deeds import leave_workflow, unload, unload_plugin
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_flux

@@ -8,9 +8,9 @@ import errno
 from typing import Any
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.fluxion import FLUXION, RABBIT_MODULE
 from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
-from flux_k8s.rabbits.fluxion import FLUXION, RABBIT_MODULE
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, WORKFLOW, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.topology import Topology

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from flux_k8s.config.table import KEEP, Config
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.fluxion import FLUXION
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.fluxion import FLUXION
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.objects.workflowview import FINALIZER
 from rabbitsim.torture.deeds import (
     cancel,
     cancel_job,

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from flux_k8s.config.table import KEEP, Config, Daemon
-from flux_k8s.dws.workflowmarks import KEPT_FOR
+from flux_k8s.objects.workflowmarks import KEPT_FOR
 from flux_k8s.ports import SERVERS, SYSTEMSTATUS, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault

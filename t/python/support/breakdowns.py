@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from flux_k8s.dws import storageusage
-from flux_k8s.dws.directivebreakdown import (
+from flux_k8s.objects import storageusage
+from flux_k8s.objects.servers import Servers
+from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown import (
     Access,
     Allocation,
     AllocationSet,
@@ -16,9 +18,7 @@ from flux_k8s.dws.directivebreakdown import (
     Reference,
     build_servers,
 )
-from flux_k8s.dws.directivebreakdown.strategies import STRATEGIES
-from flux_k8s.objects.servers import Servers
-from flux_k8s.ports import Json
+from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 
 RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}
 OWN = Reference("default", "own-0")

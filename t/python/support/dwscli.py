@@ -22,9 +22,9 @@ from dwscli.ended import TIMINGS
 from dwscli.instance import Nodes
 from flux_k8s.command import run
 from flux_k8s.config.submission import Site
-from flux_k8s.dws.directiverules import NO_RULES
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.rfc import jobid
+from flux_k8s.formats import jobid
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.rules.directiverules import NO_RULES
 from support.tree import TOP
 
 COMMAND = runpy.run_path(str(TOP / "src/cmd/flux-dws.py"))

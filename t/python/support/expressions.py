@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from hypothesis import strategies as st
 
-from flux_k8s.rfc import hostlist
+from flux_k8s.formats import hostlist
 from sssjob import Element
 
 HOSTS = ("h1", "h2", "h3", "x")

@@ -8,9 +8,9 @@ from typing import Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import SERVERS, SYSTEMSTATUS, Json, KubeError
-from flux_k8s.rfc import hostlist
 from rabbitsim.dws.options import Fault
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import JobState

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.ports import DWS_GROUP, POD, Json
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.system import VirtualSystem
 from support.service import (
     HOUR,

@@ -7,10 +7,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Mapping, Optional, Sequence
 
-from flux_k8s.dws import mapping
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats import rset
+from flux_k8s.formats.directives import GIB
+from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rfc import rset
 from flux_k8s.scheduler import rwriter
 from flux_k8s.scheduler.pool import Pool, make_chassis
 from flux_k8s.scheduler.request import Request, parse

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Callable, Iterable
 
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import (
     SERVERS,
     WORKFLOW,
     Json,
 )
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data

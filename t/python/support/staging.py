@@ -8,10 +8,10 @@ from collections import Counter
 from typing import Any, Callable, Optional, Sequence
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import below_chassis
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.ports import COMPUTES, SERVERS
-from flux_k8s.rfc.jobid import workflow_name
+from flux_k8s.rules.directivebreakdown import below_chassis
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.system import VirtualSystem

@@ -8,10 +8,10 @@ import json
 from typing import Any, Optional, Sequence
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowmarks import KEPT_FOR, NODES_RELEASED
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.objects.workflowmarks import KEPT_FOR, NODES_RELEASED
 from flux_k8s.ports import CLIENTMOUNT, Json
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import JobState

@@ -19,6 +19,7 @@ from flux_k8s.control.backoff import Backoff
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.clock import SteadyClock
 from flux_k8s.eventloop.timers import OneShotTimer, Timers
+from flux_k8s.formats.jobid import kvs_directory
 from flux_k8s.ports import (
     CommitDone,
     Json,
@@ -28,7 +29,6 @@ from flux_k8s.ports import (
     RpcError,
 )
 from flux_k8s.reasons import Reason, log_line
-from flux_k8s.rfc.jobid import kvs_directory
 
 from . import users
 from .programs import Programs

@@ -9,9 +9,9 @@ import os
 import stat
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws import mapping
-from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import ConfigError
+from flux_k8s.objects import mapping
+from flux_k8s.objects.mapping import RabbitMapping
 
 
 def load_mapping(config: Config) -> RabbitMapping:

@@ -33,11 +33,11 @@ from flux_k8s.broker.files import load_mapping
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.rabbitpool import NO_RABBITS, RabbitPool
 from flux_k8s.config.table import Config
-from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.formats import idset
 from flux_k8s.json_reader import decimal
 from flux_k8s.ports import Json
-from flux_k8s.rfc import idset
+from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.scheduler import request as requests
 from flux_k8s.scheduler import rwriter
 from flux_k8s.scheduler.free import Grant

@@ -20,10 +20,10 @@ from functools import partial
 from typing import Optional
 
 from flux_k8s.broker.readerprogram import LENGTH, MAX_REUSE_SIZE
+from flux_k8s.formats.rset import UnreadableR
 from flux_k8s.jobs.setupreader import Done, Payload, Result, decode_answer
 from flux_k8s.ports import Deliver, Log
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.rset import UnreadableR
 
 FIRST_LIMIT = 10.0
 SECONDS_PER_MB = 0.25

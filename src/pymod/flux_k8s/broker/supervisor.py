@@ -41,9 +41,9 @@ from flux_k8s.broker.querybounds import QUERY_BYTES, QueryBounds, Refusal
 from flux_k8s.broker.relay import Relay
 from flux_k8s.broker.watchdog import Watchdog
 from flux_k8s.control.backoff import Backoff
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import DISCONNECT, Work
 from flux_k8s.reasons import Note, Reason, log_line, read_reason
-from flux_k8s.rfc.jobid import f58
 from flux_k8s.version import version
 
 FIRST_PAUSE = 1.0

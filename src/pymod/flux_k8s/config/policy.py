@@ -25,25 +25,25 @@ from typing import Any, Optional, Sequence
 
 from flux_k8s.config.stagepolicy import check_stages_ahead
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import (
-    NO_NODES,
-    requested_chassis,
-    requested_nodes,
-)
-from flux_k8s.dws.directives import GIB, SHARED_TYPES, Directive
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.room import rooms_of, why_never
-from flux_k8s.dws.storagerequest import (
+from flux_k8s.errors import DirectiveError, show
+from flux_k8s.formats.directives import GIB, SHARED_TYPES, Directive
+from flux_k8s.json_reader import is_integer
+from flux_k8s.limits import NODES
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.objects.storagerequest import (
     AHEAD,
     RELEASES,
     STAGES,
     UNMOUNTED,
     StorageRequest,
 )
-from flux_k8s.dws.workflowdirectives import CREATING
-from flux_k8s.errors import DirectiveError, show
-from flux_k8s.json_reader import is_integer
-from flux_k8s.limits import NODES
+from flux_k8s.objects.workflowdirectives import CREATING
+from flux_k8s.rules.directivebreakdown import (
+    NO_NODES,
+    requested_chassis,
+    requested_nodes,
+)
+from flux_k8s.rules.room import rooms_of, why_never
 
 
 def check_request(request: StorageRequest, config: Config, owner: int) -> None:

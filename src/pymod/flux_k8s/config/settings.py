@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.objects.mapping import RabbitMapping
 
 Queues = Optional[tuple[frozenset[str], ...]]
 """The properties that the nodes of each queue have; None for all nodes."""
@@ -58,7 +58,7 @@ class Settings:
             when its connection to a Rabbit breaks. None for all nodes.
         ssds_by_status: the most ``ssd`` of a Rabbit that are taken out of service one
             by one. A Rabbit with more is taken out by a property of its nodes
-            (:mod:`flux_k8s.rabbits.fluxion`).
+            (:mod:`flux_k8s.machine.fluxion`).
         identity: of the Flux instance.
         graph_file: of Fluxion's resource graph, for messages; empty if it is not known.
     """

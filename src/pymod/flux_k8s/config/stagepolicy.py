@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import requested_chassis, requested_nodes
-from flux_k8s.dws.directives import GIB, Directive
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.room import capacity_per_node, least_allocation
-from flux_k8s.dws.stagechoice import choose_nodes
-from flux_k8s.dws.storagerequest import AHEAD, STAGED_COMMANDS, StorageRequest
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import GIB, Directive
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.objects.storagerequest import AHEAD, STAGED_COMMANDS, StorageRequest
+from flux_k8s.rules.directivebreakdown import requested_chassis, requested_nodes
+from flux_k8s.rules.room import capacity_per_node, least_allocation
+from flux_k8s.rules.stagechoice import choose_nodes
 
 STAGED = f"dw_stage={AHEAD}"
 

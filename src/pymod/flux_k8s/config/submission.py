@@ -23,12 +23,12 @@ from flux_k8s.config.policy import (
 )
 from flux_k8s.config.stagepolicy import check_fits_ahead
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directiverules import NO_RULES, RuleSet
-from flux_k8s.dws.directives import check_submitted_size, is_empty, parse_attribute
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.storagerequest import AHEAD, StorageRequest
 from flux_k8s.errors import ConfigError, DirectiveError
+from flux_k8s.formats.directives import check_submitted_size, is_empty, parse_attribute
 from flux_k8s.json_reader import check_extent
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.objects.storagerequest import AHEAD, StorageRequest
+from flux_k8s.rules.directiverules import NO_RULES, RuleSet
 
 _ANY_USER = 0
 

@@ -16,11 +16,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Callable, Iterable, Mapping, Optional
 
-from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.storagerequest import PROLOG, RELEASES, STAGES, TEARDOWN
 from flux_k8s.errors import ConfigError, DirectiveError, show
+from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.json_reader import is_integer, is_number
 from flux_k8s.limits import DIRECTIVES_BYTES
+from flux_k8s.objects.storagerequest import PROLOG, RELEASES, STAGES, TEARDOWN
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 

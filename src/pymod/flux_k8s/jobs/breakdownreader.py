@@ -8,16 +8,16 @@ from typing import Sequence
 
 from flux_k8s.control.coroutines import gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws.directivebreakdown import (
-    Breakdown,
-    Reference,
-)
-from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.errors import NotReady
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import read_string
 from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Json, Kube
+from flux_k8s.rules.directivebreakdown import (
+    Breakdown,
+    Reference,
+)
+from flux_k8s.rules.directivebreakdown import parse as parse_breakdown
 
 Breakdowns = tuple[Breakdown, ...]
 

@@ -22,14 +22,14 @@ from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, absent_or_forbidden
-from flux_k8s.dws.datamovement import SUCCESS, Movement, key_of, parse
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.timelimits import Moment, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.datamovement import SUCCESS, Movement, key_of, parse
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from flux_k8s.reasons import Reason
 

@@ -11,12 +11,12 @@ from typing import Any, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
-from flux_k8s.dws.directiverules import read_rules
-from flux_k8s.dws.directives import Directive
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import Directive
 from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import DWDIRECTIVERULE, Kind, KubeError, Seen, Watch
 from flux_k8s.reasons import Reason
+from flux_k8s.rules.directiverules import read_rules
 
 
 class DirectiveRules:

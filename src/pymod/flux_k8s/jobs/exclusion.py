@@ -14,17 +14,16 @@ from typing import Callable, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws import cleanup, nodefailure
-from flux_k8s.dws.directivebreakdown import Reference
-from flux_k8s.dws.drainreason import NOT_SERVED, drain_reason
-from flux_k8s.dws.nodefailure import Survey
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject, DWSError, NotReady
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.machine.nodes import Nodes
+from flux_k8s.objects import cleanup
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,
@@ -34,9 +33,11 @@ from flux_k8s.ports import (
     Kind,
     KubeError,
 )
-from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.reasons import NODE_FAILURE, WARNING, Note, Reason
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rules import nodefailure
+from flux_k8s.rules.directivebreakdown import Reference
+from flux_k8s.rules.drainreason import NOT_SERVED, drain_reason
+from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.text import NOTE, printable
 
 FORBIDDEN = (403, 404)

@@ -3,7 +3,7 @@
 """Takes the nodes and Rabbits that a job still uses at its end out of service.
 
 A node that still has a job's storage mounted must not get another job, and DWS must not
-wait for it. So the node is drained, and :mod:`flux_k8s.rabbits.systemstatus` makes it
+wait for it. So the node is drained, and :mod:`flux_k8s.machine.systemstatus` makes it
 Disabled. After an abort a Rabbit that still has an allocation is disabled as well. The
 steps may be repeated without harm, as all of :mod:`flux_k8s.jobs.steps`.
 """
@@ -19,25 +19,20 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Answer, Call, call, drive, settle
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws import cleanup
-from flux_k8s.dws.drainreason import (
-    IN_USE,
-    NOT_SERVED,
-    NOT_UNMOUNTED,
-    UNKNOWN,
-    drain_reason,
-    is_mounted,
-)
-from flux_k8s.dws.workflowmarks import CUT_OFF, KEPT_FOR
-from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects import cleanup
 from flux_k8s.objects.clientmount import ClientMount, not_unmounted
+from flux_k8s.objects.workflowmarks import CUT_OFF, KEPT_FOR
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import (
     CLIENTMOUNT,
     SERVERS,
@@ -47,10 +42,15 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
-from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import DWS, FATAL, NODE_FAILURE, WARNING, Note, Reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rules.drainreason import (
+    IN_USE,
+    NOT_SERVED,
+    NOT_UNMOUNTED,
+    UNKNOWN,
+    drain_reason,
+    is_mounted,
+)
 
 SILENCE = 4.0
 """Seconds without an answer from Kubernetes, after which an abort drains all nodes of

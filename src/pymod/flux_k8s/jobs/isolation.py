@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional, TypeVar, cast
 
 from flux_k8s.errors import DWSError
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
 from flux_k8s.reasons import DWS, FATAL, Reason
-from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 
 Port = TypeVar("Port")

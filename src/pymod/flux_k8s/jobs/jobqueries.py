@@ -12,16 +12,16 @@ from typing import Any, Iterator, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
-from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.errors import QueryError
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import JobFacts, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import INT64_MAX, Reader
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import Json, Sender
-from flux_k8s.rabbits.manager import RabbitManager
-from flux_k8s.rfc.jobid import f58
 
 Entry = tuple[Optional[int], str]
 """The user and the state of a job."""

@@ -16,21 +16,21 @@ from typing import Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
-from flux_k8s.dws import datamovement
-from flux_k8s.dws.datamovement import Movement, Progress
-from flux_k8s.dws.storageusage import StorageUsage
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.timestamps import format_seconds
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import losses, with_losses
 from flux_k8s.jobs.progresswatch import ClientMounts, DataMovements
 from flux_k8s.jobs.records import begun_of, durations
 from flux_k8s.jobs.timelimits import Moment, running_limits, unmoved_since
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects import datamovement
+from flux_k8s.objects.datamovement import Movement, Progress
+from flux_k8s.objects.storageusage import StorageUsage
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.manager import RabbitManager
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, SHOWN, printable
 
 NONE = "none"

@@ -17,8 +17,8 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.turns import Parts, Turns
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
+from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.isolation import Faults
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
@@ -27,9 +27,9 @@ from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Seen
-from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.rset import Allocated
 from flux_k8s.slots import slotted
 from flux_k8s.version import UNKNOWN
 

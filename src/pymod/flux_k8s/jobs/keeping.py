@@ -29,12 +29,9 @@ from typing import Any, Coroutine, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, settle
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
-from flux_k8s.dws.directivebreakdown import Reference, is_networked
-from flux_k8s.dws.workflowmarks import COPIES, FAILED_UNTIL, GIVEN_UP, RESCUED
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import QueryError, StorageUnavailable
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
@@ -43,16 +40,19 @@ from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
+from flux_k8s.objects.workflowmarks import COPIES, FAILED_UNTIL, GIVEN_UP, RESCUED
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     Json,
     KubeError,
     gone,
 )
-from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.timestamps import format_timestamp
+from flux_k8s.rules.directivebreakdown import Reference, is_networked
 
 MOUNTING = (State.DataIn, State.PreRun, State.DataOut)
 """The states in which DWS mounts storage."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional, Sequence
 
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.timestamps import format_seconds
 from flux_k8s.jobs.workflowinfo import DELETED, WorkflowInfo
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, printable
 
 UNKNOWN_LOSS = "what was to be copied may not be copied"

@@ -11,10 +11,10 @@ from typing import Callable
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.turns import Parts
-from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobqueries import JobIndex
 from flux_k8s.jobs.jobrows import NONE
 from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.version import PROTOCOL, version
 

@@ -17,15 +17,15 @@ from typing import Callable, NamedTuple, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, RpcError
 from flux_k8s.reasons import EPILOG_TIMEOUT, FATAL, Reason
-from flux_k8s.rfc.jobid import f58, workflow_name
 
 LOOK_AGAIN = 300.0
 """Seconds until a job that has not ended, and that nobody reports on, is looked at

@@ -12,9 +12,9 @@ The same holds for a job whose storage needs labels that only some Rabbits carry
 of these Rabbits breaks before the job has nodes, the job may get nodes below it, and
 waits in its prolog (:mod:`flux_k8s.jobs.planning`).
 
-The rules of where storage may be are in :mod:`flux_k8s.dws.directivebreakdown`; whether
-a job can do without nodes is in :mod:`flux_k8s.dws.nodefailure`. Nothing is written
-here. Other jobs must not choose before the choice is counted.
+The rules of where storage may be are in :mod:`flux_k8s.rules.directivebreakdown`;
+whether a job can do without nodes is in :mod:`flux_k8s.rules.nodefailure`. Nothing is
+written here. Other jobs must not choose before the choice is counted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,21 @@ from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
-from flux_k8s.dws import nodefailure
-from flux_k8s.dws.directivebreakdown import (
+from flux_k8s.errors import AllocationError, StorageUnavailable
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.constraints import conjunction, only_hosts
+from flux_k8s.jobs.breakdownreader import Breakdowns
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.json_reader import is_integer
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.machine.storages import Storages
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.objects.storageusage import WORKFLOW_LABEL, beyond_annotation
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
+from flux_k8s.rules import nodefailure
+from flux_k8s.rules.directivebreakdown import (
     Allocation,
     Breakdown,
     Reference,
@@ -45,22 +58,9 @@ from flux_k8s.dws.directivebreakdown import (
     share_of_node,
     wished_hosts,
 )
-from flux_k8s.dws.directivebreakdown.breakdown import JOB
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.nodefailure import Survey
-from flux_k8s.dws.room import why_never
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.errors import AllocationError, StorageUnavailable
-from flux_k8s.jobs.breakdownreader import Breakdowns
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.json_reader import is_integer
-from flux_k8s.ports import Json
-from flux_k8s.rabbits.manager import RabbitManager
-from flux_k8s.rabbits.storages import Storages
-from flux_k8s.reasons import Reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.constraints import conjunction, only_hosts
+from flux_k8s.rules.directivebreakdown.breakdown import JOB
+from flux_k8s.rules.nodefailure import Survey
+from flux_k8s.rules.room import why_never
 
 Hosts = Optional[frozenset[str]]
 """The nodes that a job may have; None for all nodes."""
@@ -98,7 +98,7 @@ def propose(
 
     Args:
         resources: ``resources`` of the jobspec.
-        servers: those that :func:`~flux_k8s.dws.directivebreakdown.existing_servers`
+        servers: those that :func:`~flux_k8s.rules.directivebreakdown.existing_servers`
             names.
 
     Raises:

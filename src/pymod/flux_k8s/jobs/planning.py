@@ -3,7 +3,7 @@
 """Plans the storage of jobs, and writes it to Servers and Computes.
 
 This module sends the requests to Kubernetes. The rules by which DirectiveBreakdowns
-become resources and Servers are in :mod:`flux_k8s.dws.directivebreakdown`.
+become resources and Servers are in :mod:`flux_k8s.rules.directivebreakdown`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,9 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws.allocatedssd import OtherMapping, ssd_per_rabbit
-from flux_k8s.dws.directivebreakdown import (
-    Allocation,
-    Reference,
-    check_storage_of_nodes,
-    existing_servers,
-    job_allocation,
-    near_hosts,
-)
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowstate import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
 from flux_k8s.jobs.placement import (
     Choice,
@@ -39,14 +30,23 @@ from flux_k8s.jobs.placement import (
     propose,
 )
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import (
     COMPUTES,
     SERVERS,
     Json,
 )
-from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rules.allocatedssd import OtherMapping, ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown import (
+    Allocation,
+    Reference,
+    check_storage_of_nodes,
+    existing_servers,
+    job_allocation,
+    near_hosts,
+)
 
 LARGE = 1000
 """A job with more nodes is placed in several turns of the reactor."""

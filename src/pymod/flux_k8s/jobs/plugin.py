@@ -20,15 +20,10 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import call
-from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.storagerequest import (
-    AHEAD,
-    RELEASES,
-    STAGES,
-    URGENCY_DEFAULT,
-    StorageRequest,
-)
 from flux_k8s.errors import BadObject, DWSError
+from flux_k8s.formats.directives import parse_attribute
+from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import Barred, JobScope, describe, summary
 from flux_k8s.jobs.jobtable import JobTable
@@ -36,10 +31,15 @@ from flux_k8s.jobs.setupreader import LargeSetup, Result, SetupReader, read_setu
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.json_reader import Reader, check_extent
+from flux_k8s.objects.storagerequest import (
+    AHEAD,
+    RELEASES,
+    STAGES,
+    URGENCY_DEFAULT,
+    StorageRequest,
+)
 from flux_k8s.ports import Flux, Json, Respond, RpcError
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.rset import Summary, UnreadableR
 
 RELEASING = frozenset({"post_run", "teardown", "abort", "report_data"})
 """The methods that ask the service to release storage."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.nextstep import USER_ERROR
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.timelimits import Moment, Problem, may_lose_nodes, overdue
 from flux_k8s.jobs.workflowinfo import DELETED, MOVED, WorkflowInfo
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.reasons import Note, Reason
+from flux_k8s.rules.nextstep import USER_ERROR
 
 GRACE = 30.0
 """Seconds within which DWS shows that a copy is made again."""

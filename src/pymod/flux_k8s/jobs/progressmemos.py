@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Callable, Optional
 
 from flux_k8s.control.controller import Controller, Options
-from flux_k8s.dws.datamovement import Progress
-from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.jobrows import NONE, JobFacts, Mounts, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.objects.datamovement import Progress
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Flux
 
 MEMO = "rabbit_progress"

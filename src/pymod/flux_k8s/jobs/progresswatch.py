@@ -18,12 +18,13 @@ from typing import Callable, Generic, Optional, TypeVar
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
-from flux_k8s.dws import datamovement
-from flux_k8s.dws.datamovement import Movement
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.objects import datamovement
 from flux_k8s.objects.clientmount import ClientMount
+from flux_k8s.objects.datamovement import Movement
 from flux_k8s.objects.metadata import names_of
+from flux_k8s.objects.storageusage import WORKFLOW_LABEL
 from flux_k8s.ports import (
     CLIENTMOUNT,
     NNFDATAMOVEMENT,
@@ -34,7 +35,6 @@ from flux_k8s.ports import (
     Watch,
 )
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import jobid_of_workflow
 
 PATIENCE = 3.0
 """Seconds in a state until its objects are watched."""

@@ -31,6 +31,7 @@ from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Answer, Call, call, drive
 from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.errors import BadObject, QueryError
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.directiverules import DirectiveRules
 from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobqueries import JobIndex, JobQueries, no_job
@@ -43,10 +44,9 @@ from flux_k8s.jobs.progresswatch import DataMovements
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
 from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.json_reader import Reader
+from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.ports import Clock, Json, KubeError, Respond, Sender, Timer
-from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58
 
 T = TypeVar("T")
 

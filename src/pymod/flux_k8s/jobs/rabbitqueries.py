@@ -15,8 +15,8 @@ from flux_k8s.control.turns import Parts, Shared
 from flux_k8s.errors import QueryError
 from flux_k8s.jobs.jobqueries import JobIndex
 from flux_k8s.json_reader import Reader
+from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.ports import Json, Sender
-from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.text import SHOWN, printable, quoted
 
 Action = Coroutine[Call[Any], Any, Json]

@@ -15,6 +15,7 @@ from typing import Callable, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import TryAgain
 from flux_k8s.errors import NoEffect
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobtable import Decision, Job, JobTable
 from flux_k8s.jobs.outage import Outage
@@ -25,7 +26,6 @@ from flux_k8s.jobs.userturns import UserTurns
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58
 
 
 class Reconciler:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
-from flux_k8s.dws.workflowstate import State
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.slots import slotted
 
 DATA_MOVEMENTS = "data movements"

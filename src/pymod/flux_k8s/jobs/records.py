@@ -27,13 +27,14 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call, drive
 from flux_k8s.control.kubecalls import KubeCalls, absent
-from flux_k8s.dws.cleanup import workflow_selector
-from flux_k8s.dws.datamovement import Totals
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.recording import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.cleanup import workflow_selector
+from flux_k8s.objects.datamovement import Totals
 from flux_k8s.objects.decoding import plain
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     POD,
@@ -45,7 +46,6 @@ from flux_k8s.ports import (
     RpcError,
 )
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58
 
 IDLE_AFTER = (State.Proposal, State.PreRun)
 """The states after which a job waits for nodes, or runs, before the next one."""

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Optional
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, NoEffect, NotReady, StorageUnavailable
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Flux, KubeError, RpcError
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 from flux_k8s.text import NOTE, printable
 

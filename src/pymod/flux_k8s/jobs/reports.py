@@ -20,18 +20,18 @@ from dataclasses import replace
 from typing import Optional
 
 from flux_k8s.control.coroutines import Bind, call, drive
-from flux_k8s.dws.nextstep import with_next_step, without_next_step
-from flux_k8s.dws.workflowmarks import WARNED
+from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.timestamps import format_seconds, format_timestamp
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, late_nodes, left_persistent
 from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.records import is_purged
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
+from flux_k8s.objects.workflowmarks import WARNED
 from flux_k8s.ports import Flux, Json, RpcError
 from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason, read_reason
-from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.timestamps import format_seconds, format_timestamp
+from flux_k8s.rules.nextstep import with_next_step, without_next_step
 from flux_k8s.text import NOTE, printable
 
 

@@ -23,7 +23,6 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.settings import Queues
 from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
-from flux_k8s.dws.datamovement import Movement
 from flux_k8s.jobs.copies import Copies
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
@@ -41,8 +40,9 @@ from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects.datamovement import Movement
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Respond, Sender
-from flux_k8s.rabbits.manager import RabbitManager
 
 STATS = "stats-get"
 """The method of ``flux module stats``."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Callable, Protocol, Union
 
 from flux_k8s.errors import DWSError
+from flux_k8s.formats import rset
+from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.json_reader import Reader
-from flux_k8s.rfc import rset
-from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.rset import Summary, UnreadableR
 
 Payload = Union[bytes, memoryview]
 """JSON as it came."""

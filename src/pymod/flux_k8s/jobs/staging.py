@@ -21,7 +21,26 @@ from typing import Callable, Mapping, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.config.stagepolicy import check_limits, no_rabbits
 from flux_k8s.control.coroutines import Answer, Call
-from flux_k8s.dws.directivebreakdown import (
+from flux_k8s.errors import (
+    AllocationError,
+    BadObject,
+    DirectiveError,
+    StorageUnavailable,
+)
+from flux_k8s.formats import constraints, hostlist
+from flux_k8s.formats.directives import GIB
+from flux_k8s.jobs.breakdownreader import Breakdowns
+from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.placement import JobPlacement, Proposal
+from flux_k8s.jobs.planning import Planner
+from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
+from flux_k8s.rules.directivebreakdown import (
     Allocation,
     Breakdown,
     apply_breakdowns,
@@ -32,26 +51,7 @@ from flux_k8s.dws.directivebreakdown import (
     requested_per_node,
     ssd_per_node,
 )
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.stagechoice import NodeTimes, StageChoice, choose_nodes
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.errors import (
-    AllocationError,
-    BadObject,
-    DirectiveError,
-    StorageUnavailable,
-)
-from flux_k8s.jobs.breakdownreader import Breakdowns
-from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.placement import JobPlacement, Proposal
-from flux_k8s.jobs.planning import Planner
-from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Json
-from flux_k8s.rabbits.manager import RabbitManager
-from flux_k8s.reasons import Reason
-from flux_k8s.rfc import constraints, hostlist
+from flux_k8s.rules.stagechoice import NodeTimes, StageChoice, choose_nodes
 
 KEEPING = 10.0
 """Seconds that the scheduler has for its answer that it keeps storage from others."""

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterable, Iterator, NamedTuple, Optional
 
 from flux_k8s.errors import StorageUnavailable
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux, Timer
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 
 PAUSE = 1.0

@@ -9,8 +9,8 @@ import enum
 from dataclasses import dataclass
 from typing import Optional
 
-from flux_k8s.dws.workflowstate import State
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.reasons import Note
 
 

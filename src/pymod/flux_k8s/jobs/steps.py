@@ -17,16 +17,10 @@ from typing import Awaitable, Callable, Mapping, Union
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Bind, call
 from flux_k8s.control.kubecalls import refusal, refused
-from flux_k8s.dws.workflowmarks import (
-    COPIES,
-    NODES_RELEASED,
-    STAGE,
-    STAGED_FOR,
-    copies_note,
-)
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.hostlist import natural_key
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.copies import Copies
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
@@ -45,15 +39,21 @@ from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects.workflowmarks import (
+    COPIES,
+    NODES_RELEASED,
+    STAGE,
+    STAGED_FOR,
+    copies_note,
+)
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import (
     Json,
     KubeError,
 )
-from flux_k8s.rabbits.manager import RabbitManager
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.hostlist import natural_key
-from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import SHOWN, printable
 
 Procedure = Callable[[WorkflowInfo, Next], Awaitable[None]]

@@ -25,10 +25,10 @@ from typing import Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.kubecalls import REOPEN_DELAY
-from flux_k8s.dws.workflowstate import TRANSIENT, State
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.outage import CLOCKS_DIFFER, Outages
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.objects.workflowstate import TRANSIENT, State
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.reasons import Note, Reason
 
 LATE = {

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterable, Optional
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.slots import slotted
 
 LIMITS = "this user's other jobs (rabbit.user_workflows, rabbit.user_directives_limit)"

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from typing import Optional
 
-from flux_k8s.dws import nodefailure
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.errors import show
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.copies import awaited_until
 from flux_k8s.jobs.losses import (
     UNKNOWN_LOSS,
@@ -36,8 +34,10 @@ from flux_k8s.jobs.problems import (
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment, Problem, unmade, unmounts_late
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rules import nodefailure
 
 TEARDOWN_PATIENCE = 60.0
 """Seconds that DWS may take for Teardown before the job's owner gets a warning."""

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Iterable, Optional
 
 from flux_k8s.config.settings import Identity
-from flux_k8s.dws.nodefailure import Survey
-from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import WLM_ID, WorkflowView
+from flux_k8s.formats.jobid import f58, workflow_name
+from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
+from flux_k8s.objects.storagerequest import StorageRequest
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.resourceversion import is_newer
-from flux_k8s.rfc.jobid import f58, workflow_name
-from flux_k8s.rfc.rset import Allocated
+from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.slots import slotted
 
 

@@ -16,10 +16,17 @@ from flux_k8s.config.policy import releases_unmounted
 from flux_k8s.config.stagepolicy import stages_ahead
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls, in_question, refusal, refused
-from flux_k8s.dws import cleanup
-from flux_k8s.dws.directives import Directive
-from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
-from flux_k8s.dws.workflowmarks import (
+from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.directives import Directive
+from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.timestamps import format_timestamp
+from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.tokens import Tokens
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects import cleanup
+from flux_k8s.objects.storagerequest import AHEAD, UNMOUNTED
+from flux_k8s.objects.workflowmarks import (
     FAILED_UNTIL,
     FAILURE,
     FAILURE_REASON,
@@ -36,12 +43,8 @@ from flux_k8s.dws.workflowmarks import (
     TEARDOWN_REQUESTED,
     requested_note,
 )
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import FINALIZER, WLM_ID, WorkflowView
-from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
-from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.tokens import Tokens
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.ports import (
     WORKFLOW,
     Json,
@@ -51,9 +54,6 @@ from flux_k8s.ports import (
     gone,
 )
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, SHOWN, printable
 
 StepError = Union[KubeError, RpcError, StorageUnavailable, NoEffect, DWSError]

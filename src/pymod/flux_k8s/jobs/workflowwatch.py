@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.config.context import Context
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.step import Step
 from flux_k8s.ports import WORKFLOW, KubeError, Seen, Watch
-from flux_k8s.rfc.jobid import jobid_of_workflow
 
 
 class WorkflowWatch:

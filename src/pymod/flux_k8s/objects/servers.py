@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Servers: the storage of a directive on each Rabbit, as it is asked for and as it was
-made. :mod:`flux_k8s.dws.storageusage` says what that means for others."""
+made. :mod:`flux_k8s.objects.storageusage` says what that means for others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """SystemStatus: the nodes that DWS does not wait for.
-:mod:`flux_k8s.dws.systemstatusview` says what is to stand there."""
+:mod:`flux_k8s.objects.systemstatusview` says what is to stand there."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 """The resources of an instance with Rabbits, and which of them each job has: what
 ``sched-rabbit`` decides by.
 
-The folder is pure: it imports :mod:`flux_k8s.dws` and below, and does no input or
+The folder is pure: it imports :mod:`flux_k8s.rules` and below, and does no input or
 output. :mod:`flux_k8s.broker.rabbitscheduler` puts it under the scheduler class of
 flux-core. Read :mod:`.pool` first.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Iterable, Iterator
 
-from flux_k8s.rfc import idset
+from flux_k8s.formats import idset
 
 FEW = 16
 """Fewer numbers than this are put into a set one by one."""

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """The requests of Fluxion's resource module by which the module ``dws`` learns where
-Rabbits are, and has nodes and storage kept from jobs (:mod:`flux_k8s.rabbits.fluxion`).
+Rabbits are, and has nodes and storage kept from jobs (:mod:`flux_k8s.machine.fluxion`).
 
 The names of the requests, their fields, the paths and the errors are those of Fluxion.
 What is set is forgotten when the scheduler is loaded again, as with Fluxion.
@@ -13,9 +13,9 @@ import errno
 from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
 from flux_k8s.json_reader import Reader, decimal
 from flux_k8s.ports import Json
-from flux_k8s.rfc.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
 from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.pool import Pool
 from flux_k8s.scheduler.rwriter import CLUSTER, path_of_chassis

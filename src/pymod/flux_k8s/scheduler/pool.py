@@ -15,10 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Iterable, Mapping, Optional, Sequence
 
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError
-from flux_k8s.rfc.constraints import (
+from flux_k8s.formats.constraints import (
     AND,
     HOSTLIST,
     NOT,
@@ -27,6 +25,8 @@ from flux_k8s.rfc.constraints import (
     RANKS,
     Constraint,
 )
+from flux_k8s.formats.directives import GIB
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.free import Chassis, Free, Grant, Misfit, Taken
 from flux_k8s.scheduler.request import Group, Request

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import constraints, count
+from flux_k8s.formats.constraints import Constraint
+from flux_k8s.formats.count import Count
+from flux_k8s.formats.jgf import CHASSIS, NODE, SSD
 from flux_k8s.json_reader import Reader, check_extent
-from flux_k8s.rfc import constraints, count
-from flux_k8s.rfc.constraints import Constraint
-from flux_k8s.rfc.count import Count
-from flux_k8s.rfc.jgf import CHASSIS, NODE, SSD
 
 NAME = "jobspec"
 """The name of a jobspec in errors."""

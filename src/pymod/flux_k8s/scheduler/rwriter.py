@@ -4,19 +4,19 @@
 written, and read again when the scheduler is loaded again.
 
 The storage of a job is in the key ``scheduling``, as a graph in the short format of
-Fluxion (:data:`~flux_k8s.rfc.jgf.SHORTHAND`). The module ``dws`` reads it as that of
-Fluxion, and a Fluxion within the job takes the cores of its nodes from ``R_lite``.
+Fluxion (:data:`~flux_k8s.formats.jgf.SHORTHAND`). The module ``dws`` reads it as that
+of Fluxion, and a Fluxion within the job takes the cores of its nodes from ``R_lite``.
 """
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
+from flux_k8s.formats import idset, jgf
+from flux_k8s.formats.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SHORTHAND, SSD
+from flux_k8s.formats.rset import ResourceSet, Target
 from flux_k8s.json_reader import decimal
 from flux_k8s.ports import Json
-from flux_k8s.rfc import idset, jgf
-from flux_k8s.rfc.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SHORTHAND, SSD
-from flux_k8s.rfc.rset import ResourceSet, Target
 from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.free import Grant, Taken
 from flux_k8s.scheduler.pool import Node, Pool

@@ -17,17 +17,17 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import yaml
 
-from flux_k8s.dws import directivebreakdown as db
-from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.directivebreakdown import Allocation, Breakdown, Reference
-from flux_k8s.dws.directives import GIB, parse_attribute
-from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError, show
+from flux_k8s.formats import hostlist, idset, rset
+from flux_k8s.formats.constraints import conjunction, exclude_properties, only_hosts
+from flux_k8s.formats.directives import GIB, parse_attribute
 from flux_k8s.json_reader import Reader
+from flux_k8s.machine.wanted import BAD_RABBIT
+from flux_k8s.objects import mapping as rabbitmapping
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.wanted import BAD_RABBIT
-from flux_k8s.rfc import hostlist, idset, rset
-from flux_k8s.rfc.constraints import conjunction, exclude_properties, only_hosts
+from flux_k8s.rules import directivebreakdown as db
+from flux_k8s.rules.directivebreakdown import Allocation, Breakdown, Reference
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.planview import print_plan
 from rabbitsim.dws.breakdown import (

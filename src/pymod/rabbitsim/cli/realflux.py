@@ -20,9 +20,9 @@ from functools import partial
 from typing import Optional, Sequence
 
 import flux_k8s
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import f58
 from flux_k8s.ports import WORKFLOW, Json
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, read_kvs

@@ -9,9 +9,9 @@ import sys
 from itertools import takewhile
 from typing import Any, Mapping, Optional
 
-from flux_k8s.dws.workflowstate import STATES, State
+from flux_k8s.formats.jobid import jobid_of_workflow
+from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.ports import Json
-from flux_k8s.rfc.jobid import jobid_of_workflow
 from flux_k8s.text import printable
 
 _STYLES = {"dim": "2", "bold": "1", "green": "32", "red": "31", "cyan": "36"}

@@ -11,11 +11,11 @@ from typing import Optional
 
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directiverules import read_rules
-from flux_k8s.dws.underline import message
 from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.jobid import f58
 from flux_k8s.ports import WORKFLOW, Json
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rules.directiverules import read_rules
+from flux_k8s.rules.underline import message
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from flux_k8s.dws.storagerequest import RELEASES, STAGES
+from flux_k8s.objects.storagerequest import RELEASES, STAGES
 from rabbitsim.day.site import Site
 
 

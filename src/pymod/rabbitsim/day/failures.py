@@ -9,9 +9,9 @@ from collections import Counter
 from functools import partial
 from typing import Callable, Optional, Sequence
 
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.ports import STORAGE, Json
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.day.idle import Window
 from rabbitsim.day.site import DAY, HOUR
 from rabbitsim.day.system import DaySystem

@@ -14,9 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Iterable, Iterator, Optional, Sequence
 
+from flux_k8s.formats import idset
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.ports import Clock, Json
-from flux_k8s.rfc import idset
-from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws.directive import STATES
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
 from rabbitsim.day.idle import NodeHours
 from rabbitsim.day.memory import held_bytes

@@ -13,7 +13,7 @@ from typing import Callable, Mapping
 
 from dwscli.chart import COLORS
 from dwscli.picture import Picture, svg
-from flux_k8s.dws.storagerequest import AHEAD, PROLOG, TEARDOWN, UNMOUNTED
+from flux_k8s.objects.storagerequest import AHEAD, PROLOG, TEARDOWN, UNMOUNTED
 from flux_k8s.ports import Json
 from rabbitsim.day.bars import Bar, draw
 from rabbitsim.day.idle import CAUSES, FAILURES, OUTAGES

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Mapping
 
-from flux_k8s.dws.storagerequest import PROLOG, TEARDOWN
+from flux_k8s.objects.storagerequest import PROLOG, TEARDOWN
 from flux_k8s.ports import Json
 
 HOUR = 3600.0

@@ -15,11 +15,11 @@ import msgspec
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
-from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.setupreader import Payload
 from flux_k8s.kube.cache import identify
 from flux_k8s.ports import SERVERS, Json, KubeError
-from flux_k8s.rfc.jobid import workflow_name
+from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
 from rabbitsim.day.copies import SharedFiles
 from rabbitsim.day.jobs import PlannedJob
 from rabbitsim.day.reactor import PARSE, Meter, Reactor, ReactorModule, ReactorPort

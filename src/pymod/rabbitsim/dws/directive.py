@@ -3,7 +3,7 @@
 """``#DW`` directives as DWS reads them: parse, and validate against the rules.
 
 This is the stand-in for DWS's own parser, kept apart from
-:mod:`flux_k8s.dws.directives` on purpose: the one checks the other.
+:mod:`flux_k8s.formats.directives` on purpose: the one checks the other.
 """
 
 from __future__ import annotations

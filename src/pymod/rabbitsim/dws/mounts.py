@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Iterable, Optional
 
-from flux_k8s.dws.datamovement import DIRECTIVE_LABEL
+from flux_k8s.objects.datamovement import DIRECTIVE_LABEL
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, SERVERS, Json
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError

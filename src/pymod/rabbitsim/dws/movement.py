@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from flux_k8s.dws.datamovement import STATE_LABEL
+from flux_k8s.formats.timestamps import format_timestamp, parse_timestamp
+from flux_k8s.objects.datamovement import STATE_LABEL
 from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, Json
-from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Cluster, Key

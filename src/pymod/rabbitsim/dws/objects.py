@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from flux_k8s.dws.datamovement import DIRECTIVE_LABEL, STATE_LABEL
+from flux_k8s.objects.datamovement import DIRECTIVE_LABEL, STATE_LABEL
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP, Json
 
 WORKFLOW_FINALIZERS = (f"{DWS_GROUP}/workflow", f"{NNF_GROUP}/nnf_workflow")

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Collection, Optional
 
-from flux_k8s.dws.datamovement import DIRECTIVE_LABEL
+from flux_k8s.formats.timestamps import format_timestamp, parse_timestamp
+from flux_k8s.objects.datamovement import DIRECTIVE_LABEL
 from flux_k8s.ports import (
     CLIENTMOUNT,
     DIRECTIVEBREAKDOWN,
@@ -16,7 +17,6 @@ from flux_k8s.ports import (
     SERVERS,
     Json,
 )
-from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError, check_servers
 from rabbitsim.dws.cluster import Cluster, Key

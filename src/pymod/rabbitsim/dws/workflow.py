@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import Callable, Optional
 
+from flux_k8s.formats.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,
@@ -22,7 +23,6 @@ from flux_k8s.ports import (
     SERVERS,
     Json,
 )
-from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Key

@@ -14,6 +14,7 @@ import syslog
 from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
+from flux_k8s.formats import hostlist
 from flux_k8s.ports import (
     Clock,
     CommitDone,
@@ -25,7 +26,6 @@ from flux_k8s.ports import (
 )
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.reasons import Reason, log_line
-from flux_k8s.rfc import hostlist
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.json_copy import copy_json
 

@@ -10,8 +10,8 @@ from typing import Callable, Mapping, Optional, Protocol
 
 from flux_k8s.config.table import parse_fsd
 from flux_k8s.errors import ConfigError
+from flux_k8s.formats import hostlist
 from flux_k8s.ports import Clock, Json, Timer
-from flux_k8s.rfc import hostlist
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
 

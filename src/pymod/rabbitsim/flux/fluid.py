@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from flux_k8s.rfc.jobid import decode, f58
+from flux_k8s.formats.jobid import decode, f58
 
 __all__ = ["FluidGenerator", "decode", "dothex", "encode"]
 

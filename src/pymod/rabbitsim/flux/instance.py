@@ -13,10 +13,10 @@ import os
 import syslog
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
-from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.formats import hostlist
 from flux_k8s.jobs.work import OWNER_QUERIES, QUERIES
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Clock, Json, RpcError, Sender
-from flux_k8s.rfc import hostlist
 from rabbitsim.flux import services
 from rabbitsim.flux.broker import (
     COMMIT_DELAY,

@@ -8,8 +8,8 @@ import errno
 import itertools
 from typing import Any, Iterable, Optional
 
+from flux_k8s.formats import hostlist, idset
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.json_copy import copy_json

@@ -16,9 +16,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.rfc.jgf import NODE, STORAGE_NODE
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jgf import NODE, STORAGE_NODE
+from flux_k8s.objects.mapping import RabbitMapping
 
 
 class RequestError(ValueError):

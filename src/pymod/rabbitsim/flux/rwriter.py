@@ -14,8 +14,8 @@ import math
 import re
 from typing import Iterator, Optional
 
+from flux_k8s.formats import hostlist, idset
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux.pool import Chassis, Grant, Node, Pool
 
 CLUSTER = "/cluster0"

@@ -10,9 +10,9 @@ from operator import itemgetter
 from typing import Any, Callable, Collection, Iterable, Optional, Sequence
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import constraints
+from flux_k8s.formats.constraints import Constraint
 from flux_k8s.ports import Clock, Json
-from flux_k8s.rfc import constraints
-from flux_k8s.rfc.constraints import Constraint
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.pool import Grant, Node, Pool, RequestError, count_nodes

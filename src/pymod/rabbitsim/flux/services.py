@@ -10,8 +10,8 @@ import errno
 import json
 from typing import Callable, Optional
 
+from flux_k8s.formats import hostlist, idset
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux import joblist
 from rabbitsim.flux.broker import Broker, Respond
 from rabbitsim.flux.events import encode_eventlog, given_reason

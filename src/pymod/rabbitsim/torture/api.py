@@ -8,6 +8,7 @@ import random
 from collections import deque
 from typing import Any, Callable, Optional, Sequence, Union
 
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.ports import (
     BAD_RESPONSE,
     DIRECTIVEBREAKDOWN,
@@ -21,7 +22,6 @@ from flux_k8s.ports import (
     Seen,
     WatchHandler,
 )
-from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults, Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.trouble import Trouble

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
-from flux_k8s.dws.workflowstate import STATES
+from flux_k8s.formats import hostlist
+from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc import hostlist
 from rabbitsim.flux.job import Job
 from rabbitsim.torture.record import RESOLUTION, Record, Told
 

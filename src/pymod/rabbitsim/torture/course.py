@@ -7,9 +7,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable
 
-from flux_k8s.dws.workflowmarks import FAILED_UNTIL
+from flux_k8s.formats.jobid import jobid_of_workflow
+from flux_k8s.objects.workflowmarks import FAILED_UNTIL
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Kind
-from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change

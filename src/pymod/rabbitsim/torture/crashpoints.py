@@ -18,9 +18,9 @@ from functools import partial
 from itertools import takewhile, zip_longest
 from typing import Collection, Sequence
 
-from flux_k8s.dws.workflowstate import STATES, State
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.reasons import NODE_FAILURE, Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,

@@ -9,17 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowmarks import INSTANCE, REQUESTED, requested_note
-from flux_k8s.dws.workflowstate import State
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.objects.workflowmarks import INSTANCE, REQUESTED, requested_note
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import (
     SYSTEMSTATUS,
     WORKFLOW,
     Json,
     Kind,
 )
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.torture.story import FOREVER, NODE, XFS, Deed, Job, deed
 from rabbitsim.torture.troubles.dws import FENCE
 

@@ -8,11 +8,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence
 
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import decode, f58
 from flux_k8s.jobs.reports import DATA_OUT
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
 from flux_k8s.reasons import NODE_FAILURE, Reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import decode, f58
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job
 from rabbitsim.torture.record import NEVER, RESOLUTION, Record, Told

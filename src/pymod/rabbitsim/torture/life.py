@@ -16,6 +16,7 @@ from typing import Callable, Collection, Iterable, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.progressmemos import MEMO as PROGRESS
 from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
 from flux_k8s.jobs.reports import DATA_OUT, EVENT, NODES_RELEASED
@@ -23,7 +24,6 @@ from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import STORAGE, WORKFLOW, Json, Kind
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event

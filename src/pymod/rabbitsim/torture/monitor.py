@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Sequence
 
+from flux_k8s.formats.jobid import jobid_of_workflow, workflow_name
 from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
-from flux_k8s.rfc.jobid import jobid_of_workflow, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job

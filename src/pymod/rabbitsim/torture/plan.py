@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directives import GIB
+from flux_k8s.formats.directives import GIB
 from rabbitsim.dws.topology import TIB
 from rabbitsim.torture.jobs import (
     PRESETS,

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowmarks import (
+from flux_k8s.formats.timestamps import parse_timestamp
+from flux_k8s.objects.workflowmarks import (
     FAILED_UNTIL,
     GIVEN_UP,
     KEPT_FOR,
@@ -20,10 +21,9 @@ from flux_k8s.dws.workflowmarks import (
     RESCUED,
     requested_times,
 )
-from flux_k8s.dws.workflowstate import STATES
+from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job
 
 NEVER = float("inf")

@@ -9,10 +9,10 @@ import random
 from functools import partial
 from typing import Callable, Optional
 
-from flux_k8s.dws.workflowmarks import FAILED_UNTIL
+from flux_k8s.formats.jobid import f58, jobid_of_workflow
+from flux_k8s.formats.timestamps import parse_timestamp
+from flux_k8s.objects.workflowmarks import FAILED_UNTIL
 from flux_k8s.ports import WORKFLOW, Json
-from flux_k8s.rfc.jobid import f58, jobid_of_workflow
-from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.system import TorturedSystem
 

@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.drainreason import LOST_CONNECTION
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import f58, jobid_of_workflow
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
 from flux_k8s.reasons import Reason
-from flux_k8s.rfc.jobid import f58, jobid_of_workflow
+from flux_k8s.rules.drainreason import LOST_CONNECTION
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change

@@ -14,9 +14,11 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from typing import Callable, Collection, Iterable, Mapping, Sequence
 
-from flux_k8s.dws.storageusage import COLOCATION_ANNOTATION
-from flux_k8s.dws.workflowmarks import STAGED_FOR
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.objects.storageusage import COLOCATION_ANNOTATION
+from flux_k8s.objects.workflowmarks import STAGED_FOR
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,
@@ -29,8 +31,6 @@ from flux_k8s.ports import (
     Kind,
 )
 from flux_k8s.reasons import Reason, read_reason
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import Directive, parse
 from rabbitsim.dws.objects import WORKFLOW_NAME
 from rabbitsim.dws.options import Fault

@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowstate import State
+from flux_k8s.objects.workflowstate import State
 from flux_k8s.reasons import Reason
 from rabbitsim.dws.options import Fault as DwsFault
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Callable, Sequence
 
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import f58, workflow_name
+from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import FluidGenerator

@@ -12,12 +12,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
-from flux_k8s.dws import getrabbit
-from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.errors import DWSError
-from flux_k8s.rfc import rset
-from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.rset import ResourceSet
+from flux_k8s.formats import rset
+from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.rset import ResourceSet
+from flux_k8s.objects.workflowstate import STATES
+from flux_k8s.rules import getrabbit
 from sssjob.from_flux import history
 from sssjob.from_flux.delivered import delivered, rabbits_extension, timing_key
 from sssjob.from_flux.history import History, JobState

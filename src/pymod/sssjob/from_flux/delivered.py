@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping, Optional
 
-from flux_k8s.dws import getrabbit
-from flux_k8s.dws.workflowstate import STATES
 from flux_k8s.errors import DWSError, show
+from flux_k8s.formats import hostlist, idset, jgf
+from flux_k8s.formats.rset import ResourceSet
 from flux_k8s.json_reader import is_number
-from flux_k8s.rfc import hostlist, idset, jgf
-from flux_k8s.rfc.rset import ResourceSet
+from flux_k8s.objects.workflowstate import STATES
+from flux_k8s.rules import getrabbit
 from sssjob.expression import nodes_element
 from sssjob.from_flux.history import History
 from sssjob.from_flux.remainder import flux_extension

@@ -8,8 +8,8 @@ import re
 import shlex
 from typing import Any, Iterator, Optional
 
+from flux_k8s.formats import jobid
 from flux_k8s.json_reader import is_integer
-from flux_k8s.rfc import jobid
 from sssjob.from_flux.remainder import Remainder, extension
 from sssjob.schema.model import Element, element
 from sssjob.schema.values import Datatype, unwritable

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Collection, Iterator, NamedTuple, Optional, Sequence, Union
 
-from flux_k8s.rfc.constraints import AND, MAX_CONSTRAINT_DEPTH, OR
+from flux_k8s.formats.constraints import AND, MAX_CONSTRAINT_DEPTH, OR
 from sssjob.schema.model import Element
 
 CONJ = "conj"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Collection, Mapping, Optional, Sequence
 
 from flux_k8s.errors import show
+from flux_k8s.formats import constraints, hostlist
+from flux_k8s.formats.constraints import AND, HOSTLIST
 from flux_k8s.json_reader import INT64_MAX
 from flux_k8s.ports import Json
-from flux_k8s.rfc import constraints, hostlist
-from flux_k8s.rfc.constraints import AND, HOSTLIST
 from sssjob.expression import from_tree, names_in
 from sssjob.schema.model import items_of
 from sssjob.schema.relations import Bracket, Leaf, leaves

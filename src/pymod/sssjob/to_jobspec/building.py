@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from flux_k8s.errors import BadObject, show
+from flux_k8s.formats import constraints
 from flux_k8s.json_reader import MISSING, is_number
 from flux_k8s.ports import Json
-from flux_k8s.rfc import constraints
 from sssjob.terms import (
     EXTENSION_TYPE,
     RABBITS,

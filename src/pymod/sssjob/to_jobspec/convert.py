@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Mapping, Optional, Union
 
 from flux_k8s.errors import show
+from flux_k8s.formats import jobid
 from flux_k8s.ports import Json
-from flux_k8s.rfc import jobid
 from sssjob.schema.defaults import effective
 from sssjob.schema.model import Element, ObjectError, ObjectErrors
 from sssjob.schema.properties import JOB, JOB_GROUP, REJECT

@@ -8,8 +8,8 @@ import json
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.errors import show
+from flux_k8s.formats import jobid
 from flux_k8s.ports import Json
-from flux_k8s.rfc import jobid
 from sssjob.terms import BEGIN_TIME, CONDITIONS, SYSTEM
 from sssjob.to_jobspec.building import Builder
 from sssjob.to_jobspec.requests import Problems, Request, Requests

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterable, Iterator, Optional, Sequence
 
 from flux_k8s.errors import show
-from flux_k8s.rfc.constraints import AND
+from flux_k8s.formats.constraints import AND
 from sssjob.schema import relations
 from sssjob.schema.model import Element, ObjectError, ObjectErrors, paths, walk
 from sssjob.schema.properties import (

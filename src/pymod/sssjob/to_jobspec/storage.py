@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.config.table import FILE_SYSTEMS
-from flux_k8s.dws.directives import UNITS, parse_attribute
 from flux_k8s.errors import DirectiveError, show
+from flux_k8s.formats.directives import UNITS, parse_attribute
 from flux_k8s.json_reader import INT64_MAX
 from sssjob.schema.values import in_bytes
 from sssjob.terms import (

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flux_k8s.config.table import KEEP
-from flux_k8s.dws.workflowmarks import KEPT_FOR
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.objects.workflowmarks import KEPT_FOR
 from flux_k8s.ports import SERVERS
-from flux_k8s.rfc import hostlist
-from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import COPYING, Fault
 from rabbitsim.torture.trouble import NODES, RABBITS, Moment, Trouble

@@ -8,8 +8,8 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Mapping
 
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.kube.direct import DirectKube
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.torture.api import ERRORS

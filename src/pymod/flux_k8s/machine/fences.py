@@ -1,0 +1,181 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The nodes that cannot write to Rabbit storage any more, by ``rabbit.fence_command``.
+
+A site may cut a node off in ways that neither Flux nor Kubernetes shows. Its program
+gets the names of nodes as its last argument (RFC 29), and prints those of them that
+are cut off for good, as hostlists. It is asked again each time, for a node may be back.
+"""
+
+from __future__ import annotations
+
+import syslog
+from functools import partial
+from typing import Callable, Iterable, Iterator, Sequence
+
+from flux_k8s.config.context import Context
+from flux_k8s.control.coroutines import Answer, Call, call, drive
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.resourcestatus import NodeStates
+from flux_k8s.reasons import Reason
+from flux_k8s.text import NOTE, printable
+
+PATIENCE = 30.0
+"""Seconds after which the program is killed."""
+
+VALID = 50.0
+"""Seconds for which an answer about a node counts that is off, or drained. Each job
+whose storage is kept asks again after a little more."""
+
+LONGEST = 100_000
+"""Characters of a hostlist for the program: Linux takes no argument of 128 KiB."""
+
+
+class Fences:
+    """Asks the site's program.
+
+    Args:
+        changed: is called when other nodes are fenced.
+
+    Attributes:
+        nodes: those that are fenced, by the last answer.
+    """
+
+    def __init__(self, context: Context, changed: Callable[[], None]) -> None:
+        flux, settings = context.flux, context.settings
+        self.nodes: frozenset[str] = frozenset()
+        self._flux = flux
+        self._settings = settings
+        self._changed = changed
+        self._program = settings.config.fence_command
+        self._failure = ""
+        self._away: frozenset[str] = frozenset()
+        self._asked: frozenset[str] = frozenset()  # that the program answers about
+        self._waiting: list[tuple[Sequence[str], Answer]] = []
+        self._running = False
+        self._wanted: dict[str, float] = {}
+        self._answered: dict[str, float] = {}
+
+    async def ask(self, hosts: Sequence[str]) -> None:
+        """Find out which of these nodes are fenced. None are if the program fails.
+
+        One program runs at a time, whatever the number of jobs: the next one is for the
+        nodes of all that have asked meanwhile, or not long ago. So one run in
+        ``VALID`` seconds is enough for all nodes that jobs ask for again and again.
+        """
+        if not (self._settings.config.fence_command and hosts):
+            self._note(self.nodes.difference(hosts))
+            return
+        now = self._flux.now()
+        self._wanted.update(dict.fromkeys(hosts, now))
+        oldest = now - VALID
+        if any(self._answered.get(host, oldest) <= oldest for host in hosts):
+            await Call(partial(self._enqueue, hosts))
+
+    def _enqueue(self, hosts: Sequence[str], answer: Answer) -> None:
+        self._waiting.append((hosts, answer))
+        if not self._running:
+            self._running = True
+            drive(self._run(), lambda result: None, ())
+
+    async def _run(self) -> None:
+        """Run the program for all that wait, until nobody does."""
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                for part in _parts(self._due()):
+                    await self._find(part)
+                for _, answer in waiting:
+                    answer(None)
+        finally:
+            self._running = False
+
+    def _due(self) -> Sequence[str]:
+        """The nodes that jobs have asked for in their last two turns, but for those
+        about which there is an answer of a moment ago."""
+        now = self._flux.now()
+        self._wanted = {h: at for h, at in self._wanted.items() if at > now - 3 * VALID}
+        recent = now - VALID / 2
+        return [h for h in self._wanted if self._answered.get(h, recent) <= recent]
+
+    async def _find(self, hosts: Sequence[str]) -> None:
+        """Run the program for these nodes, unless it is configured no more."""
+        program = self._settings.config.fence_command
+        found: frozenset[str] = frozenset()
+        self._asked, now = frozenset(hosts), self._flux.now()
+        if program:
+            try:
+                argv = [*program, hostlist.encode(hosts)]
+                run = self._flux.run_program
+                found = await call(run, argv, PATIENCE, read=_read_nodes)
+                self._failure = ""
+            except (OSError, ValueError) as error:
+                self._note_failure(error)
+            found = found & self._asked
+            if program != self._settings.config.fence_command:
+                return
+            # Of a node that may serve, the next answer may be another one at any time.
+            self._answered.update(dict.fromkeys(self._away.intersection(hosts), now))
+        self._note(self.nodes.difference(hosts) | found)
+
+    def config_changed(self) -> None:
+        """What another program has said does not count."""
+        program = self._settings.config.fence_command
+        if program != self._program:
+            self._program, self._failure = program, ""
+            self._answered.clear()
+            self._note(frozenset())
+
+    def nodes_changed(self, states: NodeStates) -> None:
+        """A node that serves again is not fenced."""
+        away = {*states.offline, *states.drained}
+        self._asked -= self._away - away  # the answer may be older than its return
+        self._away = frozenset(away)
+        self._answered = {h: at for h, at in self._answered.items() if h in away}
+        self._note(self.nodes & self._away)
+
+    def _note_failure(self, error: Exception) -> None:
+        """Log an error of the program, unless it has failed so before."""
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        failure = printable(reason, NOTE)
+        if failure != self._failure:
+            self._failure = failure
+            text = f"rabbit.fence_command: {failure}; no node is taken for fenced"
+            self._flux.log(syslog.LOG_ERR, text, Reason.FENCE_FAILED)
+
+    def _note(self, nodes: frozenset[str]) -> None:
+        if nodes == self.nodes:
+            return
+        fenced = "cannot write any more, by rabbit.fence_command"
+        self._log(nodes - self.nodes, fenced, Reason.FENCED)
+        self._log(self.nodes - nodes, "is not fenced any more", Reason.NODE_BACK)
+        self.nodes = nodes
+        self._changed()
+
+    def _log(self, nodes: Iterable[str], text: str, reason: Reason) -> None:
+        if nodes:
+            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+            self._flux.log(syslog.LOG_NOTICE, f"{names} {text}", reason)
+
+
+def _read_nodes(output: str) -> frozenset[str]:
+    """The nodes that the program prints. 11,136 names take 25 ms.
+
+    Raises:
+        ValueError: it prints what is no hostlist.
+    """
+    return frozenset(hostlist.decode(",".join(output.split())))
+
+
+def _parts(hosts: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Nodes in parts whose hostlists have at most :data:`LONGEST` characters."""
+    part: list[str] = []
+    left = LONGEST
+    for host in hosts:
+        size = len(host) + len("[],")
+        if size > left:
+            yield part
+            part, left = [], LONGEST
+        part.append(host)
+        left -= size
+    yield part

@@ -1,0 +1,232 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Reads Fluxion's answers to ``find``: its Rabbits, nodes and ``ssd``.
+
+The nodes of a Rabbit are expected below the vertex that has its name in the property
+``rabbit``, as in the graphs of ``flux dws2jgf``; its ``ssd`` beside them as ``ssd0``,
+``ssd1``..., with their number in the property ``ssdcount``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import (
+    AbstractSet,
+    Any,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Optional,
+)
+
+from flux_k8s.formats.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
+from flux_k8s.json_reader import Reader, decimal
+from flux_k8s.machine.ssds import SsdStates
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.ports import Json
+from flux_k8s.rules.agreement import GraphRabbit
+
+RABBITS = "property=rabbit or names=ssd0"
+"""The vertices of Rabbits, and of each one's ``ssd`` the first: all have one size."""
+
+NODES = "agfilter=true"
+"""The vertices with pruning filters: those of compute nodes, and all above them. There
+is no criterion for a type, and all vertices would be a hundred times as many."""
+
+DOWN = "status=down"
+"""The vertices that are down: nodes that are away, and ``ssd`` kept from jobs."""
+
+ALLOCATED = "status=down and sched-now=allocated"
+"""Those of them that jobs have."""
+
+SSD_COUNT = "ssdcount"
+
+
+@dataclass(frozen=True)
+class Chassis:
+    """A Rabbit in Fluxion's graph.
+
+    Attributes:
+        path: of its chassis.
+        ssds: how many ``ssd`` it has; 0 when the graph does not say.
+        is_chassis: the vertex is of this type: a request can name it.
+        ssd_size: GiB of each ``ssd``; None if that is not known.
+    """
+
+    path: str
+    ssds: int = 0
+    is_chassis: bool = False
+    ssd_size: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node in Fluxion's graph."""
+
+    path: str
+    properties: AbstractSet[str] = frozenset()
+
+
+@dataclass
+class Graph:
+    """Fluxion's graph as it was read, with what was changed since.
+
+    Attributes:
+        chassis: by the name of the Rabbit.
+        nodes: the path of each node, by its name.
+        below: the nodes below each Rabbit; None if Fluxion does not show nodes.
+        marked: the nodes that carry each property.
+        ssds: the ``ssd`` of each Rabbit that has any.
+    """
+
+    chassis: Mapping[str, Chassis]
+    nodes: dict[str, str]
+    below: Optional[Mapping[str, frozenset[str]]]
+    marked: Mapping[str, set[str]]
+    ssds: dict[str, SsdStates] = field(default_factory=dict)
+
+    @property
+    def root(self) -> str:
+        """The path of the graph's root; "" if the graph shows nothing."""
+        paths = [*(each.path for each in self.chassis.values()), *self.nodes.values()]
+        return "/" + paths[0].split("/")[1] if paths else ""
+
+    @cached_property
+    def rabbits(self) -> dict[str, GraphRabbit]:
+        """The Rabbits of the graph."""
+        below = self.below
+        return {
+            rabbit: GraphRabbit(
+                each.ssds, each.ssd_size, None if below is None else below[rabbit]
+            )
+            for rabbit, each in self.chassis.items()
+        }
+
+
+async def read_graph(
+    find: Callable[[str], Awaitable[Json]],
+    mapping: RabbitMapping,
+    properties: Collection[str],
+) -> Graph:
+    """Read what is there now.
+
+    Args:
+        find: asks Fluxion for the vertices of some criteria.
+        properties: those that nodes may carry.
+
+    Raises:
+        RpcError: Fluxion does not answer.
+        BadObject: an answer is malformed.
+    """
+    chassis = read_rabbits(await find(RABBITS))
+    nodes = read_nodes(await find(NODES))
+    paths = {host: node.path for host, node in nodes.items()}
+    below = nodes_below(chassis, nodes) if nodes else None
+    if not nodes:
+        # The graph has no pruning filters at nodes, which are taken to be below the
+        # vertices of their Rabbits.
+        for rabbit, each in chassis.items():
+            for host in mapping.hosts_of(rabbit):
+                paths[host] = f"{each.path}/{host}"
+        for key in properties:
+            nodes.update(read_nodes(await find(f"property={key}")))
+    marked = {
+        key: {host for host, node in nodes.items() if key in node.properties}
+        for key in properties
+    }
+    down = read_ssds(await find(DOWN))
+    ssds = {
+        rabbit: SsdStates.read(each.ssds, down.get(each.path, set()))
+        for rabbit, each in chassis.items()
+        if each.ssds
+    }
+    return Graph(chassis, paths, below, marked, ssds)
+
+
+def read_rabbits(result: Any) -> dict[str, Chassis]:
+    """The Rabbits in Fluxion's answer to ``find`` with :data:`RABBITS`.
+
+    Raises:
+        BadObject: it is something else.
+    """
+    chassis: dict[str, Chassis] = {}
+    sizes: dict[str, int] = {}
+    for metadata in _vertices(result):
+        if metadata.optional_string("type") == SSD and metadata.has("size"):
+            parent = metadata.string("paths.containment").rpartition("/")[0]
+            sizes[parent] = metadata.integer("size", minimum=0)
+        if metadata.optional_string("type") == NODE or not metadata.has("properties"):
+            continue
+        properties = metadata.object("properties").value
+        rabbit = properties.get(RABBIT_PROPERTY)
+        if isinstance(rabbit, str) and rabbit:
+            chassis[rabbit] = Chassis(
+                metadata.string("paths.containment"),
+                _count(properties.get(SSD_COUNT)),
+                metadata.optional_string("type") == CHASSIS,
+            )
+    return {
+        rabbit: replace(each, ssd_size=sizes.get(each.path))
+        for rabbit, each in chassis.items()
+    }
+
+
+def read_nodes(result: Any) -> dict[str, Node]:
+    """The nodes in Fluxion's answer to ``find``, by name.
+
+    Raises:
+        BadObject: it is something else.
+    """
+    nodes: dict[str, Node] = {}
+    for metadata in _vertices(result):
+        if metadata.optional_string("type") == NODE:
+            path = metadata.string("paths.containment")
+            name = metadata.optional_string("name") or path.rpartition("/")[2]
+            found = metadata.optional_object("properties")
+            properties = () if found is None else found.value
+            nodes[name] = Node(path, frozenset(properties))
+    return nodes
+
+
+def nodes_below(
+    chassis: Mapping[str, Chassis], nodes: Mapping[str, Node]
+) -> dict[str, frozenset[str]]:
+    """The nodes below each Rabbit."""
+    at = {each.path: rabbit for rabbit, each in chassis.items()}
+    below: dict[str, set[str]] = {rabbit: set() for rabbit in chassis}
+    for host, node in nodes.items():
+        above = node.path.rpartition("/")[0]
+        while above and above not in at:
+            above = above.rpartition("/")[0]
+        if above:
+            below[at[above]].add(host)
+    return {rabbit: frozenset(hosts) for rabbit, hosts in below.items()}
+
+
+def read_ssds(result: Any) -> dict[str, set[int]]:
+    """The numbers of the ``ssd`` in Fluxion's answer, by the path of their chassis.
+
+    Raises:
+        BadObject: it is something else.
+    """
+    numbers: dict[str, set[int]] = {}
+    for metadata in _vertices(result):
+        if metadata.optional_string("type") == SSD:
+            parent, _, name = metadata.string("paths.containment").rpartition("/")
+            number = _count(name[len(SSD) :])
+            numbers.setdefault(parent, set()).add(number)
+    return numbers
+
+
+def _vertices(result: Any) -> Iterable[Reader]:
+    reader = Reader("the answer", result)
+    if reader.has("R"):  # null when nothing was found
+        for vertex in reader.objects("R.graph.nodes"):
+            yield vertex.object("metadata")
+
+
+def _count(value: Any) -> int:
+    return (decimal(value) if isinstance(value, str) else None) or 0

@@ -1,0 +1,225 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The nodes of the Flux instance: which are there, online and drained."""
+
+from __future__ import annotations
+
+import errno
+import syslog
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Callable, Iterable, Mapping, Optional, Sequence
+
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.control.coroutines import call
+from flux_k8s.errors import BadObject
+from flux_k8s.formats import hostlist
+from flux_k8s.formats.resourcestatus import NodeStates, parse
+from flux_k8s.ports import Flux, RpcError, Watch
+from flux_k8s.reasons import Reason
+from flux_k8s.rules.drainreason import LOST_CONNECTION, replacement
+
+DEBOUNCE = 0.1
+"""Seconds from a first change until Flux is asked for the states: brokers come, and
+are drained, many at once."""
+
+RETRY = 5.0
+"""Seconds until a request that failed is sent again."""
+
+STATUS = "resource.status"
+
+
+@dataclass(eq=False)
+class _Request:
+    """A request to drain nodes.
+
+    Attributes:
+        hosts: those that the states may lack that were read last.
+        left: those of them that Flux has not drained yet.
+        reason: for which they are drained.
+        done: is called with None when Flux has drained all.
+    """
+
+    hosts: tuple[str, ...]
+    left: frozenset[str]
+    reason: str
+    done: Optional[Callable[[None], None]]
+
+
+class Nodes:
+    """Follows the nodes, and drains them.
+
+    Events only say that something may have changed; Flux is then asked for the states.
+
+    Args:
+        changed: is called when the states are known, and have changed.
+
+    Attributes:
+        states: the last known states; None until there are some.
+    """
+
+    def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
+        self._flux = flux
+        self._changed = changed
+        self._watch: Optional[Watch] = None
+        self.states: Optional[NodeStates] = None
+        self._status = Controller[str](
+            flux,
+            self._read_states,
+            self._read_failed,
+            Options(
+                debounce=DEBOUNCE,
+                backoff=lambda key: Backoff(RETRY, RETRY),
+                expected=(TryAgain,),
+            ),
+        )
+        self._drains = Controller[_Request](
+            flux,
+            self._carry_out,
+            options=Options(
+                backoff=lambda drain: Backoff(RETRY, RETRY),
+                expected=(RpcError, BadObject),
+            ),
+        )
+        self._read: Optional[NodeStates] = None
+        self._requests: dict[_Request, None] = {}
+
+    def start(self) -> None:
+        self._watch = self._flux.watch_nodes(lambda: self._status.add(STATUS))
+        self._status.run(STATUS)
+
+    def stop(self) -> None:
+        self._status.stop()
+        self._drains.stop()
+        if self._watch is not None:
+            self._watch.stop()
+
+    def drain(
+        self,
+        hosts: Iterable[str],
+        reason: str,
+        done: Callable[[None], None] = lambda _: None,
+    ) -> None:
+        """Drain nodes that are not drained yet, or for a reason that is to be replaced
+        (:func:`~flux_k8s.rules.drainreason.replacement`). The request is sent
+        before this returns, and again until Flux carries it out. When ``done`` is
+        called, no job is given these nodes any more."""
+        names = tuple(hosts)
+        drain = _Request(names, frozenset(names), reason, done)
+        self._requests[drain] = None
+        self._drains.run(drain)
+        self._update()
+
+    def want(self, drains: Mapping[str, str]) -> None:
+        """Have the nodes drained that cannot reach their Rabbit, each for its reason,
+        and no others for such a reason. Drains with other reasons are left alone."""
+        if self.states is None:
+            return
+        by_reason: dict[str, list[str]] = {}
+        for host in self.states.hosts:
+            if host in drains and host not in self.states.drained:
+                by_reason.setdefault(drains[host], []).append(host)
+        for reason, hosts in by_reason.items():
+            self.drain(hosts, reason)
+        back = [
+            host
+            for host, reason in self.states.drained.items()
+            if reason.startswith(LOST_CONNECTION) and host not in drains
+        ]
+        if back:
+            names = hostlist.encode(sorted(back, key=hostlist.natural_key))
+            text = f"undraining {names}: the PCIe connection is no reason any more"
+            self._flux.log(syslog.LOG_NOTICE, text, Reason.NODE_BACK)
+            self.undrain(back)
+
+    def undrain(self, hosts: Iterable[str]) -> None:
+        """Undrain nodes."""
+        names = frozenset(hosts)
+        self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
+        for drain in self._requests:
+            drain.hosts = tuple(host for host in drain.hosts if host not in names)
+        if self._read is not None:
+            items = self._read.drained.items()
+            drained = {host: text for host, text in items if host not in names}
+            self._read = replace(self._read, drained=drained)
+        self._update()
+
+    def _update(self) -> None:
+        """The states are those that were read, with the drains that were requested."""
+        if self._read is None:
+            return
+        drained = dict(self._read.drained)
+        for drain in self._requests:
+            for host in drain.hosts:
+                known = drained.get(host, "")
+                drained[host] = (
+                    replacement(known, drain.reason) or known or drain.reason
+                )
+        states = replace(self._read, drained=drained)
+        if states != self.states:
+            self.states = states
+            self._changed()
+
+    async def _carry_out(self, drain: _Request) -> None:
+        """Drain the nodes: one request for each text, of which one may take the place
+        of another."""
+        known = {} if self._read is None else self._read.drained
+        texts: dict[Optional[str], list[str]] = {}
+        for host in filter(drain.left.__contains__, drain.hosts):
+            text = replacement(known.get(host, ""), drain.reason)
+            texts.setdefault(text, []).append(host)
+        for text, hosts in texts.items():
+            await self._request(drain, hosts, text)
+            drain.left -= {*hosts}
+        if drain.done is not None:
+            drain.done(None)
+            drain.done = None
+        self._status.add(STATUS)  # Flux tells of no change if they were drained before
+
+    async def _request(
+        self, drain: _Request, hosts: Sequence[str], replacing: Optional[str]
+    ) -> None:
+        """EINVAL: Flux lacks one of the nodes, and drains none of them."""
+        names = hostlist.encode(hosts)
+        try:
+            if replacing is None:
+                await call(self._flux.drain, names, drain.reason)
+            else:
+                await call(partial(self._flux.drain, overwrite=True), names, replacing)
+        except RpcError as error:
+            lacking = hosts
+            if error.errnum == errno.EINVAL and len(hosts) > 1:
+                there = frozenset(parse(await call(self._flux.rpc, STATUS, {})).hosts)
+                lacking = [h for h in hosts if h not in there] or hosts
+            text = f"cannot drain {hostlist.encode(lacking)}: {error}"
+            self._flux.log(syslog.LOG_ERR, text, Reason.DRAIN_FAILED)
+            if error.errnum != errno.EINVAL:
+                raise
+            drain.hosts = tuple(host for host in drain.hosts if host not in lacking)
+            rest = [host for host in hosts if host not in lacking]
+            if rest:
+                await self._request(drain, rest, replacing)
+
+    async def _read_states(self, key: str) -> None:
+        """Ask Flux for the states. It may answer before it carries out a drain that was
+        requested meanwhile."""
+        left = {drain: drain.left for drain in self._requests}
+        try:
+            self._read = parse(await call(self._flux.rpc, STATUS, {}))
+        except (RpcError, BadObject) as error:
+            raise TryAgain(error) from error
+        for drain, names in left.items():
+            drain.hosts = tuple(filter(names.__contains__, drain.hosts))
+            if not drain.hosts:
+                del self._requests[drain]
+        self._update()
+
+    def _read_failed(self, key: str, error: TryAgain) -> None:
+        """Log the first failure. At a shutdown the service outlives Flux's resource
+        module for a moment: ENOSYS is no failure."""
+        cause = error.__cause__
+        if isinstance(cause, RpcError) and cause.errnum == errno.ENOSYS:
+            return
+        if not self._status.failures(key):
+            self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}", Reason.FLUX_ERROR)

@@ -1,0 +1,281 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Keeps the SystemStatus of DWS as the nodes of Flux are
+(:mod:`flux_k8s.objects.systemstatusview` has its rules).
+
+Jobs with Rabbit storage avoid the nodes that others have disabled there until those
+are Enabled again.
+"""
+
+from __future__ import annotations
+
+import syslog
+from typing import Callable, Iterable, Optional
+
+from flux_k8s.config.context import Context
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import Call
+from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
+from flux_k8s.errors import BadObject
+from flux_k8s.formats import hostlist
+from flux_k8s.machine.nodes import Nodes
+from flux_k8s.objects.systemstatusview import (
+    ENABLED,
+    NAME,
+    SystemStatusView,
+    changes,
+    patch,
+)
+from flux_k8s.ports import (
+    SYSTEMSTATUS,
+    Encoded,
+    Json,
+    KubeError,
+    Seen,
+    Watch,
+    gone,
+)
+from flux_k8s.reasons import Reason
+
+DEBOUNCE = 0.1
+"""Seconds from a first change until it is written: nodes change many at once."""
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds until a write that failed is tried again."""
+
+QUEUE = "systemstatus"
+"""The queue of the requests that write to the object."""
+
+
+class SystemStatus:
+    """Keeps the SystemStatus as the nodes are (a ``WatchHandler``).
+
+    Args:
+        disabled: returns the nodes that are to be Disabled, given those that Flux has
+            disabled already; None as long as they are not known.
+        changed: is called when others have disabled a node, or have enabled it.
+
+    Attributes:
+        disabled_by_others: the nodes of Flux that another program has disabled.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        nodes: Nodes,
+        disabled: Callable[[frozenset[str]], Optional[frozenset[str]]],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.disabled_by_others: frozenset[str] = frozenset()
+        self._flux = context.flux
+        self._calls = KubeCalls(context.kube)
+        self._kube = context.kube
+        self._namespace = context.settings.namespace
+        self._nodes = nodes
+        self._disabled = disabled
+        self._changed = changed
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._controller = Controller[str](
+            context.clock,
+            self._reconcile,
+            self._failed,
+            Options(
+                debounce=DEBOUNCE,
+                backoff=lambda key: self._backoff,
+                forgets=False,
+                expected=(KubeError,),
+            ),
+        )
+        self._watch: Optional[Watch] = None
+        self._view: Optional[SystemStatusView] = None
+        self._synced = False
+        self._trouble_logged = False
+        self._constant_since = float("inf")
+
+    def start(self) -> None:
+        self._watch = self._kube.watch(SYSTEMSTATUS, self._namespace, self)
+
+    def stop(self) -> None:
+        self._controller.stop()
+        if self._watch is not None:
+            self._watch.stop()
+
+    def nodes_changed(self) -> None:
+        """The states of the nodes of Flux have changed."""
+        self._compare_others()
+        self._controller.add(NAME)
+
+    def check(self) -> None:
+        """Others may have to be Disabled now."""
+        self._controller.add(NAME)
+
+    async def was_any_disabled(
+        self, hosts: Optional[Iterable[str]], since: Optional[float], key: str
+    ) -> bool:
+        """Whether DWS may have passed over some of ``hosts`` (None is for all nodes)
+        in a state that was requested at ``since`` (None: it is not known), because
+        one of them is Disabled, or may have been since.
+
+        A watch may lag behind that of the Workflows, so Kubernetes is asked, in the
+        order of the requests with that ``key``: jobs do not wait for each other.
+
+        Raises:
+            KubeError: the request failed.
+        """
+        try:
+            self._catch_up(await self._get(key))
+        except KubeError as error:
+            if not absent_or_forbidden(error):
+                raise
+            if self._view is not None or not gone(error):
+                return True  # the service may not read it, or the watch has shown it
+        return self._was_disabled(hosts, since)
+
+    def _catch_up(self, object: Json) -> None:
+        """Take in an answer. If the watch has not shown this version, nodes may have
+        been Disabled for a while, and Enabled again."""
+        version = object.get("metadata", {}).get("resourceVersion")
+        if self._view is None or self._view.version != version:
+            self._constant_since = self._flux.now()
+            self._see(object)
+
+    def _was_disabled(
+        self, hosts: Optional[Iterable[str]], since: Optional[float]
+    ) -> bool:
+        """Whether some of ``hosts`` (None is for all nodes) may have been Disabled
+        since a time (None: it is not known)."""
+        if since is None or since < self._constant_since:
+            return True
+        disabled = frozenset[str]() if self._view is None else self._view.disabled
+        return bool(disabled if hosts is None else disabled.intersection(hosts))
+
+    async def enable(self, hosts: Iterable[str]) -> None:
+        """Have DWS wait for nodes before storage is mounted on them: Flux may have
+        given them to a job before the SystemStatus shows that they are back. Those
+        that somebody else has disabled stay so.
+
+        Raises:
+            KubeError: a request failed.
+        """
+        try:
+            if not self._synced or self._controller.busy(NAME):
+                self._see(await self._get(QUEUE))
+            view = self._view or SystemStatusView()
+            ours = view.disabled_by_flux.intersection(hosts)
+            if ours:
+                body = patch(view, dict.fromkeys(ours, ENABLED))
+                self._see(await self._patch(body))
+        except KubeError as error:
+            # Then no node is Disabled, or Flux has disabled none of them.
+            if not absent_or_forbidden(error):
+                raise
+
+    def _get(self, key: str) -> Call[Json]:
+        return self._calls.get(SYSTEMSTATUS, self._namespace, NAME, key=key)
+
+    def _create(self, body: Json) -> Call[Json]:
+        body["metadata"].update(name=NAME, namespace=self._namespace)
+        return self._calls.create(SYSTEMSTATUS, self._namespace, body, key=QUEUE)
+
+    def _patch(self, body: Json) -> Call[Json]:
+        return self._calls.patch(SYSTEMSTATUS, self._namespace, NAME, body, key=QUEUE)
+
+    # The WatchHandler of the SystemStatus
+
+    def event(self, type: str, object: Seen) -> None:
+        if object.name == NAME:
+            self._see(None if type == "DELETED" else object.encoded)
+
+    def _see(self, object: Optional[Encoded]) -> None:
+        """Take in what an event or an answer has shown; None: there is none."""
+        view = None if object is None else self._parse(object)
+        if view is not None and self._view is not None:
+            if self._view.is_newer_than(view):
+                return  # the answer to a request came before this event
+        before = frozenset[str]() if self._view is None else self._view.disabled
+        if not before <= (frozenset() if view is None else view.disabled):
+            self._constant_since = self._flux.now()
+        self._view = view
+        self._compare_others()
+        self._controller.add(NAME)
+
+    def _parse(self, object: Encoded) -> SystemStatusView:
+        try:
+            return SystemStatusView.parse(object)
+        except BadObject as error:
+            self._flux.log(syslog.LOG_ERR, str(error), error.reason)
+            return SystemStatusView()
+
+    def _compare_others(self) -> None:
+        """Log the nodes that another program has disabled, or has enabled again."""
+        view = self._view or SystemStatusView()
+        states = self._nodes.states
+        hosts = () if states is None else states.hosts
+        before, now = self.disabled_by_others, view.disabled_by_others & {*hosts}
+        if now == before:
+            return
+        avoided = ": jobs with Rabbit storage avoid it until it is Enabled again"
+        self._log(
+            syslog.LOG_WARNING,
+            now - before,
+            f"disabled by somebody else{avoided}",
+            Reason.NODE_DISABLED,
+        )
+        self._log(
+            syslog.LOG_NOTICE,
+            before - now,
+            "not disabled any more by somebody else",
+            Reason.NODE_BACK,
+        )
+        self.disabled_by_others = now
+        self._changed()
+
+    def _log(self, level: int, nodes: Iterable[str], text: str, why: Reason) -> None:
+        if nodes:
+            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+            self._flux.log(level, f"SystemStatus: {names} is {text}", why)
+
+    def synced(self) -> None:
+        self._synced = True
+        self._constant_since = self._flux.now()
+        self._trouble_logged = False
+        self._controller.add(NAME)
+
+    def trouble(self, error: KubeError) -> None:
+        """No job depends on this watch: its loss is logged once. An outage of all of
+        Kubernetes is logged elsewhere."""
+        if error.status and not self._trouble_logged:
+            text = f"SystemStatus: {error}"
+            self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
+            self._trouble_logged = True
+
+    # Reconciling
+
+    async def _reconcile(self, key: str) -> None:
+        """Write the changes to the SystemStatus. Create it if it does not exist."""
+        states, view = self._nodes.states, self._view
+        if states is None or not self._synced:
+            return
+        disabled = self._disabled(
+            frozenset() if view is None else view.disabled_by_flux
+        )
+        if disabled is None:
+            return
+        nodes = changes(states.hosts, view or SystemStatusView(), disabled)
+        if view is None:
+            written = await self._create(patch(SystemStatusView(), nodes))
+        elif nodes:
+            written = await self._patch(patch(view, nodes))
+        else:
+            return
+        self._backoff.reset()
+        self._see(written)
+
+    def _failed(self, key: str, error: KubeError) -> None:
+        """Log the first failure. An outage is logged elsewhere; a conflict, or an
+        object that has just gone, is no failure."""
+        if not self._backoff.failures and error.status not in (0, 404, 409):
+            text = f"SystemStatus: cannot tell about nodes: {error}; trying again"
+            self._flux.log(syslog.LOG_WARNING, text, Reason.KUBERNETES_ERROR)

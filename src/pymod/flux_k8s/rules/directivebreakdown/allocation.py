@@ -1,0 +1,312 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The storage that a job may use on each Rabbit, and the part of it that is left while
+allocation sets are placed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Collection, Iterable, Mapping, Optional, Sequence, Union
+
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.hostlist import natural_key
+from flux_k8s.formats.rset import Allocated
+from flux_k8s.objects import storageusage
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.ports import Json
+from flux_k8s.rules.allocatedssd import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.breakdown import (
+    AllocationSet,
+    Breakdown,
+    Labels,
+)
+
+CHECKS = 50_000
+"""How often a number of allocations is compared with a share at most: some 20 ms."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The nodes of a job, and the storage that it may use.
+
+    Attributes:
+        hosts: the job's compute nodes, each once, in the order of their ranks.
+        nodes_per_rabbit: the number of the job's nodes below each of its Rabbits; 0
+            for a Rabbit on which the job has storage only.
+        unconnected: the job's nodes that have no Rabbit.
+        ssd_per_rabbit: GiB that the scheduler gave the job on each of its Rabbits, and
+            that the job may use on others. A Rabbit that is missing here, or has None,
+            has an unknown share.
+        room: bytes that are left on each Rabbit. No Rabbit takes more, whatever the
+            scheduler gave. A Rabbit that is missing here has no known limit.
+        other_shares: bytes of ``room`` that the scheduler gave to other jobs whose
+            storage is not placed yet.
+        storages: the labels of each Storage that is fit for use. A Storage that is no
+            Rabbit of the job is a last resort, for a set that needs no PCIe connection
+            and that too few Rabbits of the job may take. None: the job's Rabbits are
+            fit, and have all labels.
+        broken_rabbits: the status of each Rabbit that is not fit for use.
+        colocated: for each colocation key, the Rabbits with an allocation that has this
+            key, of any job or persistent file system.
+    """
+
+    hosts: tuple[str, ...]
+    nodes_per_rabbit: Mapping[str, int]
+    unconnected: tuple[str, ...] = ()
+    ssd_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
+    room: Mapping[str, int] = field(default_factory=dict)
+    other_shares: Mapping[str, int] = field(default_factory=dict)
+    storages: Optional[Mapping[str, Labels]] = None
+    broken_rabbits: Mapping[str, str] = field(default_factory=dict)
+    colocated: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def without(self, hosts: Collection[str], rabbits: Collection[str]) -> Allocation:
+        """The allocation without some nodes, and without some Rabbits."""
+        left = {r: n for r, n in self.nodes_per_rabbit.items() if r not in rabbits}
+        return replace(
+            self,
+            hosts=tuple(host for host in self.hosts if host not in hosts),
+            nodes_per_rabbit=left,
+        )
+
+    @cached_property
+    def rabbits(self) -> tuple[str, ...]:
+        """The job's own Rabbits, in the order in which they are considered."""
+        return tuple(sorted(self.nodes_per_rabbit, key=natural_key))
+
+    @cached_property
+    def spares(self) -> tuple[str, ...]:
+        """The Storages that are no Rabbits of the job, in the order in which they are
+        considered."""
+        others = set(self.storages or ()) - set(self.nodes_per_rabbit)
+        return tuple(sorted(others, key=natural_key))
+
+
+def job_allocation(
+    rset: Allocated,
+    mapping: RabbitMapping,
+    storages: Optional[Mapping[str, Labels]] = None,
+    name: str = "R",
+) -> Allocation:
+    """The allocation of the job whose R is ``rset``.
+
+    A host that R lists twice counts once: it mounts each file system once, however many
+    brokers run on it. A scheduler that gave the job no storage at all got no request
+    for storage (``scheduler=none``): the job's shares are unknown.
+
+    Raises:
+        BadObject: R and the mapping do not agree. The error calls R ``name``.
+    """
+    ssd = ssd_per_rabbit(rset, mapping, name)
+    if not any(ssd.values()):
+        ssd = dict.fromkeys(ssd)
+    rabbit_of = mapping.rabbits_of(rset.hosts)
+    nodes = Counter(rabbit_of.values())
+    return Allocation(
+        hosts=tuple(rabbit_of),
+        nodes_per_rabbit={rabbit: nodes[rabbit] for rabbit in ssd},
+        unconnected=tuple(h for h, r in rabbit_of.items() if r is None),
+        ssd_per_rabbit=ssd,
+        storages=storages,
+    )
+
+
+def beyond_shares(
+    specs: Sequence[Sequence[Json]], allocation: Allocation
+) -> list[dict[str, int]]:
+    """The bytes on each Rabbit that each of a job's Servers takes beyond the job's
+    share. The scheduler does not know of these bytes, and may give them to other jobs.
+
+    Args:
+        specs: ``spec.allocationSets`` of each Servers object.
+
+    Returns:
+        For each Servers object, the bytes by Rabbit.
+    """
+    taken: Counter[str] = Counter()
+    result = []
+    for sets in specs:
+        beyond = {}
+        for rabbit, size in storageusage.requested(sets).items():
+            share = (allocation.ssd_per_rabbit.get(rabbit) or 0) * GIB
+            before = max(share, taken[rabbit])
+            taken[rabbit] += size
+            if taken[rabbit] > before:
+                beyond[rabbit] = taken[rabbit] - before
+        result.append(beyond)
+    return result
+
+
+def colocation_annotations(breakdown: Breakdown) -> dict[str, str]:
+    """The annotations that go with the ``spec`` of a breakdown's Servers."""
+    keys = [list(entry.colocation) for entry in breakdown.allocation_sets]
+    return {storageusage.COLOCATION_ANNOTATION: json.dumps(keys)} if any(keys) else {}
+
+
+class Room:
+    """The bytes that are left on each Rabbit while the sets of a job are placed.
+
+    The scheduler gives a job a share of a Rabbit. A job that needs more can take more
+    there, of the bytes that the scheduler gave to no job.
+
+    Attributes:
+        overdrawn: bytes placed beyond the shares.
+        missing: bytes placed beyond the room of a Rabbit, by Rabbit. A placement with
+            any is refused.
+    """
+
+    def __init__(self, allocation: Allocation) -> None:
+        self._storages = allocation.storages
+        self._broken_rabbits = allocation.broken_rabbits
+        self._colocated = {key: set(on) for key, on in allocation.colocated.items()}
+        self._free: dict[str, Union[int, float]] = {}
+        self._limits: dict[str, Union[int, float]] = {}
+        for rabbit in (*allocation.rabbits, *allocation.spares):
+            left = allocation.room.get(rabbit, math.inf)
+            spare = max(0, left - allocation.other_shares.get(rabbit, 0))
+            ssd = allocation.ssd_per_rabbit.get(rabbit)
+            share = spare if ssd is None else min(ssd * GIB, left)
+            self._free[rabbit] = share
+            self._limits[rabbit] = max(share, spare)
+        self.overdrawn = 0
+        self.missing: dict[str, int] = {}
+
+    @property
+    def shortage(self) -> tuple[int, int]:
+        """A measure by which placements are compared: bytes beyond the room, then
+        bytes beyond the shares."""
+        return sum(self.missing.values()), self.overdrawn
+
+    def left(self, rabbit: str) -> float:
+        """Bytes that the job may still take on a Rabbit."""
+        return self._limits[rabbit]
+
+    def problem(self, rabbit: str, entry: AllocationSet) -> Optional[str]:
+        """The reason why ``rabbit`` cannot take an allocation of ``entry``, or None."""
+        if self._storages is not None:
+            labels = self._storages.get(rabbit)
+            if labels is None:
+                status = self._broken_rabbits.get(rabbit)
+                return "is not fit for use" + (f" ({status})" if status else "")
+            missing = entry.missing_label(labels)
+            if missing is not None:
+                return f"lacks the label {missing}"
+        for key in entry.colocation:
+            if rabbit in self._colocated.get(key, ()):
+                return f'has another allocation with the colocation key "{key}"'
+        left, smallest = self._limits[rabbit], _smallest(entry)
+        if left < smallest:
+            return f"has {gib(left)} left, and an allocation needs {gib(smallest)}"
+        return None
+
+    def roomiest(self, rabbits: Iterable[str], entry: AllocationSet) -> list[str]:
+        """The ``rabbits`` that can take ``entry``, those with most room first."""
+        usable = [r for r in rabbits if self.problem(r, entry) is None]
+        return sorted(usable, key=lambda r: (-self._free[r], natural_key(r)))
+
+    def first_fit(
+        self, entry: AllocationSet, rabbits: Sequence[str], numbers: range
+    ) -> Optional[int]:
+        """The first of these numbers of allocations of a set that fits into the job's
+        shares. Not all numbers are tried for a job of thousands of nodes."""
+        free = Counter(self._free[rabbit] for rabbit in rabbits)
+        for number in numbers[:: 1 + len(numbers) * len(free) // CHECKS]:
+            size = -(-entry.minimum_capacity // number)
+            most = 1 if entry.colocation else number
+            places = (_places(left, size, most) * n for left, n in free.items())
+            if sum(places) >= number:
+                return number
+        return None
+
+    def distribute(
+        self,
+        number: int,
+        size: int,
+        weights: Mapping[str, int],
+        most_each: Optional[int],
+        counts: dict[str, int],
+    ) -> None:
+        """Add to ``counts`` until it has ``number`` allocations of ``size`` bytes, by
+        ``weights`` as far as they fit into the shares, and then by what is left. No
+        Rabbit is given more than ``most_each``."""
+        most = most_each or number
+        order = sorted(weights, key=lambda r: (-self._free[r], -self._limits[r]))
+        for room in (self._free, self._limits, dict.fromkeys(weights, math.inf)):
+            rest = number - sum(counts.values())
+            if rest <= 0:
+                return
+            places = {r: _places(room[r], size, most) - counts[r] for r in order}
+            if room is not self._free:  # where this is infinite, the allocations fit
+                left = {r: self._free[r] - size * counts[r] for r in order}
+                weights = {r: max(0, int(left[r])) for r in order if places[r] > 0}
+            for rabbit, count in apportion(rest, weights, places).items():
+                counts[rabbit] += count
+
+    def take(
+        self, size: int, counts: Mapping[str, int], colocation: Iterable[str]
+    ) -> None:
+        """Note that allocations were placed."""
+        for rabbit, count in counts.items():
+            left = self._free[rabbit] - size * count
+            if left < 0:
+                self.overdrawn += int(-left - max(0, -self._free[rabbit]))
+            self._free[rabbit] = left
+            self._limits[rabbit] -= size * count
+            if self._limits[rabbit] < 0:
+                self.missing[rabbit] = int(-self._limits[rabbit])
+        for key in colocation:
+            self._colocated.setdefault(key, set()).update(counts)
+
+
+def _places(free: Union[int, float], size: int, most: int) -> int:
+    """The number of allocations of ``size`` that fit into ``free`` bytes, at most
+    ``most``."""
+    return most if free == math.inf else min(most, max(0, int(free) // size))
+
+
+def _smallest(entry: AllocationSet) -> int:
+    """The bytes that the smallest useful allocation of a set takes. Where the number
+    of allocations is our choice, none is made smaller than 1 GiB."""
+    if entry.strategy.each:
+        return entry.minimum_capacity
+    if entry.number is None:
+        return min(entry.minimum_capacity, GIB)
+    return -(-entry.minimum_capacity // entry.number)
+
+
+def gib(size: float) -> str:
+    """A number of bytes, for a message."""
+    return f"{max(0.0, size) / GIB:.6g} GiB"
+
+
+def apportion(
+    number: int, weights: Mapping[str, int], limits: Mapping[str, int]
+) -> dict[str, int]:
+    """Divide ``number`` by ``weights`` with the method of the largest remainder: each
+    gets the whole part of its quota, and those with the largest remainders one more. Of
+    equal ones those come first that come first in ``limits``. What is beyond a limit is
+    divided among the others, at last among those without weight."""
+    counts = dict.fromkeys(limits, 0)
+    while number > 0:
+        able = [name for name in limits if counts[name] < limits[name]]
+        if not able:
+            break
+        total = sum(weights[name] for name in able)
+        quotas = {
+            name: divmod(number * weights[name], total)
+            if total
+            else divmod(number, len(able))
+            for name in able
+        }
+        more = number - sum(whole for whole, _ in quotas.values())
+        for name in sorted(able, key=lambda name: -quotas[name][1]):
+            quota = quotas[name][0] + (more > 0)
+            more -= 1
+            given = min(quota, limits[name] - counts[name])
+            counts[name] += given
+            number -= given
+    return counts
