@@ -165,7 +165,7 @@ def empty_next(kind: Kind, delay: float = 0.0) -> Deed:
 
 
 class Broken(dict[str, Any]):
-    """An object that breaks whoever reads it."""
+    """An object that breaks whoever reads it, or asks what is malformed in it."""
 
     def get(self, key: str, default: Any = None) -> Any:
         if key != "metadata":
@@ -175,7 +175,7 @@ class Broken(dict[str, Any]):
 
 def break_next(kind: Kind) -> Deed:
     """The service has an internal error when it reads the next list of a kind."""
-    items = [Broken(metadata={"name": "x", "namespace": NODE})]
+    items = [Broken(metadata={"name": "x", "namespace": NODE}, status=0)]
     answer: Json = {"kind": f"{kind.name}List", "metadata": {}, "items": items}
     return lambda system: system.disturb(Fault(answer=answer), ("list",), kind, count=1)
 
