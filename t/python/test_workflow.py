@@ -283,10 +283,10 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
             Step.FIND_WRITERS(late("DWS waits for it")),
         ),
         (RELEASED_KEPT, WRITES, Step.WITHHOLD()),
-        (RELEASED_KEPT, {**WRITES, "withholding": True}, LATER),
+        (RELEASED_KEPT, {**WRITES, "withheld": False}, LATER),
         (
             RELEASED_KEPT,
-            {**WRITES, "withholding": True, "withheld": True},
+            {**WRITES, "withheld": True},
             Step.RELEASE_EPILOG(),
         ),
         (RELEASED_KEPT, {**WRITES, "failed": True}, Step.MARK_GIVEN_UP()),

@@ -131,13 +131,12 @@ class Keeping:
         view, limit = info.view, self._settings.config.keep_failed
         assert view is not None and limit is not None
         if not (info.released or self.may_end(view)):
-            info.cannot_keep = True
+            info.not_kept = ""
             return
         if self._exceeds_limit(info):
             info.not_kept = (
                 "its storage is not kept: rabbit.keep_failed_limit is reached"
             )
-            info.cannot_keep = True
             return
         until = self._clock.now() + limit
         info.keeping = True

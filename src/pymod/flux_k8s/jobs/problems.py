@@ -97,7 +97,7 @@ def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
     copying = view.desired is State.DataOut and bool(view.unsaved) and info.ran
     broken = info.failure is not None or view.damage is not None
     given_up = view.given_up or info.aborted or has_ended_badly(info, view)
-    return copying and not (broken or given_up or info.cannot_keep)
+    return copying and not (broken or given_up or info.not_kept is not None)
 
 
 def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:

@@ -445,7 +445,7 @@ class Steps:
     async def _withhold(self, info: WorkflowInfo, following: Next) -> None:
         """Have the scheduler keep the job's storage from others. The machine reports
         when that is done."""
-        info.withholding = True
+        info.withheld = False
         self.release_share(info)
         done = partial(self._jobs.note_withheld, info.jobid)
         self._machine.when_withheld(info.jobid, done)

@@ -232,7 +232,7 @@ def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Next]:
     ended = bool(view.kept_for) or view.has_failed or view.desired is State.Teardown
     if not view.nodes_released or info.released or (info.failed and not ended):
         return None
-    if not info.withholding:
+    if info.withheld is None:
         return Step.WITHHOLD()
     return Step.RELEASE_EPILOG() if info.withheld else None
 

@@ -49,6 +49,8 @@ class WorkflowInfo:
     """The state of one job's storage.
 
     Attributes:
+        **What Flux wants, and says of the job: written by requests and hello.**
+
         goal: the state of storage that Flux wants.
         learned: the UNIX time at which the service learned of the job; of one whose
             Workflow was not planned when the service was started, that of submission.
@@ -62,38 +64,62 @@ class WorkflowInfo:
         ran: the job's tasks were started (with goal RELEASED).
         abandoned: unmounting and data movement are to be given up for Teardown.
         aborted: as abandoned, and the job does not wait for Teardown.
-        announced: the job's eventlog names the Workflow.
-        planned, mounted, released: the plugin has answered ``resource-update``,
-            ``prolog-remove``, ``epilog-remove``.
+        identity: of the Flux instance.
+        f58: the job ID in F58.
+        name: that of the Workflow.
+
+        **What Kubernetes shows: written by the watch and by answers.**
+
         view: the Workflow, or None while there is none.
+        shown: the uid of the Workflow that the watch shows, or None.
+        doubtful: a GET is to tell whether there is a Workflow, and whether it is the
+            job's, before anything else is done.
+        deleted: the last view of the Workflow that was deleted last.
         begun: for each state the UNIX time at which this service has first tried to
             request it, or has first seen that it was.
         tried: the UNIX time of the last attempt to request a state.
         refusal: the error of the last attempt to request a state; "" if Kubernetes has
             taken the request.
-        shown: the uid of the Workflow that the watch shows, or None.
-        doubtful: a GET is to tell whether there is a Workflow, and whether it is the
-            job's, before anything else is done.
-        deleted: the last view of the Workflow that was deleted last.
-        staged: its storage was made, or begun with, with nodes or without.
+        troubled_since: when this service first saw the Error or TransientCondition
+            that the Workflow is in (UNIX time).
+        interference: a sentence about the deletion or Teardown of the Workflow by
+            another program before the job's data was safe, or None.
+        nodes_released: the job may end, or has ended, before its data is out: the
+            Workflow has, or had, the annotation that says so.
         remade: how often the Workflow was made again after it was lost.
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
             None unless it is to be.
-        fits: the plan of a Workflow that was made again fits what Flux was told.
-        user_limit: the limits of its user for which the job waits before it gets a
-            Workflow, in words, or ""; :mod:`flux_k8s.jobs.userturns` writes this.
+        token: the Workflow has, or had, a workflow token, and the job's KVS has it;
+            None when that is not known.
+        data: the progress of its data movement.
+
+        **What Flux was told: written by steps, and once by hello.**
+
+        announced: the job's eventlog names the Workflow.
+        planned, mounted, released: the plugin has answered ``resource-update``,
+            ``prolog-remove``, ``epilog-remove``.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
         cause: the reason of that exception, if this service has raised it.
         warned: the job has a warning that Teardown makes no progress.
-        troubled_since: when this service first saw the Error or TransientCondition
-            that the Workflow is in (UNIX time).
+        reported_nodes: the failed nodes that an exception of the job names.
+        data_reported: it was reported what became of the data of a job that had ended.
+        cut_off: the nodes and Rabbits in use at an abort were taken out of service.
+        use_report: the line of the log about them, or that Kubernetes does not say
+            which they are; "" before. An exception of the job has the first one.
+        all_drained: all nodes of the job were, or are being, drained at an abort, since
+            Kubernetes did not answer which of them are in use.
+        withheld: the scheduler keeps the job's storage from others, although the job
+            gives it back; False: it is to; None before.
+
+        **What steps have found out or are about; another service finds it out anew.**
+
+        fits: the plan of a Workflow that was made again fits what Flux was told.
+        user_limit: the limits of its user for which the job waits before it gets a
+            Workflow, in words, or ""; :mod:`flux_k8s.jobs.userturns` writes this.
         survey: the last survey of the nodes that lack their storage.
         failing_since: the UNIX time since which the step that the job is in fails
             while Kubernetes answers other requests; None during an outage.
-        reported_nodes: the failed nodes that an exception of the job names.
-        interference: a sentence about the deletion or Teardown of the Workflow by
-            another program before the job's data was safe, or None.
         still_mounted: the nodes that had not unmounted when PostRun was given up. They
             are drained. None before they are known.
         late: the nodes that DWS has told to unmount, of storage that is kept, and that
@@ -102,35 +128,18 @@ class WorkflowInfo:
         writers: the nodes that have storage mounted that is to be unmounted, and could
             write to it; None before they are known. Only with ``unmount_failure``.
         writers_at: the UNIX time at which they were found.
-        withholding: the scheduler is to keep the job's storage from others, although
-            the job is about to give it back.
-        withheld: the scheduler does so.
-        cannot_keep: the storage of the job cannot be kept after a failure: the service
-            could not keep others off, or containers run on its nodes, or its user has
-            enough.
-        not_kept: the limit that its user would exceed, for the exception about it.
+        not_kept: why the storage of the job cannot be kept after a failure, for the
+            exception about it: the limit that its user would exceed; "" if the service
+            could not keep others off, or containers run on its nodes. None if it can.
         keeping: its Workflow is being marked, so that its storage is kept.
         rescuing: a request of a user to rescue its data is being carried out.
         rescues: the number of those that were, by this service.
         lost_storage: the Rabbits that broke with the data of a job without nodes, and
             their states, or "".
-        data_reported: it was reported what became of the data of a job that had ended.
-        nodes_released: the job may end, or has ended, before its data is out: the
-            Workflow has, or had, the annotation that says so.
-        cut_off: the nodes and Rabbits in use at an abort were taken out of service.
-        use_report: the line of the log about them, or that Kubernetes does not say
-            which they are; "" before. An exception of the job has the first one.
-        all_drained: all nodes of the job were, or are being, drained at an abort, since
-            Kubernetes did not answer which of them are in use.
         recording: the records of the job.
-        data: the progress of its data movement.
-        token: the Workflow has, or had, a workflow token, and the job's KVS has it;
-            None when that is not known.
-        identity: of the Flux instance.
-        f58: the job ID in F58.
-        name: that of the Workflow.
     """
 
+    # What Flux wants, and says of the job: written by requests and hello.
     jobid: int
     goal: Goal
     learned: Optional[float] = None
@@ -143,53 +152,56 @@ class WorkflowInfo:
     ran: bool = False
     abandoned: bool = False
     aborted: bool = False
+    identity: Identity = Identity()
+
+    # What Kubernetes shows: written by the watch and by answers.
+    view: Optional[WorkflowView] = None
+    shown: Optional[str] = None
+    doubtful: bool = False
+    deleted: Optional[WorkflowView] = None
+    begun: dict[State, float] = field(default_factory=dict)
+    tried: float = 0.0
+    refusal: str = ""
+    troubled_since: Optional[float] = None
+    interference: Optional[Note] = None
+    nodes_released: bool = False
+    remade: int = 0
+    again_at: Optional[float] = None
+    token: Optional[bool] = None
+    data: DataProgress = field(default_factory=DataProgress)
+
+    # What Flux was told: written by steps, and once by hello.
     announced: bool = False
     planned: bool = False
     mounted: bool = False
     released: bool = False
-    view: Optional[WorkflowView] = None
-    begun: dict[State, float] = field(default_factory=dict)
-    tried: float = 0.0
-    refusal: str = ""
-    shown: Optional[str] = None
-    doubtful: bool = False
-    deleted: Optional[WorkflowView] = None
-    user_limit: str = ""
-    staged: bool = False
-    remade: int = 0
-    again_at: Optional[float] = None
-    fits: bool = False
     failure: Optional[Note] = None
     failed: bool = False
     cause: Optional[Reason] = None
     warned: bool = False
-    troubled_since: Optional[float] = None
+    reported_nodes: frozenset[str] = frozenset()
+    data_reported: bool = False
+    cut_off: bool = False
+    use_report: str = ""
+    all_drained: bool = False
+    withheld: Optional[bool] = None
+
+    # What steps have found out or are about; another service finds it out anew.
+    fits: bool = False
+    user_limit: str = ""
     survey: Optional[Survey] = None
     failing_since: Optional[float] = None
-    reported_nodes: frozenset[str] = frozenset()
-    interference: Optional[Note] = None
     still_mounted: Optional[tuple[str, ...]] = None
     late: dict[str, float] = field(default_factory=dict)
     unmounted: bool = False
     writers: Optional[tuple[str, ...]] = None
     writers_at: float = 0.0
-    withholding: bool = False
-    withheld: bool = False
-    cannot_keep: bool = False
-    not_kept: str = ""
+    not_kept: Optional[str] = None
     keeping: bool = False
     rescuing: bool = False
     rescues: int = 0
     lost_storage: str = ""
-    data_reported: bool = False
-    nodes_released: bool = False
-    cut_off: bool = False
-    use_report: str = ""
-    all_drained: bool = False
     recording: Recording = field(default_factory=Recording)
-    data: DataProgress = field(default_factory=DataProgress)
-    token: Optional[bool] = None
-    identity: Identity = Identity()
     f58: str = field(init=False)
     name: str = field(init=False)
 
@@ -205,6 +217,11 @@ class WorkflowInfo:
         if self.owner is not None:
             return self.owner
         return None if self.view is None else self.view.userid
+
+    @property
+    def staged(self) -> bool:
+        """Whether its storage was made, or begun with, with nodes or without."""
+        return any(map(_is_made, filter(None, (self.view, self.deleted))))
 
     @property
     def since(self) -> Optional[float]:
@@ -397,7 +414,6 @@ class WorkflowInfo:
             self.begun.setdefault(view.desired, now)
         self.token = self.token or view.token is not None
         self.nodes_released = self.nodes_released or view.nodes_released
-        self.staged = self.staged or _is_made(view)
         self.remade = max(self.remade, view.remade)
         self.again_at = None
         if view.trouble is None:
@@ -487,7 +503,8 @@ def _is_made(view: WorkflowView) -> bool:
     """Whether the storage of a Workflow was made, or begun with."""
     asked = view.begun[State.Setup] is not None
     making = view.desired not in (None, State.Proposal, State.Teardown)
-    return asked or making or view.staged_for is not None
+    made = view.ended[State.Setup] is not None
+    return asked or making or made or view.staged_for is not None
 
 
 def awaited_nodes(infos: Iterable[WorkflowInfo]) -> Optional[frozenset[str]]:
