@@ -2,8 +2,8 @@
 test_description='A job that the service fails or dies of is failed, and no other'
 . "$(dirname "$0")/tap.sh"
 
-STEPS=_allocate  # where services die
-test -z "$SOAK" || STEPS="create _plan _allocate _release_prolog"
+STEPS=_place  # where services die
+test -z "$SOAK" || STEPS="create _plan _place _release_prolog"
 
 cluster_start
 instance_start 2
@@ -32,7 +32,7 @@ faulty_package () {
 	    return call
 	from flux_k8s.jobs.workflowrequests import WorkflowRequests
 	WorkflowRequests.create = faulty("create", WorkflowRequests.create)
-	for name in ("_plan", "_allocate", "_release_prolog", "_release_epilog"):
+	for name in ("_plan", "_place", "_release_prolog", "_release_epilog"):
 	    setattr(Steps, name, faulty(name, getattr(Steps, name)))
 	from flux_k8s.broker import users
 	def look_up(userid, function=users.primary_group):
