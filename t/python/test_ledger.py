@@ -198,3 +198,20 @@ def test_storage_counts_as_long_as_it_may_be_there(
     assert free.left([]) == {"r1": left[0] * GIB, "r2": left[1] * GIB}
     assert free.colocated([]).get("mgt", set()) == rabbits
     assert free.withheld.get("r1", 0) == withheld * GIB
+
+
+def test_servers_of_a_job_that_nobody_knows_leave_nothing() -> None:
+    free, seen = ledger(), Seen(1)
+    free.event("ADDED", watched(seen.object))
+    free.event("DELETED", watched(seen.object))
+    assert free.jobs == frozenset()
+
+
+def test_servers_that_are_shown_after_the_end_of_their_job_leave_nothing() -> None:
+    free, seen = ledger(), Seen(1, made=frozenset({"r1"}))
+    free.event("ADDED", watched(seen.object))
+    free.release_share(1, torn_down=True)
+    free.forget(1)
+    free.event("MODIFIED", watched(seen.object))
+    free.event("DELETED", watched(seen.object))
+    assert free.jobs == frozenset()

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flux_k8s.config.table import Config
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.outage import QUIET
@@ -50,7 +52,33 @@ def _later(system: StorySystem, seconds: float) -> str:
     return format_timestamp(system.loop.now() + seconds)
 
 
+def set_back(system: StorySystem) -> None:
+    """The clock is set back while the module stays."""
+    assert system.service is not None
+    port: Any = system.service.context.flux
+    port.ahead -= 2 * HOUR
+
+
 STORIES = (
+    *(
+        Story(
+            f"a clock is set back while the module stays, and {state} has its limit",
+            course,
+            troubles=(slow(state), When(state, set_back, after=5.0)),
+            config=Config.parse({key: 60}),
+            spans=((state, told, 60.0),),
+            ahead=-2 * HOUR,
+        )
+        for state, key, told, course in (
+            ("PreRun", "prerun_timeout", "nodes-failed!", LATE),
+            (
+                "DataOut",
+                "teardown_after",
+                "teardown-after!",
+                "Proposal..DataOut teardown-after! Teardown..gone",
+            ),
+        )
+    ),
     *(
         Story(
             f"after a clock was set back by {back} s, the limit of {state} counts from "

@@ -10,7 +10,7 @@ from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import delete, patch_workflows, unload
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.outages import fail_for, outage, pause_dws, report
+from rabbitsim.torture.outages import fail_for, outage, pause_dws, report, slow_kube
 from rabbitsim.torture.story import (
     LIFE,
     XFS,
@@ -93,6 +93,19 @@ STORIES = (
         "Proposal..Setup transient-condition! Teardown..gone",
         troubles=(DwsFault("Setup", "transient", message="busy"),),
         spans=(("Setup", "transient-condition!", 10.0),),
+    ),
+    Story(
+        "a TransientCondition that says something else all the time has its limit",
+        "Proposal..Setup transient-condition! Teardown..gone",
+        troubles=(
+            DwsFault("Setup", "transient", message="busy"),
+            When("Setup", slow_kube(60.0, 0.6, "get", kind=WORKFLOW), 1.0),
+            *(
+                When("Setup", report("TransientCondition", f"try {number}"), number / 2)
+                for number in range(2, 60)
+            ),
+        ),
+        away=0.6,
     ),
     Story(
         "DWS does not take up Teardown for long",

@@ -105,6 +105,7 @@ class Reconciler:
 
     def _next_step(self, job: Job) -> Next:
         self._staging.update(job.info)
+        job.info.keep_past(self._flux.now())
         step = next_step(job.info, self._jobs.moment(self._settings.config))
         return self._turns.decide(job.info, step)
 
@@ -132,8 +133,11 @@ class Reconciler:
         info, view = job.info, job.info.view
         self._begin(job, (step, view))
         try:
-            if is_final(step, info) and not await self._is_so(job, step):
-                return
+            if is_final(step, info):
+                confirmed = await self._confirmed(job, step)
+                if confirmed is None:
+                    return
+                step = confirmed
             if step.step is Step.FORGET:
                 self._forget(job)
                 return
@@ -148,13 +152,15 @@ class Reconciler:
         if info.view == view and self._next_step(job) == step:
             self._failed(job, NoEffect(step))
 
-    async def _is_so(self, job: Job, step: Next) -> bool:
-        """Whether a step that cannot be undone is still to be taken when what is there
-        was read once more."""
+    async def _confirmed(self, job: Job, step: Next) -> Optional[Next]:
+        """A step that cannot be undone, as it is to be taken when what is there was
+        read once more; None if it is not to be taken any more. Its words may differ."""
         copied = await self._steps.look_again(job.info)
-        if copied and self._next_step(job) == step:
+        following = self._next_step(job)
+        if copied and following.is_like(step):
             await self._steps.note_copies(job.info, copied)
-        return self._next_step(job) == step
+            following = self._next_step(job)
+        return following if following.is_like(step) else None
 
     def _begin(self, job: Job, decision: Decision) -> None:
         step, _ = decision

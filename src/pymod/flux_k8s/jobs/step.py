@@ -121,6 +121,10 @@ class Next:
         assert self.note is not None
         return self.note
 
+    def is_like(self, other: Next) -> bool:
+        """Whether it is the same step, in whatever words."""
+        return (self.step, self.to) == (other.step, other.to)
+
     def __str__(self) -> str:
         return self.step.name + ("" if self.to is None else f" to {self.to.name}")
 

@@ -181,6 +181,10 @@ class Ledger:
                 found |= Counter(each.counts)
         return found
 
+    def has(self, jobid: int) -> bool:
+        """Whether a job has storage, or a share of a Rabbit."""
+        return jobid in self._jobs
+
     @property
     def jobs(self) -> frozenset[int]:
         """The jobs with storage, or with a share of a Rabbit."""
@@ -328,10 +332,11 @@ class Ledger:
         return NO_JOB if jobid is None else self._jobs.get(jobid, NO_JOB)
 
     def _drop(self, jobid: int) -> None:
-        """Drop a job that is forgotten with the last of its Servers."""
+        """Drop a job with the last of its Servers if it is forgotten, or nothing else
+        is known of it: nobody else would."""
         job = self._job(jobid)
-        if job.forgotten and not job.servers:
-            del self._jobs[jobid]
+        if not job.servers and (job.forgotten or job == NO_JOB):
+            self._jobs.pop(jobid, None)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -420,8 +425,8 @@ class Ledger:
             self._count(after, 1)
             for usage in (before, after):
                 if usage.jobid is not None:
-                    self._job_changed(usage.jobid)
                     self._drop(usage.jobid)
+                    self._job_changed(usage.jobid)
             self._note_change()
 
     def _note_change(self) -> None:

@@ -500,9 +500,12 @@ class RabbitManager:
         )
 
     def _await_fluxion(self) -> None:
-        """Wait until Fluxion keeps the storage from others that it is to keep now."""
+        """Wait until Fluxion keeps the storage from others that it is to keep now, once
+        it is known which that is."""
+        if not self.ledger.listed:
+            return
         waiting, self._to_withhold = self._to_withhold, []
-        for jobid, done in waiting if self.ledger.listed else ():
+        for jobid, done in waiting:
             self._fluxion.when_withheld(self.ledger.rabbits_of(jobid), done)
 
     def _note_rabbits(self, before: Machine) -> None:

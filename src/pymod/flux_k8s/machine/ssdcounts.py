@@ -29,7 +29,15 @@ class SsdCounts:
         self._of_job: dict[int, Mapping[str, int]] = {}
         self._total = Counter[str]()
         self._uncounted: set[int] = set(ledger.jobs)
-        ledger.follow(self._uncounted.add)
+        ledger.follow(self._see)
+
+    def _see(self, jobid: int) -> None:
+        """The storage or the share of a job has changed. One that is over, and was not
+        counted, needs no count."""
+        if self._ledger.has(jobid) or jobid in self._of_job:
+            self._uncounted.add(jobid)
+        else:
+            self._uncounted.discard(jobid)
 
     def on(self, rabbit: str) -> Ssds:
         """The ``ssd`` of a Rabbit that jobs may have. If the scheduler gives none, each
