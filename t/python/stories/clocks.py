@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flux_k8s.config.table import Config
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.outage import QUIET
@@ -54,9 +52,8 @@ def _later(system: StorySystem, seconds: float) -> str:
 
 def set_back(system: StorySystem) -> None:
     """The clock is set back while the module stays."""
-    assert system.service is not None
-    port: Any = system.service.context.flux
-    port.ahead -= 2 * HOUR
+    assert system.port is not None
+    system.port.ahead -= 2 * HOUR
 
 
 STORIES = (
@@ -66,15 +63,16 @@ STORIES = (
             course,
             troubles=(slow(state), When(state, set_back, after=5.0)),
             config=Config.parse({key: 60}),
-            spans=((state, told, 60.0),),
+            spans=((state, told, seconds),),
             ahead=-2 * HOUR,
         )
-        for state, key, told, course in (
-            ("PreRun", "prerun_timeout", "nodes-failed!", LATE),
+        for state, key, told, seconds, course in (
+            ("PreRun", "prerun_timeout", "nodes-failed!", 70.0, LATE),
             (
                 "DataOut",
                 "teardown_after",
                 "teardown-after!",
+                120.0,
                 "Proposal..DataOut teardown-after! Teardown..gone",
             ),
         )

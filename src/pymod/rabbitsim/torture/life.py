@@ -75,6 +75,7 @@ class StorySystem(VirtualSystem):
         blind: Flux does not tell what became of jobs.
         interrupted: there was the interruption.
         died: is called when the module dies by that.
+        port: that of the present module, with the clock of its machine.
         api_fault: the failures of requests to Kubernetes.
     """
 
@@ -93,6 +94,7 @@ class StorySystem(VirtualSystem):
         self.jobids: list[int] = []
         self.first: FluxJob
         self.meddled = self.blind = self.interrupted = False
+        self.port: Optional[FluxPort] = None
         self.died: Callable[[], None] = lambda: None
         self.interrupter = interrupter
         self.interrupter.interrupt = self._interrupt
@@ -158,6 +160,7 @@ class StorySystem(VirtualSystem):
                 return fault
 
             port.ahead = self.clock_ahead
+            self.port = port
             latency = self._kube_latency
             self.service_kube = DirectKube(self.store, port, latency, arrives)
             settings = Settings(
