@@ -4,7 +4,8 @@
 
 :class:`JobFacts` finds out what is known of a job outside of its ``WorkflowInfo``
 (:class:`Known`). :func:`row` and :func:`details` are pure functions of both. Whatever a
-column of ``flux dws list`` shows is decided here.
+column of ``flux dws list`` shows of an active job is decided here; of one that ended,
+:mod:`dwscli.ended` decides.
 """
 
 from __future__ import annotations

@@ -185,9 +185,10 @@ class RabbitManager:
             self._changed()
 
     def when_withheld(self, jobid: int, done: Callable[[], None]) -> None:
-        """Have Fluxion keep from others the storage of a job that has no share of it,
-        or not any more. ``done`` is called when it does, or is not the scheduler. A
-        service that cannot see the storage never calls it."""
+        """Call ``done`` when Fluxion keeps from others the storage of a job that has no
+        share of it, or not any more, or is not the scheduler. What it is to keep
+        follows from :attr:`Ledger.withheld`. A service that cannot see the storage
+        never calls it."""
         self._to_withhold.append((jobid, done))
         self._changed()
 

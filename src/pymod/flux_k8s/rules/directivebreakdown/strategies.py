@@ -83,4 +83,4 @@ STRATEGIES = {
         ),
     )
 }
-"""All strategies, by name. A new one is a new row."""
+"""All strategies, by name. A new one is a new row (CONTRIBUTING.md)."""
