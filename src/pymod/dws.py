@@ -4,7 +4,8 @@
 
 Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``, ``dws.abort``,
 ``dws.report_data`` and ``dws.hello`` to ``dws-jobtap.so`` (its head comment,
-:mod:`flux_k8s.jobs.unreported` and :mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``.
+:mod:`flux_k8s.jobs.plugin`, :mod:`flux_k8s.jobs.orphans` and
+:mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``.
 Users may send ``dws.job-list``, ``dws.job-show``, ``dws.rabbit-list``, ``dws.rescue``
 and ``dws.rules``, the instance owner also ``dws.metrics``, ``dws.rabbit-disable`` and
 ``dws.rabbit-enable`` (:mod:`flux_k8s.jobs.queries`). The service

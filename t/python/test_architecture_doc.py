@@ -9,6 +9,9 @@ belong to the file that they stand next to::
     `path/file.py` (`function`, `Class.method`)
     | `path/file.py` | `function`, `Class.method` | a row of a table
     `function` in `path/file.py`
+
+So does what docstrings refer to by ``:mod:`` and the like, by its full name, or from
+the folder of the module (``.name``).
 """
 
 from __future__ import annotations
@@ -38,6 +41,12 @@ NEXT_TO = (
 BLOCK = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.M)
+
+SOURCES = TOP / "src" / "pymod"
+PACKAGES = ("dwscli", "flux_k8s", "rabbitsim", "sssjob")
+REFERENCE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([\w.]+)`")
+FOLDER = re.compile(r"^  │ (\w+)  ", re.M)
+"""A folder of ``flux_k8s`` in the picture of the layers."""
 
 
 class Named(NamedTuple):
@@ -116,6 +125,38 @@ def defines(path: Path, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
+def exists(name: str) -> bool:
+    """Whether there is a module of this full name, or something in one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        path = SOURCES.joinpath(*parts[:count])
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return count == len(parts) or ".".join(parts[count:]) in defined_in(
+                    file
+                )
+    return False
+
+
+def references(text: str, folder: str) -> Iterator[str]:
+    """The full names of what docstrings in a folder of modules refer to. Names
+    without a package, or a dot before them, are not looked up."""
+    for name in REFERENCE.findall(text):
+        if name.startswith("."):
+            yield f"{folder}{name}"
+        elif name.split(".")[0] in PACKAGES:
+            yield name
+
+
+def layers() -> list[list[str]]:
+    """The layers of ``flux_k8s`` by the contract of ``lint-imports``, which is
+    exhaustive: folders, and modules beside them."""
+    text = (TOP / "pyproject.toml").read_text()
+    contract = text.split('containers = ["flux_k8s"]')[1].split("]\n")[0]
+    lines = re.findall(r'^    "(.*)",$', contract, re.M)
+    return [re.findall(r"\w+", line) for line in lines]
+
+
 def anchors(text: str) -> set[str]:
     """What may stand after the # of a link."""
     headings = HEADING.findall(BLOCK.sub("", text))
@@ -152,6 +193,55 @@ def test_all_that_a_document_names_exists(path: Path) -> None:
 def test_the_documents_for_those_who_carry_on_name_functions(name: str) -> None:
     """Fewer would mean that the names are not found, not that they are right."""
     assert len(list(named_in((TOP / name).read_text()))) > 20
+
+
+def test_the_picture_has_the_folders_of_the_tree_in_the_order_of_the_layers() -> None:
+    (picture,) = (
+        block
+        for block in BLOCK.findall((TOP / "doc/architecture.md").read_text())
+        if FOLDER.search(block)
+    )
+    _, *rows, beside = layers()
+    assert FOLDER.findall(picture) == [first for first, *_ in rows]
+    folders = [name for row in rows for name in row]
+    assert [n for n in folders if not (SOURCES / "flux_k8s" / n).is_dir()] == []
+    assert {*folders, *beside} <= set(re.findall(r"\w+", picture))
+
+
+def test_the_package_says_what_is_in_it() -> None:
+    text = (SOURCES / "flux_k8s" / "__init__.py").read_text()
+    named = {name.split(".")[1] for name in references(text, "flux_k8s")}
+    assert named == {name for row in layers() for name in row}
+
+
+def test_all_that_docstrings_refer_to_exists() -> None:
+    found = [
+        f"{path.relative_to(SOURCES)}: {name}"
+        for path in SOURCES.rglob("*.py")
+        for name in references(
+            path.read_text(), ".".join(path.parent.relative_to(SOURCES).parts)
+        )
+        if not exists(name)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("flux_k8s.jobs", True),
+        ("flux_k8s.jobs.workflow", True),
+        ("flux_k8s.jobs.workflow.next_step", True),
+        ("flux_k8s.kube.cache.Cache.note_error", True),
+        ("flux_k8s.gone", False),
+        ("flux_k8s.jobs.gone.next_step", False),
+        ("flux_k8s.jobs.workflow.gone", False),
+        ("flux_k8s.kube.cache.Cache.gone", False),
+    ],
+)
+def test_a_reference_is_looked_up_in_its_module(name: str, there: bool) -> None:
+    assert exists(name) == there
+    assert list(references(f":func:`~{name}`", "")) == [name]
 
 
 def test_all_documents_can_be_reached_from_the_readme() -> None:

@@ -98,8 +98,8 @@ def propose(
 
     Args:
         resources: ``resources`` of the jobspec.
-        servers: those that :func:`~flux_k8s.rules.directivebreakdown.existing_servers`
-            names.
+        servers: those that
+            :func:`~flux_k8s.rules.directivebreakdown.compute.existing_servers` names.
 
     Raises:
         DWSError: the job cannot have its storage.

@@ -6,7 +6,7 @@ A cluster has many NnfDataMovements and ClientMounts, most of which are of state
 take a second. So there is a watch of each kind only while a job has been in such a
 state for :data:`PATIENCE`, and it keeps objects of jobs only. No job needs it: where
 Kubernetes forbids the watch, or does not know the kind, the numbers are missing, and
-:mod:`flux_k8s.jobs.stalls` knows less well when data has moved.
+:mod:`flux_k8s.jobs.copies` knows less well when data has moved.
 """
 
 from __future__ import annotations

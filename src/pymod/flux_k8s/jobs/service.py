@@ -54,7 +54,7 @@ class Service:
     Args:
         rng: for the pauses after failures.
         setup_reader: reads R where requests may be
-            :class:`~flux_k8s.jobs.requests.LargeSetup`.
+            :class:`~flux_k8s.jobs.setupreader.LargeSetup`.
         note_work: is called with the work that is being done.
         barred: the work that is not to be done, since services have died of it.
         kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
