@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Callable, cast
 
 import pytest
@@ -352,3 +353,28 @@ def test_jobs_get_just_the_storage_that_there_is(
     settle(system)
     wait(system, 200.0)
     assert ssds_free(system) == [16 - of_others(system)]
+
+
+def test_a_rabbit_whose_ssd_fluxion_refuses_holds_up_no_other() -> None:
+    system = VirtualSystem(topology=Topology.regular(4, 2, capacity=2 * GIB))
+    methods = system.instance.fluxion.methods
+
+    refused: list[str] = []
+
+    def handle(name: str, payload: Any, userid: int, respond: Respond) -> None:
+        chassis, ssd, _ = payload.get("resource_path", "").rpartition("/ssd")
+        if name == "set_status" and ssd:
+            refused[:] = refused or [chassis]  # the first one
+            if chassis in refused:
+                respond(errno.EINVAL, "could not find path", None)
+                return
+        respond(0, "", methods[name](payload, userid))
+
+    system.instance.broker.register(FLUXION, handle)
+    system.start()
+    wait(system)
+    for rabbit in ("rabbit-01", "rabbit-02"):
+        set_status(system, rabbit, "Offline")
+    wait(system, 600.0)
+    assert ssds_free(system) == [2, 0]
+    assert marked(system) == "compute-[01-02]"

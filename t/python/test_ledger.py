@@ -215,3 +215,11 @@ def test_servers_that_are_shown_after_the_end_of_their_job_leave_nothing() -> No
     free.event("MODIFIED", watched(seen.object))
     free.event("DELETED", watched(seen.object))
     assert free.jobs == frozenset()
+
+
+def test_servers_with_two_damages_cost_themselves() -> None:
+    object, free = Seen(1, made=frozenset({"r1"})).object, ledger()
+    storage = {"r1": {"ready": {}}, "r2": []}
+    object["status"]["allocationSets"] = [{"storage": storage}]
+    free.event("ADDED", watched(object))
+    assert free.usage_of(1) == {}

@@ -23,6 +23,7 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.machine.ledger import Ledger
 from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, RpcError
 from flux_k8s.reasons import EPILOG_TIMEOUT, FATAL, Reason
@@ -87,6 +88,7 @@ class Orphans:
 
     Args:
         release_share: frees the share of a job, which the scheduler takes back.
+        ledger: has the storage that is left of jobs without a Workflow.
     """
 
     def __init__(
@@ -96,12 +98,14 @@ class Orphans:
         outage: Outage,
         scope: JobScope,
         release_share: Callable[[WorkflowInfo], None],
+        ledger: Ledger,
     ) -> None:
         self._flux = context.flux
         self._settings = context.settings
         self._jobs = jobs
         self._outage = outage
         self._release_share = release_share
+        self._ledger = ledger
         self._data = DataReports(context.flux)
         self._checked = False
         self._failing = False
@@ -127,6 +131,9 @@ class Orphans:
             self.check_ended(jobid)
         for jobid in tuple(self._asked):
             self._see_to_report(jobid)
+        for jobid in self._ledger.jobs:
+            if not (jobid in self._jobs or jobid in self._jobs.unclaimed):
+                self._ledger.forget(jobid)  # the scheduler has its share back
 
     def ask(self, jobid: int) -> None:
         """Jobs wait for the data of a job that ended before it was out."""

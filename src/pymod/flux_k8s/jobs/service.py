@@ -117,7 +117,7 @@ class Service:
         self._last_resort = LastResort(flux, jobs, steps.in_use, scope)
         self._staging = steps.staging
         release = steps.release_share
-        self._orphans = Orphans(context, jobs, outage, scope, release)
+        self._orphans = Orphans(context, jobs, outage, scope, release, machine.ledger)
         self.workflows = WorkflowWatch(jobs, self._orphans, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
         self._requests = RequestHandler(

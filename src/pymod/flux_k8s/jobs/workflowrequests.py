@@ -96,7 +96,7 @@ class WorkflowRequests:
         except FAILURES as error:
             info.refusal = ""
             first = info.begun.pop(state, tried)
-            if isinstance(error, KubeError) and error.status:
+            if isinstance(error, KubeError):
                 with contextlib.suppress(*FAILURES):
                     await self.lookup(info)
                     info.refusal = f"Kubernetes: {error}"

@@ -72,6 +72,10 @@ class FluxionError(Exception):
     """A request to Fluxion failed, or its answer is malformed."""
 
 
+REFUSED = (errno.EINVAL, errno.ENOENT)
+"""The errors of a request about what is not in the graph."""
+
+
 @contextmanager
 def _to(purpose: str) -> Iterator[None]:
     """Add the purpose of a request to its error."""
@@ -410,8 +414,16 @@ class Fluxion:
         for rabbit, ssds, needed in self._concerned(graph):
             change = ssds.change(*needed)
             if change is not None:
-                with _to(rabbit):
-                    await self._set_ssds(graph.chassis[rabbit], ssds, change)
+                try:
+                    with _to(rabbit):
+                        await self._set_ssds(graph.chassis[rabbit], ssds, change)
+                except FluxionError as error:
+                    cause = error.__cause__
+                    if not (isinstance(cause, RpcError) and cause.errnum in REFUSED):
+                        raise
+                    # It holds up no other Rabbit, and goes by its nodes from now on.
+                    self._failed(rabbit, error)
+                    del graph.ssds[rabbit]
                 return True
         return False
 
@@ -458,7 +470,8 @@ class Fluxion:
     def _by_status(self, rabbit: str, graph: Graph) -> bool:
         """Whether a Rabbit is taken out of service by the status of its ``ssd``."""
         chassis = graph.chassis.get(rabbit)
-        return chassis is not None and 0 < chassis.ssds <= self._ssds_by_status
+        known = chassis is not None and rabbit in graph.ssds
+        return known and 0 < graph.chassis[rabbit].ssds <= self._ssds_by_status
 
     def _concerned(
         self, graph: Graph

@@ -18,10 +18,12 @@ from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.formats import hostlist
-from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.resourcestatus import NodeStates
 from flux_k8s.machine.nodes import Nodes
+from flux_k8s.objects.cleanup import mounted_nodes, workflow_selector
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.ports import CLIENTMOUNT, KubeError, Seen, Watch
 from flux_k8s.reasons import Reason
@@ -46,6 +48,7 @@ class MountWatch:
     ) -> None:
         self._flux = context.flux
         self._kube = context.kube
+        self._calls = KubeCalls(context.kube)
         self._nodes = nodes
         self._may_mount = may_mount
         self._drained: Mapping[str, int] = {}
@@ -94,12 +97,25 @@ class MountWatch:
         for host, jobid in self._drained.items():
             if host not in mounted and not self._may_mount(jobid):
                 back.setdefault(jobid, []).append(host)
-        for jobid, hosts in back.items():
+        for jobid, found in back.items():
+            hosts = await self._still_unmounted(jobid, found)
+            if not hosts:
+                continue
             names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
             text = f"undraining {names}: storage is not mounted there"
             line = f"{f58(jobid)}: {text}"
             self._flux.log(syslog.LOG_NOTICE, line, Reason.NODE_BACK)
             self._nodes.undrain(hosts)
+
+    async def _still_unmounted(self, jobid: int, hosts: list[str]) -> list[str]:
+        """Those of the nodes on which another list shows no mount of the job either:
+        one list may lack what there is."""
+        selector = workflow_selector(workflow_name(jobid))
+        found = await self._calls.list(
+            CLIENTMOUNT, None, key=KEY, label_selector=selector
+        )
+        mounted = frozenset(mounted_nodes(found.get("items", [])))
+        return [host for host in hosts if host not in mounted]
 
     # The WatchHandler of ClientMounts
 

@@ -179,8 +179,17 @@ class SystemStatus:
         body["metadata"].update(name=NAME, namespace=self._namespace)
         return self._calls.create(SYSTEMSTATUS, self._namespace, body, key=QUEUE)
 
-    def _patch(self, body: Json) -> Call[Json]:
-        return self._calls.patch(SYSTEMSTATUS, self._namespace, NAME, body, key=QUEUE)
+    async def _patch(self, body: Json) -> Json:
+        """Send a patch. After a conflict the SystemStatus is read before the next one:
+        the watch may hang."""
+        try:
+            return await self._calls.patch(
+                SYSTEMSTATUS, self._namespace, NAME, body, key=QUEUE
+            )
+        except KubeError as error:
+            if error.status == 409:
+                self._see(await self._get(QUEUE))
+            raise
 
     # The WatchHandler of the SystemStatus
 

@@ -118,7 +118,8 @@ def _find(
         return
     step, *rest = steps
     if isinstance(value, list):
-        yield from _find(value[int(step)], rest, f"{path}[{step}]")
+        if step.isdigit() and int(step) < len(value):
+            yield from _find(value[int(step)], rest, f"{path}[{step}]")
     elif step == "..." and isinstance(value, dict):
         for key, item in value.items():
             yield from _find(item, rest, f"{path}.{key}")
