@@ -90,18 +90,19 @@ class WorkflowRequests:
         that Kubernetes refuses while it answers a GET. (Storage that is awaited has
         another limit, and Teardown, which is requested until it is taken, has none.)
         The GET also shows whether the refusal was for a view that is out of date."""
-        tried = info.tried = self._flux.now()
+        info.tried = self._flux.now()
         try:
             await carried_out
         except FAILURES as error:
             info.refusal = ""
-            first = info.begun.pop(state, tried)
+            first = info.begun.pop(state, None)
             if isinstance(error, KubeError):
                 with contextlib.suppress(*FAILURES):
                     await self.lookup(info)
                     info.refusal = f"Kubernetes: {error}"
                     if state is not State.Teardown:
-                        info.begun[state] = first
+                        now = self._flux.now()
+                        info.begun[state] = now if first is None else first
             raise
         info.refusal = ""
 
