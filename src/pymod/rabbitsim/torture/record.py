@@ -192,12 +192,12 @@ class Record:
     def leaves(self, now: float, config: Config) -> None:
         """The Workflow is on its way out before the job's data was safe."""
         self.lost = self.desired
-        limits = [("PostRun", config.teardown_after)]
+        limits = [config.teardown_after]
         if self.lost == "PostRun":
-            limits.append(("PostRun", config.postrun_timeout))
+            limits.append(config.postrun_timeout)
+        waited = now - self.asked.get("PostRun", NEVER) + RESOLUTION  # as in exceeded()
         self.overdue = self.lost in ("PostRun", "DataOut") and any(
-            limit is not None and self.asked.get(state, NEVER) + limit <= now
-            for state, limit in limits
+            limit is not None and limit <= waited for limit in limits
         )
 
 
