@@ -94,6 +94,9 @@ class HastyMountWatch(MountWatch):
     def event(self, type: str, object: Seen) -> None:
         self.jobs_changed()
 
+    async def _still_unmounted(self, jobid: int, hosts: list[str]) -> list[str]:
+        return hosts
+
 
 async def cut_off(self: InUse, info: WorkflowInfo) -> None:
     info.cut_off = True
