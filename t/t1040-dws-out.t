@@ -133,7 +133,9 @@ test_expect_success 'a job cannot say itself that its data is out' '
     ends $id &&
     flux kvs get "$(flux job id --to=kvs $id).guest.rabbit_data_out" &&
     other=$(after $id) &&
-    fails $other $id "the job ended without a record of its data"
+    depends $other &&
+    by_hand data-out $id "\"errstr\": \"gone\"" &&
+    fails $other $id "the data is not out: gone"
 '
 test_expect_success 'nobody waits for the data of somebody else' '
     target &&
@@ -187,7 +189,9 @@ test_expect_success 'who waits still does so after a restart of the job manager'
 '
 test_expect_success 'nor can a job say so after a restart' '
     other=$(after $forged) &&
-    fails $other $forged "the job ended without a record of its data"
+    depends $other &&
+    by_hand data-out $forged "\"errstr\": \"gone\"" &&
+    fails $other $forged "the data is not out: gone"
 '
 test_expect_success 'a dependency that was over before the restart stays so' '
     runs $both $gone &&

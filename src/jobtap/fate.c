@@ -124,8 +124,10 @@ enum dws_fate dws_fate_by_release (struct dws_target *target,
         return DWS_FATE_OPEN;
     if (errno != ENOENT)
         return DWS_FATE_UNKNOWN;
+    /* The module may yet see to the data of a job that ended without a plugin.
+     */
     if (!(problem = dws_fate_check (target->dws, target->id, target->userid)))
-        problem = "the job ended without a record of its data";
+        return DWS_FATE_OPEN;
     dws_format (reason, size, "%s", problem);
     return DWS_FATE_LOST;
 }

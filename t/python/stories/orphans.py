@@ -70,6 +70,15 @@ STORIES = (
         log="orphan",
     ),
     Story(
+        "who waits for the data of a job that ends without a plugin waits for it",
+        "Proposal..finish clean PostRun DataOut 2:alloc 2:start 2:finish 2:clean "
+        "Teardown gone",
+        "out",
+        job=Job(seconds=5.0),
+        others=(Job((), awaits=1),),
+        troubles=(When("start", unload_plugin(8.0), after=2.0),),
+    ),
+    Story(
         "a Workflow that has the job's ID is adopted",
         LIFE,
         troubles=(When("", unload(10.0)), When("", own, 1.0)),

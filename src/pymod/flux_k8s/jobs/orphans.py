@@ -182,6 +182,8 @@ class Orphans:
         try:
             reported = await self._data.repeat(jobid)
             owed = not reported and await self._data.ended_before(jobid)
+            if not (reported or owed):
+                await self._data.tell_unrecorded(jobid)
         except RpcError as error:
             raise TryAgain(error) from error
         self._failing = False

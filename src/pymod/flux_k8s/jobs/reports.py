@@ -117,6 +117,7 @@ that it can be rescued, as JSON."""
 EVENT = "dws.data-out"
 
 LOST = Note(UNKNOWN_LOSS, Reason.CAUSE_UNKNOWN)
+UNRECORDED = Note("the job ended without a record of its data", Reason.CAUSE_UNKNOWN)
 
 
 class DataReports:
@@ -234,6 +235,15 @@ class DataReports:
         else:
             return False
         return True
+
+    async def tell_unrecorded(self, jobid: int) -> None:
+        """Tell the jobs that depend on the data of a job that it has left neither a
+        record nor a Workflow.
+
+        Raises:
+            RpcError: a request to Flux failed, and is to be repeated.
+        """
+        await self._notify_plugin(jobid, UNRECORDED)
 
     async def ended_before(self, jobid: int) -> bool:
         """Whether a job has ended, or is about to, before its data was out.
