@@ -132,7 +132,7 @@ def _limit(key: str, *states: str) -> Rule:
             allowed.holds_up(
                 case.job, state, "never", "slow", "transient", "mount", "error", "stall"
             )
-            or (allowed.delays and record.began_late(state, limit))
+            or ((allowed.delays or record.held_up) and record.began_late(state, limit))
             for state in late
         )
 

@@ -182,6 +182,7 @@ class Monitor:
             if desired == "Teardown":
                 self._leaves(jobid, record)
             record.desired = desired
+            record.held_up = bool(record.refused)
             record.refused.clear()
         record.see(workflow, self.now())
         self._apply("written", jobid, workflow)

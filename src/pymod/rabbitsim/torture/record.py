@@ -74,6 +74,7 @@ class Record:
         began: when DWS took up each state.
         refused: when Kubernetes did not take a write, nor a read for the plan of the
             storage, since ``desired`` was asked for.
+        held_up: it did not take the request for ``desired`` at once.
         errors: the states in which DWS gave up.
         transients: when it had trouble that may pass.
         lost: the state from which it was moved to Teardown, or deleted, before
@@ -107,6 +108,7 @@ class Record:
     asked: dict[str, float] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
     refused: list[float] = field(default_factory=list)
+    held_up: bool = False
     errors: set[str] = field(default_factory=set)
     transients: list[Transient] = field(default_factory=list)
     lost: str = ""
