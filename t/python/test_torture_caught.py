@@ -146,9 +146,9 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         ("dws",),
     ),
     "does not record that a job ends before its data is out": (
-        "awaited",
+        "data",
         replacing(DataReports, "note_release", forgetful),
-        ("dws",),
+        ("dws", "module", "admin"),
     ),
     "does not obey a cancel in the epilog": (
         "obedience",
@@ -200,7 +200,7 @@ SHOWN_BY = {
     "keeps its finalizer": (3, 0),
     "is deaf to questions about data": (40, 21),
     "calls all data out": (15, 12),
-    "does not record that a job ends before its data is out": (8, 48),
+    "does not record that a job ends before its data is out": (40, 12),
     "takes 404 for an error": (15, 7),
     "believes what is out of date": (40, 4),
     "counts a state's time from the state before": (15, 4),
