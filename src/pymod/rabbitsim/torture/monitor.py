@@ -224,7 +224,7 @@ class Monitor:
             what += f" -> {fault.error.status or fault.error.reason}"
             what += ", carried out" if fault.carried_out else ""
         self._note(f"service: {what}")
-        if fault is not None and fault.error is not None and fault.error.status:
+        if fault is not None and fault.error is not None:
             self._refused(request)
         if request.kind == SERVERS and request.verb == "patch":
             self.storage.fills(request, self.allowances.crowded(self.now()))
@@ -242,7 +242,7 @@ class Monitor:
                 rule(self, request, found)
 
     def _refused(self, request: Request) -> None:
-        """Kubernetes does not carry out what a job needs to go on."""
+        """Kubernetes does not carry out what a job needs to go on, or does not say."""
         body: Any = request.body
         made = body["metadata"].get("name") if request.verb == "create" else None
         match = _OF_JOB.match(str(request.name or made))
