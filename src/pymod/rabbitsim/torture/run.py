@@ -234,7 +234,8 @@ class _Run:
                     "unexplained", f"{rabbit} is disabled, nobody knows why"
                 )
         for line in lines:
-            planned = "a fault that was planned" in line
+            # What a planned one has cost a job is told with its reason later.
+            planned = "a fault that was planned" in line or "data is not out" in line
             if line.endswith(f"[{Reason.SERVICE_FAULT.value}]") and not planned:
                 self.monitor.fail("internal error", line)
             if "there is no node" in line:
