@@ -94,7 +94,7 @@ FINAL = frozenset(
         Step.WARN,
     }
 )
-"""The steps that cannot be undone, and cost a job its life, its data, or nodes."""
+"""The steps that cannot be undone: what they tell, drain, keep or forget stays so."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ class Next:
 
 
 def is_final(following: Next, info: WorkflowInfo) -> bool:
-    """Whether a step about a Workflow that is there cannot be undone."""
+    """Whether a step cannot be undone, so that what is there is read before it. Without
+    a Workflow a GET has been sent already. A job whose Workflow somebody else has taken
+    away is forgotten after another one: what was missed by mistake would be left."""
     view, step = info.view, following.step
     if view is None:
         return step is Step.FORGET and info.interference is not None

@@ -374,7 +374,8 @@ class WorkflowInfo:
 
     def keep_past(self, now: float) -> None:
         """The clock may have been set back: what has begun later has begun now."""
-        self.begun = {state: min(time, now) for state, time in self.begun.items()}
+        if max(self.begun.values(), default=now) > now:
+            self.begun = {state: min(time, now) for state, time in self.begun.items()}
         if self.troubled_since is not None:
             self.troubled_since = min(self.troubled_since, now)
 
