@@ -266,11 +266,8 @@ class Monitor:
             if is_ours(workflow):
                 self.fail("left", f"{workflow['metadata']['name']} is left")
         for job, awaited in self.unrecorded:
-            # Without a plugin nobody said that the data of a job was still to go out,
-            # and that of a job that was aborted may be found to be out afterwards.
-            aborted = self.record(awaited.id).aborted
-            excused = aborted or self.allowances.unguarded(awaited)
-            if jobrules.is_out(awaited) and not excused:
+            # The data of a job that was aborted may be found to be out afterwards.
+            if jobrules.is_out(awaited) and not self.record(awaited.id).aborted:
                 self.fail("awaited", f"{job} failed, and the data of {awaited} is out")
 
 
