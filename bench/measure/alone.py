@@ -16,7 +16,7 @@ from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.jobqueries import ROWS
+from flux_k8s.jobs.queries import ROWS
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json, Respond, Sender

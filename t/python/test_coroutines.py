@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.control.coroutines import Answer, Call, call, drive, gather
+from flux_k8s.control.coroutines import Answer, Call, Turns, call, drive, gather
 from flux_k8s.ports import KubeError
+from rabbitsim.loop import VirtualLoop
 
 REFUSED = KubeError(403, "Forbidden", "not you")
 
@@ -139,3 +140,31 @@ def test_an_error_that_answers_many_requests_keeps_the_frames_of_one() -> None:
         drive(step(), lambda result: None, (KubeError,))
         lengths.append(len(list(traceback.walk_tb(error.__traceback__))))
     assert len(set(lengths)) == 1
+
+
+async def each(turns: Turns, items: str, order: list[str]) -> int:
+    """Note the items, two in a portion. Returns their number."""
+    async for item in turns.each(items, 2):
+        order.append(item)
+    return len(items)
+
+
+def test_one_long_loop_does_a_portion_in_each_turn_of_the_reactor() -> None:
+    loop = VirtualLoop()
+    turns, order = Turns(loop), list[str]()
+    results = [driven(each(turns, items, order)) for items in ("abcde", "AB", "xyz")]
+    assert "".join(order) == "abABxy" and results == [[], [2], []] and len(turns) == 2
+    portions = []
+    while loop.step():
+        portions.append("".join(order[6:]))
+    assert portions == ["cd", "cdz", "cdze"]
+    assert results == [[5], [2], [3]] and len(turns) == 0
+
+
+def test_no_loop_goes_on_that_was_stopped() -> None:
+    loop = VirtualLoop()
+    turns, order = Turns(loop), list[str]()
+    results = driven(each(turns, "abc", order))
+    turns.stop()
+    loop.run()
+    assert order == ["a", "b"] and not results and len(turns) == 0

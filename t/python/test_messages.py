@@ -24,8 +24,8 @@ PACKAGE = TOP / "src/pymod/flux_k8s"
 DOCUMENT = (TOP / "doc/messages.md").read_text()
 
 ANSWERS = {
-    "jobqueries.py",
-    "progressmemos.py",
+    "heldqueries.py",
+    "progress.py",
     "queries.py",
     "querybounds.py",
     "rabbitqueries.py",

@@ -15,8 +15,8 @@ from flux_k8s.broker.querybounds import QUERY_BYTES
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs import queries
-from flux_k8s.jobs.jobrows import JobFacts
+from flux_k8s.jobs import heldqueries, queries
+from flux_k8s.jobs.progress import JobFacts
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import STORAGE, Json, KubeError, Sender
 from rabbitsim.dws.options import Fault as DwsFault
@@ -544,7 +544,7 @@ def test_a_query_waits_until_its_job_changes() -> None:
         after = query(system, "job-show", payload, GUEST)
         states.append(after["state"])
         if after["serial"] == payload["seen"]:  # nothing has changed for a while
-            assert system.loop.now() - begun >= queries.HOLD_TIME
+            assert system.loop.now() - begun >= heldqueries.HOLD_TIME
         payload["seen"] = after["serial"]
     assert len(states) < 8
     settle(system)
@@ -559,7 +559,7 @@ def test_a_query_about_a_job_that_does_not_change_is_answered_after_a_while() ->
     begun = system.loop.now()
     found = query(system, "job-show", {"id": jobid, "seen": serial})
     assert found["serial"] == serial
-    assert system.loop.now() - begun == pytest.approx(queries.HOLD_TIME, abs=0.1)
+    assert system.loop.now() - begun == pytest.approx(heldqueries.HOLD_TIME, abs=0.1)
     settle_jobs(system)
 
 
@@ -587,7 +587,7 @@ def test_the_queries_that_wait_are_bounded_for_each_guest() -> None:
     assert answers.count(None) == 16
     refused = [answer for answer in answers if answer is not None]
     assert {answer[0] for answer in refused} == {errno.EAGAIN}
-    system.loop.run(timeout=queries.HOLD_TIME + 1)
+    system.loop.run(timeout=heldqueries.HOLD_TIME + 1)
     assert all(answer() is not None for answer in asked)
     settle_jobs(system)
 
@@ -598,7 +598,7 @@ def test_a_change_while_the_details_are_made_is_answered() -> None:
     loop = VirtualLoop()
     made: list[Callable[[Any], None]] = []
     answers: list[Any] = []
-    held = queries.HeldQueries(loop, lambda jobid: Call(made.append))
+    held = heldqueries.HeldQueries(loop, lambda jobid: Call(made.append))
     held.hold(1, Sender(GUEST, owner=False), 7, answers.append)
     held.changed(1)
     loop.run(timeout=1.0)

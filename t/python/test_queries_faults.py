@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.jobs.queries import HOLD_TIME
+from flux_k8s.jobs.heldqueries import HOLD_TIME
 from flux_k8s.ports import Json
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job

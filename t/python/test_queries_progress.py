@@ -12,8 +12,8 @@ import pytest
 from dwscli.page import limit_line
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs import progressmemos, progresswatch
-from flux_k8s.jobs.progressmemos import MEMO, duration
+from flux_k8s.jobs import optionalwatches, progress
+from flux_k8s.jobs.progress import MEMO, duration
 from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
@@ -126,7 +126,7 @@ def test_a_memo_that_no_eventlog_has_says_how_far_a_copy_is() -> None:
     text = annotation(system, jobid)
     assert text.startswith("DataIn ") and " %, " in text and text.endswith(" left")
     assert system.loop.run(in_state(system, "PreRun"), HOUR)
-    system.loop.run(timeout=progressmemos.INTERVAL)
+    system.loop.run(timeout=progress.INTERVAL)
     assert annotation(system, jobid) is None
     settle_jobs(system)
     assert posted(system, jobid) == []
@@ -165,7 +165,7 @@ def test_memos_come_at_a_bounded_rate() -> None:
         times = [time for time, _ in memos]
         gaps = [b - a for a, b in zip(times, times[1:])]
         assert len(gaps) > 2
-        assert all(gap > progressmemos.INTERVAL - 1.0 for gap in gaps)
+        assert all(gap > progress.INTERVAL - 1.0 for gap in gaps)
     settle_jobs(system)
 
 
@@ -223,7 +223,7 @@ def test_of_a_job_with_too_many_objects_nothing_is_shown() -> None:
     system, jobid = copying()
     assert show(system, jobid)["nmovements"] == 1
     system.store.ensure_namespace("x")
-    for index in range(progresswatch.MOVEMENTS):
+    for index in range(optionalwatches.MOVEMENTS):
         meta = {"namespace": "x", "name": f"more-{index}", "labels": labels(jobid)}
         system.store.create(NNFDATAMOVEMENT, "x", {"metadata": meta})
     system.loop.run(timeout=10.0)
@@ -236,7 +236,7 @@ def test_a_watch_is_closed_when_no_job_needs_it() -> None:
     assert system.service_kube is not None
     assert NNFDATAMOVEMENT in system.service_kube.watched
     settle_jobs(system)
-    system.loop.run(timeout=2 * progresswatch.LINGER)
+    system.loop.run(timeout=2 * optionalwatches.LINGER)
     assert NNFDATAMOVEMENT not in system.service_kube.watched
 
 
@@ -248,16 +248,16 @@ def test_a_clock_that_is_set_back_hides_no_progress() -> None:
     port, kube = system.service_port, system.service_kube
     assert port is not None and kube is not None
     port.ahead = -HOUR
-    system.loop.run(timeout=2 * progresswatch.PATIENCE)
+    system.loop.run(timeout=2 * optionalwatches.PATIENCE)
     assert show(system, jobid)["percent"] is not None
     before = annotation(system, jobid)
     assert before is not None
     port.ahead = -2 * HOUR
-    system.loop.run(timeout=2 * progressmemos.INTERVAL)
+    system.loop.run(timeout=2 * progress.INTERVAL)
     assert annotation(system, jobid) not in (None, before)
     running(system, jobid)
     port.ahead = -3 * HOUR
-    system.loop.run(timeout=2 * progresswatch.LINGER)
+    system.loop.run(timeout=2 * optionalwatches.LINGER)
     assert NNFDATAMOVEMENT not in kube.watched
     settle_jobs(system)
 

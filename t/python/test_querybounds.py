@@ -1,13 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The bounds of guests' queries, and work that is done in several turns."""
+"""The bounds of guests' queries."""
 
 from __future__ import annotations
 
 import errno
-from typing import Any, Generator, Optional
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +16,6 @@ from flux_k8s.broker.querybounds import (
     USERS,
     QueryBounds,
 )
-from flux_k8s.control.turns import TURN, Shared, Turns
-from rabbitsim.loop import VirtualLoop
 
 pauses = st.floats(0.0, 2.0)
 
@@ -66,65 +62,3 @@ def test_only_so_many_users_are_remembered() -> None:
     for userid in range(3 * USERS):
         bounds.refuse(userid, 10, 0, 0.0)
     assert len(bounds._buckets) == USERS
-
-
-def test_pieces_of_work_take_turns_and_an_error_is_of_its_own_work_only() -> None:
-    loop = VirtualLoop()
-    turns = Turns[str](loop)
-    order: list[str] = []
-    results: list[Any] = []
-
-    def parts(name: str, count: int, fails: bool) -> Generator[int, None, str]:
-        for _ in range(count):
-            order.append(name)
-            yield TURN
-        if fails:
-            raise ValueError(name)
-        return name
-
-    for name, count, fails in (("a", 3, False), ("b", 2, True), ("c", 0, False)):
-        turns.add(parts(name, count, fails), results.append)
-    assert order == ["a"] and results == []
-    loop.run()
-    assert order == ["a", "a", "b", "a", "b"]
-    assert [str(result) for result in results] == ["c", "a", "b"]
-    assert isinstance(results[2], ValueError) and len(turns) == 0
-
-
-@pytest.mark.parametrize("error", [None, ValueError("it broke")])
-def test_shared_work_is_done_once_and_its_result_or_error_is_for_all(
-    error: Optional[ValueError],
-) -> None:
-    loop = VirtualLoop()
-    turns = Turns[str](loop)
-    done: list[int] = []
-    results: list[Any] = []
-
-    def parts() -> Generator[int, None, str]:
-        for part in range(5):
-            done.append(part)
-            yield TURN
-        if error is not None:
-            raise error
-        return "rows"
-
-    shared = Shared(parts())
-    for _ in range(3):
-        turns.add(shared.wait(), results.append)
-    loop.run()
-    turns.add(shared.wait(), results.append)
-    assert done == list(range(5))
-    assert results == [error or "rows"] * 4
-
-
-def test_work_that_is_stopped_is_never_done() -> None:
-    loop = VirtualLoop()
-    turns = Turns[None](loop)
-
-    def parts() -> Generator[int, None, None]:
-        yield TURN
-
-    turns.add(parts(), lambda result: 1 / 0)
-    turns.stop()
-    loop.run()
-    assert len(turns) == 0

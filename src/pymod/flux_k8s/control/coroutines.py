@@ -9,13 +9,17 @@ A step of several requests is an ``async def`` that awaits :class:`Call` objects
 A request is sent when it is awaited. Its answer resumes the coroutine, on the thread
 and at the time at which the callback is called: there is no loop besides the reactor.
 An answer that is an exception is raised where the call is awaited.
+
+A loop over many things lets the reactor have its turn by :class:`Turns`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import (
     Any,
+    AsyncIterator,
     Callable,
     Coroutine,
     Generator,
@@ -25,6 +29,8 @@ from typing import (
     TypeVar,
     Union,
 )
+
+from flux_k8s.ports import Clock
 
 T = TypeVar("T")
 
@@ -158,3 +164,41 @@ class _Driver(Generic[T]):
         request.start(self._bind(answered))
         sending = False
         return at_once
+
+
+class Turns:
+    """Gives the reactor its turn in long loops. In each turn one of the loops does a
+    portion; its length is the number of loops that wait for that."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: deque[Answer] = deque()
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def each(self, items: Iterable[T], portion: int) -> AsyncIterator[T]:
+        """The items, of which ``portion`` take about a millisecond."""
+        for number, item in enumerate(items):
+            if number and number % portion == 0:
+                await Call[None](self._wait)
+            yield item
+
+    def stop(self) -> None:
+        """No loop goes on."""
+        self._stopped = True
+        self._waiting.clear()
+
+    def _wait(self, answer: Answer) -> None:
+        self._waiting.append(answer)
+        if len(self._waiting) == 1:
+            self._clock.call_later(0.0, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._stopped:
+            return
+        answer = self._waiting.popleft()
+        if self._waiting:
+            self._clock.call_later(0.0, self._go_on)
+        answer(None)

@@ -3,7 +3,7 @@
 """Copies: when the data of a job has moved last, for ``rabbit.stall_timeout``, and what
 became of those of which DWS says nothing.
 
-The watch of :mod:`flux_k8s.jobs.progresswatch` shows when data moves. It may be
+The watch of :mod:`flux_k8s.jobs.optionalwatches` shows when data moves. It may be
 interrupted, or hang, or not know a job that has too many data movements. So they are
 listed before data is given up. No data has moved if all of them are as far as the watch
 has shown them last, or as in the list before. Else some has, at a time that nobody

@@ -2,31 +2,24 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The rows and the details of jobs that queries answer with (doc/queries.md).
 
-:class:`JobFacts` finds out what is known of a job outside of its ``WorkflowInfo``
-(:class:`Known`). :func:`row` and :func:`details` are pure functions of both. Whatever a
+:func:`row` and :func:`details` are pure functions of a job's ``WorkflowInfo`` and of
+what else is known of it (:class:`Known`, by :mod:`flux_k8s.jobs.progress`). Whatever a
 column of ``flux dws list`` shows of an active job is decided here; of one that ended,
 :mod:`dwscli.ended` decides.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
-from flux_k8s.config.context import Context
-from flux_k8s.control.turns import Parts
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.timestamps import format_seconds
-from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import losses, with_losses
-from flux_k8s.jobs.progresswatch import ClientMounts, DataMovements
 from flux_k8s.jobs.records import begun_of, durations
 from flux_k8s.jobs.timelimits import Moment, running_limits, unmoved_since
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.objects import datamovement
 from flux_k8s.objects.datamovement import Movement, Progress
 from flux_k8s.objects.storageusage import StorageUsage
 from flux_k8s.objects.workflowstate import State
@@ -98,11 +91,6 @@ class Known:
     movements: tuple[Movement, ...] = ()
     mounts: Optional[Mounts] = None
     waiting: str = ""
-
-    @property
-    def nrabbits(self) -> int:
-        """The number of the job's Rabbits, of each Servers object."""
-        return sum(len(servers.unavailable) for servers in self.usage.values())
 
 
 def state_of(info: WorkflowInfo) -> str:
@@ -328,146 +316,3 @@ def _limits(info: WorkflowInfo, at: Moment) -> list[Json]:
             limit["unmoved_since"] = unmoved_since(info, at)
         found.append(limit)
     return found
-
-
-HOST = 4
-SLICE = 500
-"""Microseconds to encode a host, and the most that are encoded at once. A longer list
-has an expression for each part, at least."""
-
-REASONS = 3
-"""The most reasons for which Rabbits take no jobs that the row of a job names."""
-
-
-class JobFacts:
-    """Finds out what is known of jobs.
-
-    Args:
-        movements: their data movements.
-        changed: is called with a job whose mounts have changed.
-
-    Attributes:
-        jobs: the jobs of the service.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        jobs: JobTable,
-        machine: RabbitManager,
-        movements: DataMovements,
-        changed: Callable[[int], None],
-    ) -> None:
-        self.jobs = jobs
-        self._machine = machine
-        self._movements = movements
-        self._mounts = ClientMounts(context, jobs, changed, machine.is_rabbit)
-
-    def changed(self, jobid: int) -> None:
-        """A job has changed: its data movements or mounts may be needed, or not any
-        more."""
-        job = self.jobs.get(jobid)
-        view = None if job is None else job.info.view
-        self._movements.need(jobid, view is not None and view.awaits_copies)
-        self._mounts.need(jobid, view is not None and view.awaits_mounts)
-
-    def forget(self, jobid: int) -> None:
-        self._movements.forget(jobid)
-        self._mounts.forget(jobid)
-
-    def stop(self) -> None:
-        self._movements.stop()
-        self._mounts.stop()
-
-    def for_row(self, job: Job, out: str) -> Parts[Known]:
-        """The state for the row of a job.
-
-        Args:
-            out: :meth:`out_of_service`, which costs too much for each row.
-        """
-        nodes, nnodes = yield from self._node_text(job)
-        return Known(
-            nodes=nodes,
-            nnodes=nnodes,
-            usage=self._machine.ledger.usage_of(job.info.jobid),
-            waits=job.progress.memo or "",
-            out=out,
-            progress=self.progress(job),
-        )
-
-    def for_details(self, job: Job) -> Parts[Known]:
-        """The state for the details of a job."""
-        known = yield from self.for_row(job, self.out_of_service())
-        mounting = self._nodes_mounting(job)
-        names = (node for node, (_, done) in mounting.items() if not done)
-        waiting = yield from encode(sorted(names, key=lambda name: (len(name), name)))
-        movements = self._movements.of(job.info.jobid) or {}
-        return replace(
-            known,
-            movements=tuple(movements.values()),
-            mounts=self.mounts(job),
-            waiting=waiting,
-        )
-
-    def progress(self, job: Job) -> Optional[Progress]:
-        """How far the data movement of a job's state is; None if that is not known."""
-        info = job.info
-        if info.view is None or not info.view.awaits_copies:
-            return None
-        movements, state = self._movements.of(info.jobid) or {}, state_of(info)
-        return datamovement.progress(m for m in movements.values() if m.phase == state)
-
-    def mounts(self, job: Job) -> Optional[Mounts]:
-        """How far mounting or unmounting is in a job's state; None if that is not
-        known."""
-        found = self._nodes_mounting(job)
-        if not found:
-            return None
-        mounted = sum(mounted for mounted, done in found.values())
-        return Mounts(len(found), mounted, sum(done for _, done in found.values()))
-
-    def _nodes_mounting(self, job: Job) -> dict[str, tuple[bool, bool]]:
-        """Of each node that mounts or unmounts a job's storage now: whether all of it
-        is mounted, and whether the node is as the state wants it."""
-        view = job.info.view
-        found = self._mounts.of(job.info.jobid)
-        if view is None or not view.awaits_mounts or not found:
-            return {}
-        mounting = view.desired is State.PreRun
-        nodes: dict[str, tuple[bool, bool]] = {}
-        for (node, _), (is_mounted, is_unmounted) in found.items():
-            mounted, done = nodes.get(node, (True, True))
-            reached = is_mounted if mounting else is_unmounted
-            nodes[node] = mounted and is_mounted, done and reached
-        return nodes
-
-    def out_of_service(self) -> str:
-        """The Rabbits that take no jobs, those with the same reason together."""
-        groups: dict[str, list[str]] = {}
-        for rabbit, reason in self._machine.rabbits.broken.items():
-            groups.setdefault(reason, []).append(rabbit)
-        return ", ".join(
-            f"{hostlist.encode(sorted(rabbits, key=hostlist.natural_key))} ({reason})"
-            for reason, rabbits in islice(groups.items(), REASONS)
-        )
-
-    def _node_text(self, job: Job) -> Parts[tuple[str, int]]:
-        """A job's nodes as a hostlist, and their number."""
-        allocation, shown = job.info.allocation, job.shown
-        if allocation is None:
-            return "", 0
-        if shown.nodes_of is not allocation:
-            hosts = tuple(dict.fromkeys(allocation.hosts))
-            text = yield from encode(hosts)
-            shown.nodes_of, shown.nodes = allocation, (text, len(hosts))
-        return shown.nodes
-
-
-def encode(hosts: Sequence[str]) -> Parts[str]:
-    """A hostlist; a long one in parts."""
-    texts = []
-    for begin in range(0, len(hosts), SLICE):
-        part = hosts[begin : begin + SLICE]
-        texts.append(hostlist.encode(part))
-        yield HOST * len(part)
-    return ",".join(texts)

@@ -16,7 +16,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller
-from flux_k8s.control.turns import Parts, Turns
+from flux_k8s.control.coroutines import Turns, drive
 from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.isolation import Faults
@@ -44,8 +44,8 @@ and most are of a state that is complete by then."""
 DETAILS_OF_COPIES = 1.0
 """The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
 
-VISIT = 40
-"""Microseconds for which a job is visited: it may get a memo."""
+VISITS = 50
+"""Jobs that are visited in one turn of the reactor: each may get a memo."""
 
 Decision = tuple[Next, Optional[WorkflowView]]
 """A step, and the view of the Workflow on which the decision was based."""
@@ -108,12 +108,6 @@ class Job:
 Visit = Callable[[Job], None]
 
 
-def _reraise(result: Optional[Exception]) -> None:
-    """An exception in work of the service itself ends the service."""
-    if result is not None:
-        raise result
-
-
 class JobTable:
     """The known jobs, by job ID, and the queue of the jobs to be reconciled.
 
@@ -170,7 +164,7 @@ class JobTable:
         self._barred = frozenset(barred)
         self._identity = context.settings.identity
         self._jobs: dict[int, Job] = {}
-        self._visits = Turns[None](self._clock)
+        self._turns = Turns(self._clock)
 
     def __iter__(self) -> Iterator[Job]:
         return iter(tuple(self._jobs.values()))
@@ -214,20 +208,19 @@ class JobTable:
     def stop(self) -> None:
         """Do nothing for any job any more."""
         self.stopped = True
-        self._visits.stop()
+        self._turns.stop()
         self._queue.stop()
 
     def visit_all(self, visit: Visit) -> None:
         """Call a function with each job that there is now: with some of them before
         this returns, and with the others in the next turns of the reactor."""
-        self._visits.add(self._visit(visit), _reraise)
+        drive(self._visit(visit), lambda result: None, ())
 
-    def _visit(self, visit: Visit) -> Parts[None]:
-        for jobid in tuple(self._jobs):
+    async def _visit(self, visit: Visit) -> None:
+        async for jobid in self._turns.each(tuple(self._jobs), VISITS):
             job = self._jobs.get(jobid)
             if job is not None:
                 visit(job)
-                yield VISIT
 
     def changed(self, job: Job) -> None:
         """Something that matters to a job has changed: have the job handled. A step

@@ -1,19 +1,22 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """The metrics of ``dws.metrics`` and ``dws.stats-get``: the number of
-jobs in each state, the time that DWS took for the states of Workflows, and failures."""
+jobs in each state, the time that DWS took for the states of Workflows, and failures.
+
+A :class:`JobIndex` has the numbers, and the jobs in their order, so that a query does
+not have to look at all jobs."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from typing import Callable
+from typing import Callable, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.turns import Parts
-from flux_k8s.jobs.jobqueries import JobIndex
-from flux_k8s.jobs.jobrows import NONE
+from flux_k8s.control.coroutines import Turns
+from flux_k8s.jobs.jobrows import NONE, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.version import PROTOCOL, version
@@ -22,8 +25,66 @@ BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 """The upper bounds of the histogram's buckets, in seconds. One more bucket has the
 longer times."""
 
-LOOK = 2
-"""Microseconds for which a job is looked at."""
+LOOKS = 1000
+"""Jobs that are looked at in one turn of the reactor."""
+
+EVERYBODY = -1
+"""Stands for all users."""
+
+
+class JobIndex:
+    """The IDs of the jobs in their order, by user.
+
+    Attributes:
+        states: the number of jobs in each state.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[Optional[int], str]] = {}
+        self._ids: dict[Optional[int], list[int]] = {}
+        self.states: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def state(self, jobid: int) -> Optional[str]:
+        """The state of a job; None for one that is not in the index."""
+        _, state = self._entries.get(jobid, (None, None))
+        return state
+
+    def update(self, info: WorkflowInfo) -> None:
+        """A job is there, or may have changed."""
+        entry = info.userid, state_of(info)
+        if self._entries.get(info.jobid) == entry:
+            return
+        self.forget(info.jobid)
+        self._entries[info.jobid] = userid, state = entry
+        self.states[state] += 1
+        for user in (EVERYBODY, userid):
+            insort(self._ids.setdefault(user, []), info.jobid)
+
+    def forget(self, jobid: int) -> None:
+        """A job is there no more."""
+        userid, state = self._entries.pop(jobid, (None, None))
+        if state is None:
+            return
+        self.states[state] -= 1
+        if not self.states[state]:
+            del self.states[state]
+        for user in (EVERYBODY, userid):
+            ids = self._ids[user]
+            del ids[bisect_left(ids, jobid)]
+            if not ids:
+                del self._ids[user]
+
+    def after(self, jobid: int, userid: Optional[int] = None) -> Sequence[int]:
+        """The jobs after ``jobid``, in order.
+
+        Args:
+            userid: only jobs of this user; None for all.
+        """
+        ids = self._ids.get(EVERYBODY if userid is None else userid, [])
+        return ids[bisect_right(ids, jobid) :]
 
 
 class StateDurations:
@@ -76,11 +137,13 @@ class Metrics:
         context: Context,
         jobs: JobTable,
         index: JobIndex,
+        turns: Turns,
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._clock = context.clock
         self._jobs = jobs
         self._index = index
+        self._turns = turns
         self._kube_metrics = kube_metrics
         self._version = version()
         self._started = self._clock.now()
@@ -104,13 +167,14 @@ class Metrics:
         """A job is over."""
         self._ended += 1
 
-    def measure(self) -> Parts[Json]:
+    async def measure(self) -> Json:
         """The metrics. ``workflows`` has the number of jobs by the state that their
         Workflow is in, and ``oldest`` is for how long the oldest state, or Workflow,
         has been awaited, in seconds: each job is looked at."""
         now, oldest = self._clock.now(), 0.0
         workflows: Counter[str] = Counter()
-        for job in map(self._jobs.get, self._index.walk()):
+        async for jobid in self._turns.each(self._index.after(-1), LOOKS):
+            job = self._jobs.get(jobid)
             if job is None:
                 continue
             info = job.info
@@ -118,7 +182,6 @@ class Metrics:
             workflows[NONE if state is None else state.name] += 1
             if info.waits and info.since is not None:
                 oldest = max(oldest, now - info.since)
-            yield LOOK
         return {
             "version": self._version,
             "plugin_version": self._jobs.plugin_version,

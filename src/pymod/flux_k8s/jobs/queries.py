@@ -12,46 +12,46 @@ changed.
 from __future__ import annotations
 
 import errno
+import json
 import syslog
 from dataclasses import dataclass
 from functools import partial
-from typing import (
-    Any,
-    Callable,
-    Coroutine,
-    Generator,
-    Mapping,
-    Optional,
-    TypeVar,
-    Union,
-)
+from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar, Union
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.controller import Controller, Options
-from flux_k8s.control.coroutines import Answer, Call, call, drive
-from flux_k8s.control.turns import Parts, Turns
+from flux_k8s.control.coroutines import Call, Turns, call, drive
 from flux_k8s.errors import BadObject, QueryError
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.directiverules import DirectiveRules
+from flux_k8s.jobs import jobrows
+from flux_k8s.jobs.heldqueries import HeldQueries
 from flux_k8s.jobs.isolation import describe
-from flux_k8s.jobs.jobqueries import JobIndex, JobQueries, no_job
-from flux_k8s.jobs.jobrows import JobFacts
-from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.keeping import Keeping
-from flux_k8s.jobs.metrics import Metrics
-from flux_k8s.jobs.progressmemos import ProgressMemos, memo_text
-from flux_k8s.jobs.progresswatch import DataMovements
+from flux_k8s.jobs.metrics import JobIndex, Metrics
+from flux_k8s.jobs.optionalwatches import DataMovements, DirectiveRules
+from flux_k8s.jobs.progress import JobFacts, ProgressMemos
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
 from flux_k8s.jobs.work import DISCONNECT
-from flux_k8s.json_reader import Reader
+from flux_k8s.json_reader import INT64_MAX, Reader
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.ports import Clock, Json, KubeError, Respond, Sender, Timer
+from flux_k8s.objects.workflowstate import STATES
+from flux_k8s.ports import Json, KubeError, Respond, Sender
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
 
-Work = Union[Parts[Json], Coroutine[Call[Any], Any, Json]]
-"""Makes the answer to a query: in turns, or by requests to Kubernetes."""
+Method = Callable[[Any, Sender], Coroutine[Call[Any], Any, Json]]
+"""Makes the answer to a payload of a sender.
+
+Raises:
+    BadObject, QueryError, KubeError: the query is refused.
+"""
+
+ROWS = 250
+"""The most rows of an answer: to encode them holds up the reactor for 2 to 4 ms."""
+
+ROWS_AT_A_TIME = 25
+"""Rows that are made in one turn of the reactor."""
 
 IN_WORK = 64
 """The most answers that are being made until guests are refused."""
@@ -60,125 +60,49 @@ FAILURES_LOGGED = 10
 """The most lines of the log about errors of this module. No job depends on it, and an
 error may come up at each event."""
 
-HOLD_TIME = 30.0
-"""Seconds after which a query is answered without a change."""
 
-HELD_PER_USER = 16
-HELD = 256
-"""The most queries that are held, for one user and for all. What guests hold keeps the
-instance owner from nothing."""
+@dataclass(frozen=True)
+class JobFilter:
+    """The jobs that ``dws.job-list`` is to list. ``after`` and ``limit`` are those of
+    the contract; None is no limit."""
 
-SETTLE = 0.1
-"""Seconds from a change of a job until its details are made for the held queries:
-changes come many at once."""
+    after: int
+    limit: int
+    userid: Optional[int]
+    state: Optional[str]
+    rabbit: Optional[str]
+    type: Optional[str]
 
+    @classmethod
+    def parse(cls, payload: Any) -> JobFilter:
+        """Read a payload.
 
-@dataclass(eq=False)
-class HeldQuery:
-    """A query that waits.
-
-    Attributes:
-        seen: the serial that the sender has seen.
-        answer: sends the details of the job, with their serial, or an error.
-        overdue: it has waited long enough.
-    """
-
-    jobid: int
-    sender: Sender
-    seen: int
-    answer: Answer
-    timer: Optional[Timer] = None
-    overdue: bool = False
-
-
-class HeldQueries:
-    """The queries that wait.
-
-    Args:
-        details: the call that makes the details of a job, with their serial.
-    """
-
-    def __init__(self, clock: Clock, details: Callable[[int], Call[Json]]) -> None:
-        self._clock = clock
-        self._details = details
-        self._held: dict[int, list[HeldQuery]] = {}
-        self._controller = Controller[int](
-            clock, self._reconcile, options=Options[int](debounce=SETTLE)
+        Raises:
+            BadObject: it is malformed.
+        """
+        reader = Reader("dws.job-list", payload)
+        states = (*STATES, jobrows.NONE)
+        limit = reader.optional_integer("max", minimum=1, maximum=INT64_MAX)
+        return cls(
+            after=reader.optional_integer("after", minimum=0) or 0,
+            limit=ROWS if limit is None else min(limit, ROWS),
+            userid=reader.optional_integer("userid", minimum=0),
+            state=reader.optional_string("state", choices=states),
+            rabbit=reader.optional_string("rabbit"),
+            type=reader.optional_string("type"),
         )
 
-    def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
-
-    def refuse(self, sender: Sender) -> Optional[str]:
-        """The reason not to hold another query of a sender; None if there is none."""
-        senders = [query.sender for held in self._held.values() for query in held]
-        mine = [each.userid for each in senders].count(sender.userid)
-        if mine >= HELD_PER_USER:
-            return f"{mine} of your queries wait for a change already: ask again later"
-        if len(senders) >= HELD and not sender.owner:
-            return f"{len(senders)} queries wait for a change already: ask again later"
-        return None
-
-    def hold(self, jobid: int, sender: Sender, seen: int, answer: Answer) -> None:
-        """Hold a query."""
-        query = HeldQuery(jobid, sender, seen, answer)
-        self._held.setdefault(jobid, []).append(query)
-
-        def time_out() -> None:
-            query.overdue = True
-            self._controller.add(jobid, 0.0)
-
-        query.timer = self._clock.call_later(HOLD_TIME, time_out)
-
-    def changed(self, jobid: int) -> None:
-        """A job may have changed."""
-        if jobid in self._held:
-            self._controller.add(jobid)
-
-    def _answer(self, jobid: int, details: Json) -> None:
-        """Answer the queries whose senders have seen only older details of the job, and
-        those that are overdue."""
-        for query in tuple(self._held.get(jobid, ())):
-            if query.overdue or details["serial"] > query.seen:
-                self._remove(query)
-                query.answer(details)
-
-    def fail(self, jobid: int, error: Exception) -> None:
-        """Answer all queries about a job with an error."""
-        for query in tuple(self._held.get(jobid, ())):
-            self._remove(query)
-            query.answer(error)
-
-    def disconnect(self, sender: Sender) -> None:
-        """Drop the queries of a sender that has gone."""
-        for queries in tuple(self._held.values()):
-            for query in tuple(queries):
-                if query.sender == sender:
-                    self._remove(query)
-
-    def stop(self) -> None:
-        """Drop all queries."""
-        for query in [query for held in self._held.values() for query in held]:
-            self._remove(query)
-        self._controller.stop()
-
-    async def _reconcile(self, jobid: int) -> None:
-        if jobid not in self._held:
-            return
-        try:
-            details = await self._details(jobid)
-        except Exception as error:
-            self.fail(jobid, error)
-        else:
-            self._answer(jobid, details)
-
-    def _remove(self, query: HeldQuery) -> None:
-        queries = self._held[query.jobid]
-        queries.remove(query)
-        if not queries:
-            del self._held[query.jobid]
-        if query.timer is not None:
-            query.timer.cancel()
+    def matches(self, job: Job, machine: RabbitManager) -> bool:
+        """Whether a job is to be listed."""
+        info = job.info
+        if self.state is not None and jobrows.state_of(info) != self.state:
+            return False
+        if self.type is not None and self.type not in jobrows.types_of(info):
+            return False
+        if self.rabbit is None:
+            return True
+        usage = machine.ledger.usage_of(info.jobid)
+        return any(self.rabbit in servers.unavailable for servers in usage.values())
 
 
 class Queries:
@@ -210,21 +134,23 @@ class Queries:
         self._machine = machine
         self._keeping = keeping
         self._index = JobIndex()
-        self._facts = JobFacts(context, jobs, machine, movements, self.progressed)
-        self._memos = ProgressMemos(
-            context.flux, jobs, partial(self._safely, partial(memo_text, self._facts))
+        self._turns = turns = Turns(context.clock)
+        self._facts = JobFacts(
+            context, jobs, machine, movements, turns, self.progressed
         )
-        self._measures = Metrics(context, jobs, self._index, kube_metrics)
+        self._memos = ProgressMemos(
+            context.flux, jobs, partial(self._safely, self._facts.memo)
+        )
+        self._measures = Metrics(context, jobs, self._index, turns, kube_metrics)
         self.rules = DirectiveRules(context)
-        self._held = HeldQueries(context.clock, self._details_of)
-        self._turns = Turns[Json](context.clock)
-        self._job_queries = JobQueries(context, jobs, machine, self._index, self._facts)
-        self._rabbits = RabbitQueries(context, self._index, machine)
+        self._held = HeldQueries(context.clock, self._details)
+        self._rabbits = RabbitQueries(context, self._index, machine, turns)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_end = partial(self._safely, self._forget)
-        self._methods: Mapping[str, Callable[[Any, Sender], Work]] = {
-            "job-list": self._job_queries.rows,
+        self._methods: Mapping[str, Method] = {
+            "job-list": self._job_list,
+            "job-show": self._job_show,
             "rabbit-list": self._rabbits.rows,
             "rescue": self._rescue,
             "rules": self._list_rules,
@@ -267,12 +193,9 @@ class Queries:
         job = self._jobs.get(jobid)
         if job is None:
             return
-        info = job.info
         before = self._index.state(jobid)
-        self._index.update(info)
-        if before is None and (info.existed or info.planned):
-            self._memos.inherit(job)
-        self._memos.update(job, before)
+        self._index.update(job.info)
+        self._memos.note(job, before)
         self._facts.changed(jobid)
         self._measures.note(job)
         self._held.changed(jobid)
@@ -283,7 +206,7 @@ class Queries:
         self._facts.forget(jobid)
         self._memos.forget(jobid)
         self._measures.note_end()
-        self._held.fail(jobid, no_job(jobid))
+        self._held.fail(jobid, _no_job(jobid))
 
     def progressed(self, jobid: int) -> None:
         """The data movements or the mounts of a job have changed."""
@@ -302,25 +225,16 @@ class Queries:
         if method == DISCONNECT:
             self._held.disconnect(sender)
             return
-        try:
-            if len(self._turns) >= IN_WORK and not sender.owner:
-                text = f"{IN_WORK} queries are in work already: ask again later"
-                raise QueryError(errno.EAGAIN, text)
-            payload = {} if payload is None else payload
-            if method == "job-show":
-                self._job_show(payload, sender, respond)
-            else:
-                self._do(self._methods[method](payload, sender), respond)
-        except Exception as error:
-            self._answer(error, respond)
+        if len(self._turns) >= IN_WORK and not sender.owner:
+            text = f"{IN_WORK} queries are in work already: ask again later"
+            self._answer(QueryError(errno.EAGAIN, text), respond)
+            return
+        payload = {} if payload is None else payload
+        self._make(self._methods[method](payload, sender), respond)
 
-    def _do(self, work: Work, respond: Respond) -> None:
+    def _make(self, work: Coroutine[Call[Any], Any, Json], respond: Respond) -> None:
         """Have an answer made, and send it."""
-        done = partial(self._answer, respond=respond)
-        if isinstance(work, Generator):
-            self._turns.add(work, done)
-        else:
-            drive(work, done, (Exception,))
+        drive(work, partial(self._answer, respond=respond), (Exception,))
 
     def _answer(self, answer: Union[Json, Exception], respond: Respond) -> None:
         """Send an answer, with what is said of its age, or an error."""
@@ -360,58 +274,118 @@ class Queries:
 
     # The methods
 
-    def _job_show(self, payload: Any, sender: Sender, respond: Respond) -> None:
+    async def _job_list(self, payload: Any, sender: Sender) -> Json:
+        found = JobFilter.parse(payload)
+        userid = found.userid
+        if not sender.owner:
+            if userid not in (None, sender.userid):
+                text = f"the jobs of user {userid} are not yours"
+                raise QueryError(errno.EPERM, text)
+            userid = sender.userid
+        jobids = self._index.after(found.after, userid)
+        listed = []
+        for jobid in jobids:
+            job = self._jobs.get(jobid)
+            if job is not None and found.matches(job, self._machine):
+                listed.append(job)
+                if len(listed) == found.limit:
+                    break
+        rows, out = [], self._facts.out_of_service()
+        async for job in self._turns.each(listed, ROWS_AT_A_TIME):
+            rows.append(jobrows.row(job.info, await self._facts.for_row(job, out)))
+        more = len(listed) == found.limit and listed[-1].info.jobid != jobids[-1]
+        return {
+            "jobs": rows,
+            "next": listed[-1].info.jobid if more else None,
+            "totals": {
+                "jobs": len(self._index),
+                "states": dict(self._index.states),
+                "capacity": self._machine.ledger.bytes_in_use,
+            },
+        }
+
+    async def _job_show(self, payload: Any, sender: Sender) -> Json:
         reader = Reader("dws.job-show", payload)
         jobid = reader.integer("id", minimum=0)
         seen = reader.optional_integer("seen", minimum=0)
-        job = self._job_queries.find(jobid, sender)
-        answer = partial(self._answer, respond=respond)
+        self._find(jobid, sender)
+        details = await self._details(jobid)
+        if seen is None or details["serial"] > seen:
+            return details
+        self._held.check_room(sender)
+        changed: Json = await call(self._held.hold, jobid, sender, seen)
+        return changed
 
-        def done(details: Any) -> None:
-            failed = isinstance(details, Exception)
-            if failed or seen is None or details["serial"] > seen:
-                answer(details)
-                return
-            reason = self._held.refuse(sender)
-            if reason is None:
-                self._held.hold(jobid, sender, seen, answer)
-            else:
-                respond(errno.EAGAIN, reason, None)
+    def _find(self, jobid: int, sender: Optional[Sender] = None) -> Job:
+        """A job, if its details are for the sender.
 
-        self._turns.add(self._job_queries.details(job), done)
+        Raises:
+            QueryError: they are not, or the job is over, or it is not known yet, as
+                that of a Workflow that no job claims.
+        """
+        job = self._jobs.get(jobid)
+        if job is None and (jobid in self._jobs.unclaimed or not self._jobs.complete):
+            text = f"job {f58(jobid)}: it is not known yet: ask again later"
+            raise QueryError(errno.EAGAIN, text)
+        if job is None:
+            raise _no_job(jobid)
+        if sender is None or sender.owner or job.info.userid == sender.userid:
+            return job
+        if job.info.userid is None:
+            text = f"job {f58(jobid)}: its user is not known yet: ask again later"
+            raise QueryError(errno.EAGAIN, text)
+        raise QueryError(errno.EPERM, f"job {f58(jobid)} is not yours")
 
-    def _details_of(self, jobid: int) -> Call[Json]:
-        """The call that makes the details of a job, in turns."""
-        details = self._job_queries.details(self._job_queries.find(jobid))
-        return call(self._turns.add, details)
+    async def _details(self, jobid: int) -> Json:
+        """The details of a job, with a serial that grows when they change.
 
-    def _rescue(self, payload: Any, sender: Sender) -> Work:
+        Raises:
+            QueryError: the job is over.
+        """
+        job = self._find(jobid)
+        known = await self._facts.for_details(job)
+        if self._jobs.get(jobid) is not job:
+            raise _no_job(jobid)
+        moment = self._jobs.moment(self._settings.config)
+        details = jobrows.details(job.info, known, moment)
+        shown, found = job.shown, hash(json.dumps(details))
+        if not shown.serial or found != shown.details:
+            # Serials of a service that is started later are larger.
+            shown.serial = max(shown.serial + 1, int(self._flux.now() * 1000))
+            shown.details = found
+        return {"serial": shown.serial, **details}
+
+    async def _rescue(self, payload: Any, sender: Sender) -> Json:
         reader = Reader("dws.rescue", payload)
         jobid = reader.integer("id", minimum=0)
         gives_up = reader.optional_boolean("give_up") or False
-        job = self._job_queries.find(jobid, sender)
+        job = self._find(jobid, sender)
         act = self._keeping.give_up if gives_up else self._keeping.rescue
-        return act(job, sender.userid)
+        return await act(job, sender.userid)
 
     async def _list_rules(self, payload: Any, sender: Sender) -> Json:
         Reader("dws.rules", payload)
         return {"rules": self.rules.rules, "scheduler": self._settings.scheduler}
 
-    def _metrics(self, payload: Any, sender: Sender) -> Work:
+    async def _metrics(self, payload: Any, sender: Sender) -> Json:
         Reader("dws.metrics", payload)
         if not sender.owner:
             raise QueryError(errno.EPERM, "metrics are for the instance owner")
-        return self._measure()
+        return await self._measure()
 
-    def _measure(self) -> Parts[Json]:
-        found = yield from self._measures.measure()
+    async def _measure(self) -> Json:
+        found = await self._measures.measure()
         counts = {"held": len(self._held), "in_work": len(self._turns)}
         return {**found, "queries": counts}
 
     def stats(self, respond: Respond) -> None:
         """Answer ``dws.stats-get``: the metrics, and how the Rabbits are."""
-        self._do(self._measure_all(), respond)
+        self._make(self._measure_all(), respond)
 
-    def _measure_all(self) -> Parts[Json]:
-        found = yield from self._measure()
-        return {**found, "rabbits": self._machine.stats()}
+    async def _measure_all(self) -> Json:
+        return {**await self._measure(), "rabbits": self._machine.stats()}
+
+
+def _no_job(jobid: int) -> QueryError:
+    text = f"job {f58(jobid)}: no active job with #DW directives"
+    return QueryError(errno.ENOENT, text)

@@ -6,24 +6,20 @@ from __future__ import annotations
 
 import errno
 import math
-from itertools import islice
-from typing import AbstractSet, Any, Coroutine, Optional
+from typing import AbstractSet, Any, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Call
-from flux_k8s.control.turns import Parts, Shared
+from flux_k8s.control.coroutines import Answer, Call, Turns, drive
 from flux_k8s.errors import QueryError
-from flux_k8s.jobs.jobqueries import JobIndex
+from flux_k8s.jobs.metrics import JobIndex
 from flux_k8s.json_reader import Reader
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.ports import Json, Sender
 from flux_k8s.text import SHOWN, printable, quoted
 
-Action = Coroutine[Call[Any], Any, Json]
-"""The work for a query. It returns the answer."""
-
-JOB, ROW = 5, 40
-"""Microseconds for the storage of a job, and for the row of a Rabbit."""
+JOBS_AT_A_TIME, ROWS_AT_A_TIME = 200, 25
+"""Jobs whose storage is looked at, and rows that are made, in one turn of the
+reactor."""
 
 NAMES = 4096
 """The most Rabbits that one request may name."""
@@ -39,18 +35,18 @@ class RabbitQueries:
     """Answers ``dws.rabbit-list``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``."""
 
     def __init__(
-        self, context: Context, index: JobIndex, machine: RabbitManager
+        self, context: Context, index: JobIndex, machine: RabbitManager, turns: Turns
     ) -> None:
         self._flux = context.flux
         self._settings = context.settings
         self._index = index
         self._machine = machine
+        self._turns = turns
         self._rows: list[Json] = []
-        self._places: dict[str, int] = {}
         self._made = self._valid_from = -math.inf
-        self._making: Optional[Shared[list[Json]]] = None
+        self._waiting: list[Answer] = []
 
-    def rows(self, payload: Any, sender: Sender) -> Parts[Json]:
+    async def rows(self, payload: Any, sender: Sender) -> Json:
         """The rows of Rabbits, those after the one that the payload names. Guests see
         their own jobs, and the number of all.
 
@@ -60,12 +56,12 @@ class RabbitQueries:
         after = Reader("dws.rabbit-list", payload).optional_string("after")
         now = self._flux.now()
         if not self._valid_from <= self._made <= now < self._made + FRESH:
-            yield from self._make_once(now)
-        first = 0 if after is None else self._place_after(after)
-        rows = self._rows[first : first + self._portion(first)]
-        more = first + len(rows) < len(self._rows)
+            await Call[None](self._wait_for_rows)
+        rest = self._rows_after(after)
+        rows = rest[: _portion(rest)]
+        more = len(rows) < len(rest)
         if not sender.owner:
-            own = frozenset(self._index.of_user(sender.userid))
+            own = frozenset(self._index.after(-1, sender.userid))
             rows = [_restricted(row, own) for row in rows]
         return {
             "rabbits": rows,
@@ -75,63 +71,54 @@ class RabbitQueries:
             "disagreement": self._machine.disagreement,
         }
 
-    def _place_after(self, name: str) -> int:
-        if name not in self._places:
+    def _rows_after(self, name: Optional[str]) -> list[Json]:
+        if name is None:
+            return self._rows
+        names = [row["name"] for row in self._rows]
+        if name not in names:
             raise _unknown(name)
-        return self._places[name] + 1
+        return self._rows[names.index(name) + 1 :]
 
-    def _portion(self, first: int) -> int:
-        """How many rows fit into an answer."""
-        jobs = 0
-        for count, row in enumerate(islice(self._rows, first, first + ROWS)):
-            jobs += max(row["njobs"], len(row["job_ssds"]))
-            if count and jobs > JOBS:
-                return count
-        return ROWS
+    def _wait_for_rows(self, answer: Answer) -> None:
+        """Have the rows made, once for all queries that come meanwhile."""
+        self._waiting.append(answer)
+        if len(self._waiting) > 1:
+            return
+        waiting, begun = self._waiting, self._flux.now()
 
-    def _make_once(self, now: float) -> Parts[None]:
-        """Make the rows, together with other queries that wait for them."""
-        making = self._making
-        if making is None:
-            making = self._making = Shared(self._make())
-        try:
-            rows = yield from making.wait()
-        finally:
-            if self._making is making:
-                self._making = None
-        self._rows, self._made = rows, now
-        self._places = {row["name"]: place for place, row in enumerate(rows)}
+        def done(rows: Any) -> None:
+            if self._waiting is waiting:
+                self._waiting = []
+            failed = isinstance(rows, Exception)
+            if not failed:
+                self._rows, self._made = rows, begun
+            for each in waiting:
+                each(rows if failed else None)
 
-    def _make(self) -> Parts[list[Json]]:
+        drive(self._make(), done, (Exception,))
+
+    async def _make(self) -> list[Json]:
         jobs: dict[str, dict[int, None]] = {}
         ssds: dict[str, dict[str, int]] = {}
-        storage = self._machine.ledger
-        for jobid in self._index.walk():
-            for servers in storage.usage_of(jobid).values():
+        ledger, each = self._machine.ledger, self._turns.each
+        async for jobid in each(self._index.after(-1), JOBS_AT_A_TIME):
+            for servers in ledger.usage_of(jobid).values():
                 for rabbit in servers.unavailable:
                     jobs.setdefault(rabbit, {})[jobid] = None
             for rabbit, count in self._machine.ssds.of_job(jobid).items():
                 ssds.setdefault(rabbit, {})[str(jobid)] = count
-            yield JOB
         rows: list[Json] = []
-        for row in self._machine.rabbit_rows():
+        async for row in each(self._machine.rabbit_rows(), ROWS_AT_A_TIME):
             found = list(jobs.get(row["name"], ()))
             job_ssds = ssds.get(row["name"], {})
-            rows.append(
-                {
-                    **row,
-                    "ssds_free": max(0, row["ssds"] - sum(job_ssds.values())),
-                    "njobs": len(found),
-                    "jobs": found,
-                    "job_ssds": job_ssds,
-                }
-            )
-            yield ROW
+            free = max(0, row["ssds"] - sum(job_ssds.values()))
+            own = {"njobs": len(found), "jobs": found, "job_ssds": job_ssds}
+            rows.append({**row, "ssds_free": free, **own})
         return rows
 
-    # Out of service, and back. The payload is read before the coroutine is made.
+    # Out of service, and back
 
-    def disable(self, payload: Any, sender: Sender) -> Action:
+    async def disable(self, payload: Any, sender: Sender) -> Json:
         """Take Rabbits out of service for jobs.
 
         Raises:
@@ -142,46 +129,34 @@ class RabbitQueries:
         reason = printable(reader.text("reason"), SHOWN) if reader.has("reason") else ""
         by = printable(reader.optional_string("by") or str(sender.userid), SHOWN)
 
-        async def act() -> Json:
-            notes = (
-                (row["name"], row["disabled"]) for row in self._machine.rabbit_rows()
-            )
-            before = {name: note["reason"] for name, note in notes if note is not None}
-            try:
-                await self._machine.disable(names, by, reason)
-            finally:
-                self._changed()
-            replaced = {
-                name: before[name]
-                for name in names
-                if before.get(name, reason) != reason
-            }
-            return {"rabbits": names, "replaced": replaced}
+        notes = ((row["name"], row["disabled"]) for row in self._machine.rabbit_rows())
+        before = {name: note["reason"] for name, note in notes if note is not None}
+        try:
+            await self._machine.disable(names, by, reason)
+        finally:
+            self._changed()
+        replaced = {
+            name: before[name] for name in names if before.get(name, reason) != reason
+        }
+        return {"rabbits": names, "replaced": replaced}
 
-        return act()
-
-    def enable(self, payload: Any, sender: Sender) -> Action:
+    async def enable(self, payload: Any, sender: Sender) -> Json:
         """Put Rabbits back into service.
 
         Raises:
             BadObject, QueryError: the request is refused.
         """
         names = self._names(Reader("dws.rabbit-enable", payload), sender)
-
-        async def act() -> Json:
-            try:
-                changed = await self._machine.enable(names)
-            finally:
-                self._changed()
-            return {"rabbits": changed}
-
-        return act()
+        try:
+            return {"rabbits": await self._machine.enable(names)}
+        finally:
+            self._changed()
 
     def _changed(self) -> None:
         """Make rows anew for each sender until the watch of the Storages has surely
         shown the change."""
         self._valid_from = self._flux.now() + FRESH
-        self._making = None
+        self._waiting = []
 
     def _names(self, reader: Reader, sender: Sender) -> list[str]:
         """The Rabbits that a request of the instance owner names."""
@@ -192,12 +167,19 @@ class RabbitQueries:
         if not 0 < len(names) <= NAMES:
             raise reader.bad("rabbits", f"the names of 1 to {NAMES} Rabbits")
         for name in names:
-            self._check_known(name)
+            if not self._machine.is_rabbit(name):
+                raise _unknown(name)
         return names
 
-    def _check_known(self, name: str) -> None:
-        if not self._machine.is_rabbit(name):
-            raise _unknown(name)
+
+def _portion(rows: list[Json]) -> int:
+    """How many of the rows fit into an answer."""
+    jobs = 0
+    for count, row in enumerate(rows[:ROWS]):
+        jobs += max(row["njobs"], len(row["job_ssds"]))
+        if count and jobs > JOBS:
+            return count
+    return ROWS
 
 
 def _unknown(name: str) -> QueryError:

@@ -28,10 +28,10 @@ from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.lastresort import LastResort
+from flux_k8s.jobs.optionalwatches import DataMovements
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
 from flux_k8s.jobs.plugin import RequestHandler
-from flux_k8s.jobs.progresswatch import DataMovements
 from flux_k8s.jobs.queries import Queries
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records

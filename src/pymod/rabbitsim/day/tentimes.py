@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
-from flux_k8s.jobs.progresswatch import OBJECTS
+from flux_k8s.jobs.optionalwatches import OBJECTS
 from flux_k8s.ports import Json
 from rabbitsim.day.page import Numbers, Row, number, significant, size, table
 from rabbitsim.day.reactor import RECEIVE

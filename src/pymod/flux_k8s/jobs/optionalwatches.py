@@ -1,40 +1,47 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Follows the data movements and the mounts of jobs whose states take long.
+"""Watches that no job needs: where Kubernetes forbids one, or does not know the kind,
+queries show less, and :mod:`flux_k8s.jobs.copies` knows less well when data has moved.
 
-A cluster has many NnfDataMovements and ClientMounts, most of which are of states that
-take a second. So there is a watch of each kind only while a job has been in such a
-state for :data:`PATIENCE`, and it keeps objects of jobs only. No job needs it: where
-Kubernetes forbids the watch, or does not know the kind, the numbers are missing, and
-:mod:`flux_k8s.jobs.copies` knows less well when data has moved.
+The rules for directives are always watched. A cluster has many NnfDataMovements and
+ClientMounts, most of which are of states that take a second. So there is a watch of
+each kind only while a job has been in such a state for :data:`PATIENCE`, and it keeps
+objects of jobs only.
 """
 
 from __future__ import annotations
 
 import abc
 import syslog
-from typing import Callable, Generic, Optional, TypeVar
+from functools import partial
+from typing import Any, Callable, Generic, Optional, Sequence, TypeVar
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
+from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.objects import datamovement
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.objects.datamovement import Movement
+from flux_k8s.objects.decoding import plain
 from flux_k8s.objects.metadata import names_of
 from flux_k8s.objects.storageusage import WORKFLOW_LABEL
 from flux_k8s.ports import (
     CLIENTMOUNT,
+    DWDIRECTIVERULE,
     NNFDATAMOVEMENT,
     Encoded,
     Kind,
     KubeError,
     Seen,
+    Timer,
     Watch,
 )
 from flux_k8s.reasons import Reason
+from flux_k8s.rules.directiverules import read_rules
 
 PATIENCE = 3.0
 """Seconds in a state until its objects are watched."""
@@ -56,39 +63,147 @@ T = TypeVar("T")
 Key = tuple[str, str]
 
 
-class JobObjects(abc.ABC, Generic[T]):
-    """A watch of the objects of one kind that is open while jobs need it (a
-    ``WatchHandler``).
+class OptionalWatch(abc.ABC):
+    """A watch that is open while it is wanted (a ``WatchHandler``). One that Kubernetes
+    forbids, or of a kind that it does not know, is closed for :data:`REOPEN_DELAY`.
+
+    Attributes:
+        kind: that of the objects.
+        unseen: the words for the log about what is not seen without it.
+    """
+
+    kind: Kind
+    unseen: str
+
+    def __init__(self, context: Context) -> None:
+        self._flux = context.flux
+        self._kube = context.kube
+        self._watch: Optional[Watch] = None
+        self._wanted = False
+        self._refused_at = float("-inf")
+        self._synced = False
+        self._logged = False
+        self._controller = Controller[Kind](context.flux, self._reconcile)
+
+    def start(self) -> None:
+        """Open the watch before this returns."""
+        self._wanted = True
+        self._controller.run(self.kind)
+
+    def want(self, wanted: bool, delay: float = 0.0) -> None:
+        """Have the watch open, or closed, within ``delay`` seconds."""
+        self._wanted = wanted
+        self._controller.add(self.kind, delay)
+
+    def stop(self) -> None:
+        self._controller.stop()
+        self._close()
+
+    @abc.abstractmethod
+    def clear(self) -> None:
+        """Keep no object: a new watch does not show the deletions since the last
+        one."""
+
+    @abc.abstractmethod
+    def event(self, type: str, object: Seen) -> None:
+        """An object has changed."""
+
+    def synced(self) -> None:
+        self._synced = True
+
+    def trouble(self, error: KubeError) -> None:
+        """The objects stay as they were. A watch that fails by another error tries
+        again by itself."""
+        if not absent_or_forbidden(error):
+            return
+        self._close()
+        self._refused_at = self._flux.now()
+        if not self._logged:
+            self._logged = True
+            text = f"{self.kind.plural}: {error}; queries do not show {self.unseen}"
+            self._flux.log(syslog.LOG_INFO, text, Reason.OBJECTS_UNSEEN)
+        self._controller.add(self.kind, REOPEN_DELAY)
+
+    async def _reconcile(self, kind: Kind) -> Optional[float]:
+        """Open or close the watch. Returns the seconds until that is due, or None."""
+        if not self._wanted:
+            self._close()
+        elif self._watch is None:
+            left = self._refused_at + REOPEN_DELAY - self._flux.now()
+            if 0.0 < left <= REOPEN_DELAY:  # else the clock was set back
+                return left
+            self.clear()
+            self._synced = False
+            self._watch = self._kube.watch(kind, None, self)
+        return None
+
+    def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+
+class DirectiveRules(OptionalWatch):
+    """The live DWDirectiveRules, which change when DWS or NNF is upgraded. DWS applies
+    them, and here they explain what it has refused."""
+
+    kind, unseen = DWDIRECTIVERULE, "them"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._specs: dict[Key, list[Any]] = {}
+
+    @property
+    def rules(self) -> Optional[list[Any]]:
+        """The rules, one for each command; None while they are not known."""
+        if not (self._synced and self._specs):
+            return None
+        return [rule for _, specs in sorted(self._specs.items()) for rule in specs]
+
+    def explain(self, directives: Sequence[Directive]) -> str:
+        """The word that is wrong in directives that DWS has refused, as far as its
+        rules say so; "" if they do not."""
+        try:
+            read_rules(self.rules).check(directives)
+        except DirectiveError as error:
+            return str(error)
+        return ""
+
+    def clear(self) -> None:
+        self._specs.clear()
+
+    def event(self, type: str, object: Seen) -> None:
+        key = object.namespace, object.name
+        spec = plain(object.encoded).get("spec")
+        self._specs.pop(key, None)
+        if type != "DELETED" and isinstance(spec, list):
+            self._specs[key] = [r for r in spec if isinstance(r, dict)]
+
+
+class JobObjects(OptionalWatch, Generic[T]):
+    """A watch of objects of jobs that is open while jobs need it.
 
     Args:
         jobs: the jobs whose objects are kept.
         changed: is called with a job one of whose objects has changed.
 
     Attributes:
-        kind: that of the objects.
         most: the most objects of one job that are kept.
     """
 
-    kind: Kind
+    unseen = "progress"
     most: int
 
     def __init__(
         self, context: Context, jobs: JobTable, changed: Callable[[int], None]
     ) -> None:
-        self._flux = context.flux
-        self._kube = context.kube
+        super().__init__(context)
         self._jobs = jobs
         self._changed = changed
-        self._since: dict[int, float] = {}
+        self._needed: dict[int, Timer] = {}
         self._objects: dict[int, dict[Key, T]] = {}
         self._jobid_of: dict[Key, int] = {}
         self._too_many: set[int] = set()
-        self._watch: Optional[Watch] = None
-        self._unneeded_since = 0.0
-        self._refused_at = float("-inf")
-        self._synced = False
-        self._logged = False
-        self._controller = Controller[Kind](context.flux, self._reconcile)
 
     @abc.abstractmethod
     def read(self, object: Encoded) -> Optional[T]:
@@ -99,23 +214,21 @@ class JobObjects(abc.ABC, Generic[T]):
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
-        if not self._synced or jobid in self._too_many:
+        if self._watch is None or not self._synced or jobid in self._too_many:
             return None
         return self._objects.get(jobid, {})
 
     def need(self, jobid: int, needed: bool) -> None:
         """A job is, or is not, in a state that the watch is for."""
-        if needed == (jobid in self._since):
+        if needed == (jobid in self._needed):
             return
-        now = self._flux.now()
         if needed:
-            self._since[jobid] = now
-            self._controller.add(self.kind, PATIENCE)
+            open = partial(self.want, True)
+            self._needed[jobid] = self._flux.call_later(PATIENCE, open)
             return
-        del self._since[jobid]
-        if not self._since:
-            self._unneeded_since = now
-            self._controller.add(self.kind, LINGER)
+        self._needed.pop(jobid).cancel()
+        if not self._needed:
+            self.want(False, LINGER)
 
     def forget(self, jobid: int) -> None:
         """A job is over."""
@@ -124,48 +237,21 @@ class JobObjects(abc.ABC, Generic[T]):
         self._drop(jobid)
 
     def stop(self) -> None:
-        self._controller.stop()
-        self._close()
+        for timer in self._needed.values():
+            timer.cancel()
+        super().stop()
+
+    def clear(self) -> None:
+        self._objects.clear()
+        self._jobid_of.clear()
+        self._too_many.clear()
 
     def _drop(self, jobid: int) -> None:
         """Keep no object of a job."""
         for key in self._objects.pop(jobid, {}):
             del self._jobid_of[key]
 
-    async def _reconcile(self, kind: Kind) -> Optional[float]:
-        """Open or close the watch. Returns the seconds until that is due, or None."""
-        oldest = next(iter(self._since.values()), None)
-        left = 0.0
-        if oldest is not None and self._watch is None:
-            refused = self._left(self._refused_at, REOPEN_DELAY)
-            left = max(self._left(oldest, PATIENCE), refused)
-            if left <= 0.0:
-                self._watch = self._kube.watch(kind, None, self)
-        elif oldest is None and self._watch is not None:
-            left = self._left(self._unneeded_since, LINGER)
-            if left <= 0.0:
-                self._close()
-        return left if left > 0.0 else None
-
-    def _left(self, since: float, pause: float) -> float:
-        """Seconds that are left of a pause since a time; none if the clock was set back
-        behind that time."""
-        left = since + pause - self._flux.now()
-        return left if left <= pause else 0.0
-
-    def _close(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
-        self._watch = None
-        self._synced = False
-        self._objects.clear()
-        self._jobid_of.clear()
-        self._too_many.clear()
-
-    # What Kubernetes shows: the WatchHandler
-
     def event(self, type: str, object: Seen) -> None:
-        """An object has changed."""
         key = object.namespace, object.name
         if type == "DELETED":
             jobid = self._jobid_of.pop(key, None)
@@ -196,22 +282,9 @@ class JobObjects(abc.ABC, Generic[T]):
         return kept < self.most and len(self._jobid_of) < OBJECTS
 
     def synced(self) -> None:
-        self._synced = True
-        for jobid in tuple(self._since):
+        super().synced()
+        for jobid in tuple(self._needed):
             self._changed(jobid)
-
-    def trouble(self, error: KubeError) -> None:
-        """A watch that Kubernetes forbids, or of a kind that it does not know, is
-        closed for :data:`REOPEN_DELAY`."""
-        if not absent_or_forbidden(error):
-            return
-        self._close()
-        self._refused_at = self._flux.now()
-        if not self._logged:
-            self._logged = True
-            text = f"{self.kind.plural}: {error}; queries do not show progress"
-            self._flux.log(syslog.LOG_INFO, text, Reason.OBJECTS_UNSEEN)
-        self._controller.add(self.kind, REOPEN_DELAY)
 
 
 class DataMovements(JobObjects[Movement]):

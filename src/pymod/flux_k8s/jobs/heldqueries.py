@@ -1,0 +1,138 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Queries about a job that wait until it has changed."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Awaitable, Callable, Optional
+
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import Answer
+from flux_k8s.errors import QueryError
+from flux_k8s.ports import Clock, Json, Sender, Timer
+
+HOLD_TIME = 30.0
+"""Seconds after which a query is answered without a change."""
+
+HELD_PER_USER = 16
+HELD = 256
+"""The most queries that are held, for one user and for all. What guests hold keeps the
+instance owner from nothing."""
+
+SETTLE = 0.1
+"""Seconds from a change of a job until its details are made for the held queries:
+changes come many at once."""
+
+
+@dataclass(eq=False)
+class HeldQuery:
+    """A query that waits for a change of a job.
+
+    Attributes:
+        seen: the serial that the sender has seen; -1 once it has waited long enough.
+        answer: takes the details of the job, or an error.
+        timer: ends the wait.
+    """
+
+    sender: Sender
+    seen: int
+    answer: Answer
+    timer: Optional[Timer] = None
+
+
+Which = Callable[[HeldQuery], bool]
+
+
+class HeldQueries:
+    """The queries that wait, by job.
+
+    Args:
+        details: makes the details of a job, with their serial.
+    """
+
+    def __init__(self, clock: Clock, details: Callable[[int], Awaitable[Json]]) -> None:
+        self._clock = clock
+        self._details = details
+        self._held: dict[int, list[HeldQuery]] = {}
+        self._controller = Controller[int](
+            clock, self._reconcile, options=Options[int](debounce=SETTLE)
+        )
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def check_room(self, sender: Sender) -> None:
+        """Check that another query of a sender may be held.
+
+        Raises:
+            QueryError: it may not.
+        """
+        senders = [query.sender for held in self._held.values() for query in held]
+        mine = [each.userid for each in senders].count(sender.userid)
+        if mine >= HELD_PER_USER:
+            problem = f"{mine} of your queries wait"
+        elif len(senders) >= HELD and not sender.owner:
+            problem = f"{len(senders)} queries wait"
+        else:
+            return
+        text = f"{problem} for a change already: ask again later"
+        raise QueryError(errno.EAGAIN, text)
+
+    def hold(self, jobid: int, sender: Sender, seen: int, answer: Answer) -> None:
+        """Hold a query."""
+        query = HeldQuery(sender, seen, answer)
+        self._held.setdefault(jobid, []).append(query)
+
+        def time_out() -> None:
+            query.seen = -1
+            self._controller.add(jobid, 0.0)
+
+        query.timer = self._clock.call_later(HOLD_TIME, time_out)
+
+    def changed(self, jobid: int) -> None:
+        """A job may have changed."""
+        if jobid in self._held:
+            self._controller.add(jobid)
+
+    def fail(self, jobid: int, error: Exception) -> None:
+        """Answer all queries about a job with an error."""
+        for query in self._release(jobid, lambda query: True):
+            query.answer(error)
+
+    def disconnect(self, sender: Sender) -> None:
+        """Drop the queries of a sender that has gone."""
+        for jobid in tuple(self._held):
+            self._release(jobid, lambda query: query.sender == sender)
+
+    def stop(self) -> None:
+        """Drop all queries."""
+        for jobid in tuple(self._held):
+            self._release(jobid, lambda query: True)
+        self._controller.stop()
+
+    async def _reconcile(self, jobid: int) -> None:
+        """Answer the queries whose senders have seen only older details of a job."""
+        if jobid not in self._held:
+            return
+        try:
+            details = await self._details(jobid)
+        except Exception as error:
+            self.fail(jobid, error)
+            return
+        serial = details["serial"]
+        for query in self._release(jobid, lambda query: query.seen < serial):
+            query.answer(details)
+
+    def _release(self, jobid: int, which: Which) -> list[HeldQuery]:
+        """Hold some queries about a job no longer. Return them."""
+        held = self._held.pop(jobid, [])
+        released = [query for query in held if which(query)]
+        kept = [query for query in held if query not in released]
+        if kept:
+            self._held[jobid] = kept
+        for query in released:
+            if query.timer is not None:
+                query.timer.cancel()
+        return released

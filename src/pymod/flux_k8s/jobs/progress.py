@@ -1,0 +1,296 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is known of jobs outside of their ``WorkflowInfo``, and how far their long
+states are: for the rows that queries answer with, and in memos for ``flux jobs``.
+
+Memos are volatile: no eventlog grows by them. A job has another one only after a while,
+and all jobs together have only so many each second. The memo goes with the state: it is
+removed at once, before the job can end with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Callable, Optional, Sequence
+
+from flux_k8s.config.context import Context
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import Turns
+from flux_k8s.formats import hostlist
+from flux_k8s.jobs.jobrows import NONE, Known, Mounts, state_of
+from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.jobs.optionalwatches import ClientMounts, DataMovements
+from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects import datamovement
+from flux_k8s.objects.datamovement import Progress
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.ports import Flux
+
+SLICE = 500
+"""The most hosts that are encoded in one turn of the reactor. A longer list has an
+expression for each part, at least."""
+
+REASONS = 3
+"""The most reasons for which Rabbits take no jobs that the row of a job names."""
+
+
+class JobFacts:
+    """Finds out what is known of jobs.
+
+    Args:
+        movements: their data movements.
+        changed: is called with a job whose mounts have changed.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        jobs: JobTable,
+        machine: RabbitManager,
+        movements: DataMovements,
+        turns: Turns,
+        changed: Callable[[int], None],
+    ) -> None:
+        self._jobs = jobs
+        self._machine = machine
+        self._movements = movements
+        self._turns = turns
+        self._mounts = ClientMounts(context, jobs, changed, machine.is_rabbit)
+
+    def changed(self, jobid: int) -> None:
+        """A job has changed: its data movements or mounts may be needed, or not any
+        more."""
+        job = self._jobs.get(jobid)
+        view = None if job is None else job.info.view
+        self._movements.need(jobid, view is not None and view.awaits_copies)
+        self._mounts.need(jobid, view is not None and view.awaits_mounts)
+
+    def forget(self, jobid: int) -> None:
+        self._movements.forget(jobid)
+        self._mounts.forget(jobid)
+
+    def stop(self) -> None:
+        self._movements.stop()
+        self._mounts.stop()
+
+    async def for_row(self, job: Job, out: str) -> Known:
+        """The state for the row of a job.
+
+        Args:
+            out: :meth:`out_of_service`, which costs too much for each row.
+        """
+        nodes, nnodes = await self._node_text(job)
+        return Known(
+            nodes=nodes,
+            nnodes=nnodes,
+            usage=self._machine.ledger.usage_of(job.info.jobid),
+            waits=job.progress.memo or "",
+            out=out,
+            progress=self.progress(job),
+        )
+
+    async def for_details(self, job: Job) -> Known:
+        """The state for the details of a job."""
+        known = await self.for_row(job, self.out_of_service())
+        mounting = self._nodes_mounting(job)
+        names = [node for node, (_, done) in mounting.items() if not done]
+        names = sorted(names, key=lambda name: (len(name), name))
+        movements = self._movements.of(job.info.jobid) or {}
+        return replace(
+            known,
+            movements=tuple(movements.values()),
+            mounts=self.mounts(job),
+            waiting=await self._encode(names),
+        )
+
+    def memo(self, jobid: int) -> Optional[str]:
+        """The text about a long state for a job's memo; None for a short one."""
+        job = self._jobs.get(jobid)
+        if job is None or job.info.released:
+            return None
+        state, progress = state_of(job.info), self.progress(job)
+        if progress is not None:
+            return data_text(state, progress)
+        mounts = self.mounts(job)
+        return None if mounts is None else mount_text(state, mounts)
+
+    def progress(self, job: Job) -> Optional[Progress]:
+        """How far the data movement of a job's state is; None if that is not known."""
+        info = job.info
+        if info.view is None or not info.view.awaits_copies:
+            return None
+        movements, state = self._movements.of(info.jobid) or {}, state_of(info)
+        return datamovement.progress(m for m in movements.values() if m.phase == state)
+
+    def mounts(self, job: Job) -> Optional[Mounts]:
+        """How far mounting or unmounting is in a job's state; None if that is not
+        known."""
+        found = self._nodes_mounting(job)
+        if not found:
+            return None
+        mounted = sum(mounted for mounted, done in found.values())
+        return Mounts(len(found), mounted, sum(done for _, done in found.values()))
+
+    def _nodes_mounting(self, job: Job) -> dict[str, tuple[bool, bool]]:
+        """Of each node that mounts or unmounts a job's storage now: whether all of it
+        is mounted, and whether the node is as the state wants it."""
+        view = job.info.view
+        found = self._mounts.of(job.info.jobid)
+        if view is None or not view.awaits_mounts or not found:
+            return {}
+        mounting = view.desired is State.PreRun
+        nodes: dict[str, tuple[bool, bool]] = {}
+        for (node, _), (is_mounted, is_unmounted) in found.items():
+            mounted, done = nodes.get(node, (True, True))
+            reached = is_mounted if mounting else is_unmounted
+            nodes[node] = mounted and is_mounted, done and reached
+        return nodes
+
+    def out_of_service(self) -> str:
+        """The Rabbits that take no jobs, those with the same reason together."""
+        groups: dict[str, list[str]] = {}
+        for rabbit, reason in self._machine.rabbits.broken.items():
+            groups.setdefault(reason, []).append(rabbit)
+        return ", ".join(
+            f"{hostlist.encode(sorted(rabbits, key=hostlist.natural_key))} ({reason})"
+            for reason, rabbits in islice(groups.items(), REASONS)
+        )
+
+    async def _node_text(self, job: Job) -> tuple[str, int]:
+        """A job's nodes as a hostlist, and their number."""
+        allocation, shown = job.info.allocation, job.shown
+        if allocation is None:
+            return "", 0
+        if shown.nodes_of is not allocation:
+            hosts = tuple(dict.fromkeys(allocation.hosts))
+            nodes = await self._encode(hosts), len(hosts)
+            shown.nodes_of, shown.nodes = allocation, nodes
+        return shown.nodes
+
+    async def _encode(self, hosts: Sequence[str]) -> str:
+        """A hostlist; a long one in parts."""
+        begins = range(0, len(hosts), SLICE)
+        texts = [
+            hostlist.encode(hosts[begin : begin + SLICE])
+            async for begin in self._turns.each(begins, 1)
+        ]
+        return ",".join(texts)
+
+
+MEMO = "rabbit_progress"
+
+INTERVAL = 10.0
+"""Seconds between two memos of a job."""
+
+RECENT = 3600.0
+"""Seconds from the begin of a state for which a memo of an earlier service is looked
+for once the state is reached."""
+
+TICK = 1.0
+MEMOS_PER_TICK = 10
+LOOKS_PER_TICK = 100
+"""The most memos that are posted in one tick, and jobs that are looked at."""
+
+
+class ProgressMemos:
+    """Posts the memos.
+
+    Args:
+        text_of: gives the text of a job's memo, None for no memo.
+    """
+
+    def __init__(
+        self, flux: Flux, jobs: JobTable, text_of: Callable[[int], Optional[str]]
+    ) -> None:
+        self._flux = flux
+        self._jobs = jobs
+        self._text_of = text_of
+        self._waiting: dict[int, None] = {}
+        self._controller = Controller[str](
+            flux, self._reconcile, options=Options[str](debounce=TICK)
+        )
+
+    def changed(self, jobid: int) -> None:
+        """The memo of a job may have to be another."""
+        self._waiting[jobid] = None
+        self._controller.add(MEMO)
+
+    def note(self, job: Job, before: Optional[str]) -> None:
+        """A job is there, or may have changed: remove its memo if its state is another,
+        or has been reached.
+
+        Args:
+            before: the state that the job was in; None for a job that is new to this
+                service, which may have a memo of an earlier one.
+        """
+        info, shown = job.info, job.shown
+        if before is None and shown.memo is None and (info.existed or info.planned):
+            shown.memo = "", 0.0
+        if shown.memo is None:
+            return
+        view, state = info.view, state_of(info)
+        text, _ = shown.memo
+        over = state == State.Teardown.name or before not in (None, NONE, state)
+        if view is not None and view.complete:
+            # Nobody knows which jobs have a memo of an earlier service. Few of those
+            # that run do: the others have not just been through PreRun.
+            late = view.since is None or self._flux.now() - view.since > RECENT
+            over = over or bool(text) or not late
+        if over:
+            shown.memo = None
+            self._flux.post_memo(info.jobid, {MEMO: None}, volatile=True)
+
+    def forget(self, jobid: int) -> None:
+        """A job is over, and takes no memos."""
+        self._waiting.pop(jobid, None)
+
+    def stop(self) -> None:
+        self._controller.stop()
+
+    async def _reconcile(self, memo: str) -> Optional[float]:
+        """Post some of the memos that wait. Returns the seconds until the next ones, or
+        None."""
+        posts = 0
+        for jobid in list(islice(self._waiting, LOOKS_PER_TICK)):
+            del self._waiting[jobid]
+            posts += self._post(jobid)
+            if posts == MEMOS_PER_TICK:
+                break
+        return TICK if self._waiting else None
+
+    def _post(self, jobid: int) -> bool:
+        """Post a job's memo if it is another. One that is too early waits."""
+        job, text = self._jobs.get(jobid), self._text_of(jobid)
+        if job is None or text is None:
+            return False
+        before, then = job.shown.memo or (None, 0.0)
+        if text == before:
+            return False
+        now = self._flux.now()
+        if then <= now < then + INTERVAL:  # else the clock was set back
+            self._waiting[jobid] = None
+            return False
+        job.shown.memo = text, now
+        self._flux.post_memo(jobid, {MEMO: text}, volatile=True)
+        return True
+
+
+def data_text(state: str, progress: Progress) -> str:
+    """``DataIn 43 %, 2 min left``."""
+    text = f"{state} {progress.percent} %"
+    return text if progress.left is None else f"{text}, {duration(progress.left)} left"
+
+
+def mount_text(state: str, mounts: Mounts) -> str:
+    """``PreRun 12/16 mounted``, ``PostRun 3/16 unmounted``."""
+    what = "mounted" if state == "PreRun" else "unmounted"
+    return f"{state} {mounts.done}/{mounts.wanted} {what}"
+
+
+def duration(seconds: float) -> str:
+    """A time in one unit, rounded up."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds > size:
+            return f"{int(-(-seconds // size))} {unit}"
+    return f"{int(-(-seconds // 1))} s"
