@@ -165,7 +165,7 @@ plain: XFS=10Gib -> 1 -> did you mean 10GiB?
 no module: XFS -> 1 -> the dws module is not loaded
 preset: --preset scratch -> 0 -> 10GiB xfs
 preset: --preset=scrtch -> 1 -> did you mean scratch?
-mapped: XFS -N 11 -> 1 -> asks for 110 GiB on 11 nodes; all Rabbits together have 100
+mapped: XFS=101GiB -N 11 -> 1 -> asks for 101 GiB; all Rabbits together have 100
 no table: XFS -> 1 -> ERROR: jobs get no storage here: Flux has no [rabbit] table
 plain: -> 1 -> ERROR: expected a #DW directive, a script or --preset
 plain: '' -> 1 -> ERROR: '' is neither a #DW directive nor a script

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.config.policy import check_request
+from flux_k8s.config.policy import check_maximums, check_request
 from flux_k8s.config.table import Config
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.objects.storagerequest import StorageRequest
+from flux_k8s.objects.workflowdirectives import CREATING
+from flux_k8s.rules.directivebreakdown import AllocationSet, Breakdown
+from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from support.service import LIFE, exceptions, jobspec, names, settle, started
 
 OWNER = 500
@@ -31,6 +34,7 @@ def limits(**maximums: float) -> dict[str, Any]:
 def check(
     dw: Any, table: dict[str, Any], nodes: Any = 2, userid: int = USER, **other: Any
 ) -> None:
+    """At the submission of a job."""
     config = Config.parse({"restrict_persistent_creation": False, **table})
     resources = [{"type": "node", "count": nodes, "with": []}]
     request = StorageRequest(
@@ -39,65 +43,78 @@ def check(
     check_request(request, config, OWNER)
 
 
+def propose(dw: Any, table: dict[str, Any], nodes: int) -> None:
+    """When DWS has broken down its directives. Each node gets its own xfs, gfs2 or
+    raw."""
+    config = Config.parse(table)
+    breakdowns = []
+    for each in parse_attribute(dw, config.presets):
+        across = each.arguments.get("type") == "lustre"
+        name = "AllocateAcrossServers" if across else "AllocatePerCompute"
+        sets = (AllocationSet("x", STRATEGIES[name], each.capacity or 1),)
+        made = sets if each.command in CREATING else ()
+        breakdowns.append(Breakdown("b", each.text, allocation_sets=made))
+    check_maximums(breakdowns, nodes, config)
+
+
 LUSTRE_OVER = "25 GiB of lustre per node, on 4 nodes; the limit is 20 GiB per node"
 TWICE = [XFS.format("6GiB", "a"), XFS.format("6GiB", "b")]
 KEPT = [LUSTRE.format("30GiB", "a"), KEEP.format("30GiB", "b")]
 EXTERNAL = "#DW create_persistent type=lustre name=a"
+XFS_OVER = "11 GiB of xfs per node; the limit is 10 GiB per node"
+TWICE_OVER = "6 GiB of xfs per node, 12 GiB with those before it; the limit is 10 GiB"
 
-# Directives, on how many nodes, and what is said of the last. The maximums are 10 GiB
-# of xfs, 20 of lustre and none of gfs2.
+# Directives, on how many nodes, and what is said of the last: at the submission, where
+# the nodes may share it all, and in Proposal. The maximums are 10 GiB of xfs, 20 of
+# lustre and none of gfs2.
 
-ASKED: list[tuple[Any, Any, str]] = [
+ASKED: list[tuple[Any, Any, str, str]] = [
+    (XFS.format("11GiB", "a"), 1, XFS_OVER, XFS_OVER),
+    (XFS.format("11GiB", "a"), 4, "", XFS_OVER),
+    (XFS.format("44GiB", "a"), 4, XFS_OVER.replace(";", ", on 4 nodes;"), "44 GiB of"),
+    ("big", 1, *["1024 GiB of xfs per node; the limit is 10 GiB per node"] * 2),
+    (LUSTRE.format("100GiB", "a"), 4, LUSTRE_OVER, LUSTRE_OVER),
+    (LUSTRE.format("100GiB", "a"), {"min": 4, "max": 100}, LUSTRE_OVER, ""),
+    (KEEP.format("100GiB", "a"), 1, *["100 GiB of lustre per node; the limit is"] * 2),
+    (TWICE, 1, TWICE_OVER, TWICE_OVER),
+    (TWICE, 2, "", TWICE_OVER),
+    (KEPT, 2, *["15 GiB of lustre per node, on 2 nodes, 30 GiB with those before"] * 2),
     (
-        XFS.format("11GiB", "a"),
-        4,
-        "11 GiB of xfs per node; the limit is 10 GiB per node",
+        "#DW jobdw type=gfs2 capacity=1KB name=a",
+        1,
+        *["the limit is 0 GiB per node"] * 2,
     ),
-    ("big", 1, "1024 GiB of xfs per node; the limit is 10 GiB per node"),
-    (LUSTRE.format("100GiB", "a"), 4, LUSTRE_OVER),
-    (LUSTRE.format("100GiB", "a"), {"min": 4, "max": 100}, LUSTRE_OVER),
-    (KEEP.format("100GiB", "a"), 1, "100 GiB of lustre per node; the limit is 20 GiB"),
-    (
-        TWICE,
-        2,
-        "6 GiB of xfs per node, 12 GiB with those before it; the limit is 10 GiB",
-    ),
-    (KEPT, 2, "15 GiB of lustre per node, on 2 nodes, 30 GiB with those before it"),
-    ("#DW jobdw type=gfs2 capacity=1KB name=a", 1, "the limit is 0 GiB per node"),
-    (XFS.format("10737419KB", "a"), 1, "asks for 10.00000"),
-    (XFS.format("10GiB", "a"), 1, ""),
-    (LUSTRE.format("80GiB", "a"), 4, ""),
-    (LUSTRE.format("20GiB", "a"), 1, ""),
-    ("#DW jobdw type=raw capacity=100TiB name=a", 1, ""),  # no limit is set
-    ("#DW persistentdw name=a", 1, ""),
-    (EXTERNAL, 1, ""),  # no capacity
-    ("#DW destroy_persistent name=a", 1, ""),
-    ([XFS.format("6GiB", "a"), LUSTRE.format("6GiB", "b")], 1, ""),  # other types
+    (XFS.format("10737419KB", "a"), 1, *["asks for 10.00000"] * 2),
+    (XFS.format("10GiB", "a"), 1, "", ""),
+    (XFS.format("10GiB", "a"), 4, "", ""),
+    (LUSTRE.format("80GiB", "a"), 4, "", ""),
+    (LUSTRE.format("20GiB", "a"), 1, "", ""),
+    ("#DW jobdw type=raw capacity=100TiB name=a", 1, "", ""),  # no limit is set
+    ("#DW persistentdw name=a", 1, "", ""),
+    (EXTERNAL, 1, "", ""),  # no capacity
+    ("#DW destroy_persistent name=a", 1, "", ""),
+    ([XFS.format("6GiB", "a"), LUSTRE.format("6GiB", "b")], 1, "", ""),  # other types
 ]
 
 
-@pytest.mark.parametrize(("dw", "nodes", "note"), ASKED)
+@pytest.mark.parametrize(("dw", "nodes", "submitted", "proposed"), ASKED)
 def test_a_directive_over_the_maximum_is_refused_with_limit_and_key(
-    dw: Any, nodes: Any, note: str
+    dw: Any, nodes: Any, submitted: str, proposed: str
 ) -> None:
-    table = {
-        **limits(xfs=10, lustre=20, gfs2=0),
-        "presets": {"big": XFS.format("1TiB", "a")},
-    }
-    if not note:
-        check(dw, table, nodes)
-        return
-    with pytest.raises(DirectiveError) as caught:
-        check(dw, table, nodes)
-    assert note in str(caught.value) and "(rabbit.policy.maximums." in str(caught.value)
-    last = (
-        XFS.format("1TiB", "a")
-        if dw == "big"
-        else dw
-        if isinstance(dw, str)
-        else dw[-1]
-    )
-    assert str(caught.value).startswith(f"{last}: ")
+    big = XFS.format("1TiB", "a")
+    last = dw[-1] if isinstance(dw, list) else dw.replace("big", big)
+    table = {**limits(xfs=10, lustre=20, gfs2=0), "presets": {"big": big}}
+    for refuse, note in ((check, submitted), (propose, proposed)):
+        if refuse is propose and not isinstance(nodes, int):
+            continue
+        if not note:
+            refuse(dw, table, nodes)
+            continue
+        with pytest.raises(DirectiveError) as caught:
+            refuse(dw, table, nodes)
+        text = str(caught.value)
+        assert note in text and "(rabbit.policy.maximums." in text
+        assert text.startswith(f"{last}: ")
 
 
 def test_a_maximum_of_zero_forbids_a_type_without_a_capacity_too() -> None:
@@ -114,7 +131,7 @@ def test_a_maximum_of_zero_forbids_a_type_without_a_capacity_too() -> None:
 
 def test_maximums_hold_for_the_instance_owner_too() -> None:
     with pytest.raises(DirectiveError):
-        check(XFS.format("11GiB", "a"), limits(xfs=10), userid=OWNER)
+        check(XFS.format("11GiB", "a"), limits(xfs=10), 1, userid=OWNER)
 
 
 def test_the_right_to_create_persistent_storage_is_the_owners() -> None:
@@ -132,7 +149,7 @@ def test_a_job_without_whole_nodes_counts_as_one_node() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([XFS, LUSTRE]), st.integers(0, 100)), min_size=1
+        st.tuples(st.sampled_from([XFS, LUSTRE]), st.integers(1, 100)), min_size=1
     ),
     st.integers(1, 10),
     st.integers(0, 50),
@@ -143,26 +160,40 @@ def test_allowed_directives_never_exceed_the_maximum(
     dw = [text.format(f"{n}GiB", f"n{i}") for i, (text, n) in enumerate(asked)]
     xfs = sum(n for text, n in asked if text == XFS)
     lustre = sum(n for text, n in asked if text == LUSTRE)
-    fits = maximum > 0 and xfs <= maximum and lustre <= maximum * nodes
-    try:
-        check(dw, limits(xfs=maximum, lustre=maximum), nodes)
-    except DirectiveError:
-        assert not fits
-    else:
-        assert fits
+    least = maximum > 0 and max(xfs, lustre) <= maximum * nodes
+    fits = least and xfs <= maximum
+    for refuse, right in ((check, least), (propose, fits)):
+        try:
+            refuse(dw, limits(xfs=maximum, lustre=maximum), nodes)
+        except DirectiveError:
+            assert not right
+        else:
+            assert right
 
 
-@pytest.mark.parametrize("dw", ["big", XFS.format("11GiB", "a")])
-def test_a_job_over_the_maximum_gets_the_note_and_no_workflow(dw: str) -> None:
-    presets = {"presets": {"big": XFS.format("11GiB", "a")}}
+COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
+
+
+@pytest.mark.parametrize("dw", ["big", XFS.format("11GiB", "p1")])
+@pytest.mark.parametrize(
+    ("nodes", "attributes"), [(1, {}), (2, {}), (2, {"dw_stage": "ahead"})]
+)
+def test_a_job_over_the_maximum_gets_the_note_and_leaves_no_workflow(
+    dw: str, nodes: int, attributes: dict[str, Any]
+) -> None:
+    over = XFS.format("11GiB", "p1")
+    presets = {"presets": {"big": over}}
     system = started(config=Config.parse({**limits(xfs=10), **presets}))
     before = system.store.version
-    jobid = system.instance.submit(jobspec(dw), userid=USER)
+    asked = [dw, COPY_IN] if attributes else dw
+    jobid = system.instance.submit(jobspec(asked, nodes, **attributes), userid=USER)
     settle(system)
     (exception,) = exceptions(system, jobid)
-    assert exception["note"].startswith(XFS.format("11GiB", "a") + ": asks for 11 GiB")
+    assert exception["note"].startswith(f"{over}: asks for 11 GiB of xfs per node")
     assert "(rabbit.policy.maximums.xfs)" in exception["note"]
-    assert system.store.version == before
+    assert system.workflows() == [] and "start" not in names(system, jobid)
+    # What one node asks for is refused before DWS is asked.
+    assert (system.store.version == before) == (nodes == 1)
 
 
 def test_a_new_maximum_holds_from_the_reload_on() -> None:

@@ -53,9 +53,11 @@ def check(
     rules: Any = None,
     mapping: Optional[RabbitMapping] = None,
     userid: Optional[int] = None,
+    scheduler: bool = False,
     **system: Any,
 ) -> None:
-    site = Site({} if table is None else table, read_rules(rules), mapping, OWNER)
+    table = {} if table is None else table
+    site = Site(table, read_rules(rules), mapping, OWNER, scheduler)
     check_submission({"dw": dw, **system}, nodes(4), site, userid)
 
 
@@ -312,64 +314,65 @@ def machine(*gib: float, hosts: Any = None) -> RabbitMapping:
     return assemble(names, sizes)
 
 
-# On four nodes, what the Rabbits lack for these directives, and how much they need.
+# On four nodes, what the Rabbits lack if the nodes share it all, and how much they
+# need. A scheduler takes the share of each node from its own Rabbit.
 
 FIVE = (58, 50, 50, 50, 50)
 ROOM = [
     (
-        *("lustre 101GiB", (50, 50), (51, 50)),
+        *("101GiB", False, (50, 50), (51, 50)),
         "asks for 101 GiB; all Rabbits together have 100 GiB",
     ),
     (
-        *("xfs 61GiB", FIVE, (61,) * 5),
+        *("241GiB", True, FIVE, (61,) * 5),
         "each node needs 61 GiB on its Rabbit, but the largest Rabbit has 58 GiB for"
         " jobs",
     ),
     (
-        *("xfs 10GiB", (1024, 1024), (1024,) * 4),
+        *("10GiB", True, (1024, 1024), (1024,) * 4),
         "the job asks for 4 nodes, and 2 are below Rabbits",
     ),
-    ("lustre 61GiB", None, FIVE, ""),
-    ("lustre 10GiB", None, (1024, 1024), ""),  # others may use the network
+    ("241GiB", False, None, FIVE, ""),
+    ("10GiB", False, None, (1024, 1024), ""),  # others may use the network
+    ("61GiB", True, None, FIVE, ""),
 ]
 
 
-@pytest.mark.parametrize(("asked", "lacking", "enough", "problem"), ROOM)
+@pytest.mark.parametrize("type", ["xfs", "lustre"])
+@pytest.mark.parametrize(("size", "scheduler", "lacking", "enough", "problem"), ROOM)
 def test_more_than_the_rabbits_have_is_refused(
-    asked: str, lacking: Any, enough: Any, problem: str
+    type: str, size: str, scheduler: bool, lacking: Any, enough: Any, problem: str
 ) -> None:
-    dw = "#DW jobdw type={} capacity={} name=p1".format(*asked.split())
+    dw = f"#DW jobdw type={type} capacity={size} name=p1"
     if lacking is not None:
-        assert refusal(dw, mapping=machine(*lacking)).problem == problem
-    check(dw, mapping=machine(*enough))
+        error = refusal(dw, mapping=machine(*lacking), scheduler=scheduler)
+        assert error.problem == problem
+    check(dw, mapping=machine(*enough), scheduler=scheduler)
 
 
 def test_directives_count_together_for_the_room_on_rabbits() -> None:
-    lustre = "#DW create_persistent type=lustre capacity=61GiB name=p2"
+    lustre = "#DW create_persistent type=lustre capacity=91GiB name=p2"
     error = refusal([XFS, lustre], mapping=machine(50, 50, hosts=HOSTS))
     assert error.problem == (
-        "asks for 61 GiB, 101 GiB with those before it; all Rabbits together have 100"
+        "asks for 91 GiB, 101 GiB with those before it; all Rabbits together have 100"
         " GiB"
     )
-    larger = XFS.replace("10GiB", "26GiB")
-    error = refusal(larger, mapping=machine(50, 50, hosts=HOSTS))
-    assert "asks for 104 GiB on 4 nodes; all Rabbits together" in error.problem
-    for first, second in ((50, 0), (58, 58)):  # 0: it is not known
-        check(larger, mapping=machine(first, second, hosts=HOSTS))
-    gfs2 = "#DW jobdw type=gfs2 capacity=50001MiB name=p2"
-    error = refusal([XFS, gfs2], mapping=machine(*FIVE))
+    check([XFS, lustre], mapping=machine(50, 0, hosts=HOSTS))  # it is not known
+    gfs2 = "#DW jobdw type=gfs2 capacity=223GiB name=p2"
+    error = refusal([XFS, gfs2], mapping=machine(*FIVE), scheduler=True)
     assert "each node needs 59 GiB on its Rabbit" in error.problem
     uneven = machine(770, 275, hosts=HOSTS)
-    error = refusal(XFS.replace("10GiB", "260GiB"), mapping=uneven)
-    assert word(error) == "260GiB" and error.problem == (
+    large = XFS.replace("10GiB", "1040GiB")
+    error = refusal(large, mapping=uneven, scheduler=True)
+    assert word(error) == "1040GiB" and error.problem == (
         "the job asks for 4 nodes with 260 GiB each, and the Rabbits have room for 3"
     )
-    check(XFS.replace("10GiB", "256GiB"), mapping=uneven)
+    check(large.replace("1040", "1024"), mapping=uneven, scheduler=True)
 
 
 def test_the_limits_of_the_site_hold_at_submission() -> None:
-    error = refusal(XFS, {"policy": {"maximums": {"xfs": 9}}})
-    assert word(error) == "10GiB" and "the limit is 9 GiB per node" in error.problem
+    error = refusal(XFS, {"policy": {"maximums": {"xfs": 2}}})
+    assert word(error) == "10GiB" and "the limit is 2 GiB per node" in error.problem
     dw = "#DW create_persistent type=xfs capacity=1GiB name=keep"
     error = refusal(dw, userid=GUEST)
     assert word(error) == "create_persistent"
@@ -461,7 +464,7 @@ def test_the_stand_in_reads_the_rules_of_nnf() -> None:
 
 
 # Jobs that are staged ahead. What the storage profile adds counts, as when storage is
-# made: four allocations of 10 GiB are 44 GiB.
+# made: four allocations of 10 GiB together are 12 GiB.
 
 COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
 KEPT = "#DW persistentdw name=p2"
@@ -485,25 +488,21 @@ def test_directives_that_cannot_be_staged_ahead_are_refused(
     [
         ("xfs 10GiB", (50, 50), (1024, 1024), ""),
         (
-            *("xfs 300GiB", (50, 50), (1024, 1024)),
+            *("xfs 1200GiB", (50, 50), (1024, 1024)),
             "it needs 1204 GiB; jobs without nodes may have 1024 GiB (rabbit.stage_"
             "limit)",
         ),
         (
-            *("xfs 200GiB", (), (1024, 1024)),
+            *("xfs 800GiB", (), (1024, 1024)),
             "may have 512 GiB (rabbit.stage_user_limit)",
         ),
         ("lustre 1200GiB", (50, 50), (1024, 1024), "it needs 1204 GiB"),
-        ("xfs 9GiB", (2, 100), (1024, 1024), ""),
+        ("xfs 36GiB", (2, 100), (1024, 1024), ""),
         (
-            "xfs 10GiB",
+            "xfs 40GiB",
             (2, 100),
             (1024, 1024),
             "it needs 44 GiB; jobs without nodes may",
-        ),
-        (
-            *("lustre 1200GiB", (100, 100), (1024, 256)),
-            "no Rabbits have room for 4 nodes of 301 GiB each",
         ),
     ],
 )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
+from dwscli.ended import NODES_SHARE
 from dwscli.fit import (
     UNKNOWN_JOB,
     Fit,
@@ -40,7 +41,6 @@ from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import (
     GIB,
     PREFIX,
-    SHARED_TYPES,
     Directive,
     parse_attribute,
 )
@@ -48,7 +48,7 @@ from flux_k8s.limits import NODES
 from flux_k8s.objects.workflowdirectives import CREATING
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown import requested_chassis, requested_nodes
-from flux_k8s.rules.room import capacity_per_node, least_allocation, why_never
+from flux_k8s.rules.room import least_allocation, why_never
 from flux_k8s.rules.underline import message
 from flux_k8s.rules.unread import unread_line
 from flux_k8s.text import printable, printable_lines, quoted
@@ -211,13 +211,18 @@ def wanted(dw: Any, resources: list[Any], site: Site) -> Wanted:
     """The requests of a job that is acceptable."""
     directives = parse_attribute(dw, Config.parse(site.table).presets)
     nodes = max(requested_nodes(resources), 1)
-    creating = [d for d in directives if d.command in CREATING]
-    shared = [d for d in creating if d.arguments.get("type") in SHARED_TYPES]
-    share = capacity_per_node(creating, nodes)
-    own = share - capacity_per_node(shared, nodes)
-    size = own * nodes + sum(directive.capacity for directive in shared)
+    own = share = together = 0
+    for directive in directives:
+        if directive.command not in CREATING:
+            continue
+        if directive.arguments.get("type") in NODES_SHARE:
+            together += directive.capacity
+            share += -(-directive.capacity // nodes)
+        else:
+            own += directive.capacity
     chassis = requested_chassis(resources) or 0
-    return Wanted(directives, nodes, share, own, size, chassis)
+    size = own * nodes + together
+    return Wanted(directives, nodes, own + share, own, size, chassis)
 
 
 def refuse(

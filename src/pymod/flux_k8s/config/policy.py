@@ -1,13 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Limits on the storage that users may request.
+"""Which requests for storage a site accepts.
 
 ``rabbit.policy.maximums`` limits the storage that a job requests on each of its nodes,
 in GiB, for each file system type by itself:
 
-- A ``capacity`` of xfs, gfs2 or raw is that of one allocation, and each node gets one.
-  The capacity of a Lustre file system is shared by the job's nodes, so it is divided by
-  the least number of nodes that the job accepts.
+- A ``capacity`` is that of one allocation on each node, or the nodes share it. The
+  allocation strategies of the job's DirectiveBreakdowns say which of the two. So a job
+  is refused at its submission if it is over the limit although its nodes share all of
+  it, and else in Proposal. The least number of nodes that the job accepts counts.
 - With a limit of 0, no job gets storage of the type, however little it asks for.
 - The directives of a job with the same type count together: two directives are no way
   around the limit. ``create_persistent`` counts like ``jobdw``, and a directive from a
@@ -21,29 +22,24 @@ in GiB, for each file system type by itself:
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Iterable, Sequence
 
-from flux_k8s.config.stagepolicy import check_stages_ahead
 from flux_k8s.config.table import Config
-from flux_k8s.errors import DirectiveError, show
-from flux_k8s.formats.directives import GIB, SHARED_TYPES, Directive
-from flux_k8s.json_reader import is_integer
-from flux_k8s.limits import NODES
-from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.errors import DirectiveError
+from flux_k8s.formats.directives import GIB, Directive, parse
 from flux_k8s.objects.storagerequest import (
     AHEAD,
-    RELEASES,
-    STAGES,
+    STAGED_COMMANDS,
     UNMOUNTED,
     StorageRequest,
 )
-from flux_k8s.objects.workflowdirectives import CREATING
 from flux_k8s.rules.directivebreakdown import (
-    NO_NODES,
+    Breakdown,
     requested_chassis,
     requested_nodes,
 )
-from flux_k8s.rules.room import rooms_of, why_never
+
+STAGED = f"dw_stage={AHEAD}"
 
 
 def check_request(request: StorageRequest, config: Config, owner: int) -> None:
@@ -61,14 +57,70 @@ def check_request(request: StorageRequest, config: Config, owner: int) -> None:
     if config.restrict_persistent_creation and request.userid != owner:
         _refuse_creation(request.directives)
     if request.release == UNMOUNTED:
-        _refuse_container(request.container)
+        problem = (
+            "runs beside the job's tasks, so its nodes cannot be given back before its"
+            f" storage (dw_release={UNMOUNTED})"
+        )
+        _refuse_container(request, problem)
     if request.stage == AHEAD:
         check_stages_ahead(request)
+    if config.maximums:
+        nodes = requested_nodes(request.resources)
+        _check_maximums([(each, 1) for each in request.directives], nodes, config)
+
+
+def check_maximums(breakdowns: Iterable[Breakdown], nodes: int, config: Config) -> None:
+    """Refuse a job of so many nodes whose storage, as DWS makes it, is more than the
+    configuration allows.
+
+    Raises:
+        DirectiveError: a directive is forbidden; the error names the limit.
+    """
+    if not config.maximums:
+        return
+    asked = []
+    for breakdown in breakdowns:
+        sets = breakdown.allocation_sets
+        if sets:
+            each = all(entry.strategy.each for entry in sets)
+            asked.append((parse(breakdown.directive), max(nodes, 1) if each else 1))
+    _check_maximums(asked, nodes, config)
+
+
+def _check_maximums(
+    asked: Sequence[tuple[Directive, int]], nodes: int, config: Config
+) -> None:
+    """Check directives, each with the number of times for which its capacity counts."""
     for type, maximum in config.maximums.items():
-        directives = [d for d in request.directives if d.arguments.get("type") == type]
-        if directives:
-            sharers = requested_nodes(request.resources) if type in SHARED_TYPES else 1
-            _check_maximum(directives, type, maximum, max(sharers, 1))
+        of_type = [pair for pair in asked if pair[0].arguments.get("type") == type]
+        if of_type:
+            _check_maximum(of_type, max(nodes, 1), type, maximum)
+
+
+def _check_maximum(
+    asked: Sequence[tuple[Directive, int]], nodes: int, type: str, maximum: float
+) -> None:
+    """Refuse the first directive with which a job exceeds ``maximum`` GiB of a type per
+    node."""
+    total = 0
+    for directive, times in asked:
+        before, total = total, total + directive.read_capacity() * times
+        if total > maximum * GIB * nodes:
+            share = f"{(total - before) / GIB / nodes:.9g} GiB of {type} per node"
+            if times < nodes:
+                share += f", on {nodes} nodes"
+            if before:
+                share += f", {total / GIB / nodes:.9g} GiB with those before it"
+            raise directive.wrong_value(
+                "capacity",
+                f"asks for {share}; the limit is {maximum:.9g} GiB per node "
+                f"(rabbit.policy.maximums.{type})",
+            )
+    if maximum == 0:
+        # They ask for 0 bytes, or name no capacity, and would get storage.
+        raise asked[0][0].wrong_value(
+            "type", f"no job gets storage of this type (rabbit.policy.maximums.{type})"
+        )
 
 
 def _refuse_creation(directives: Sequence[Directive]) -> None:
@@ -80,15 +132,13 @@ def _refuse_creation(directives: Sequence[Directive]) -> None:
             )
 
 
-def _refuse_container(directive: Optional[Directive]) -> None:
-    if directive is not None:
-        problem = (
-            "runs beside the job's tasks, so its nodes cannot be given back before its"
-            f" storage (dw_release={UNMOUNTED})"
-        )
-        if "requires" in directive.arguments:
-            raise directive.wrong_key("requires", problem)
-        raise directive.wrong_command(problem)
+def _refuse_container(request: StorageRequest, problem: str) -> None:
+    directive = request.container
+    if directive is None:
+        return
+    if "requires" in directive.arguments:
+        raise directive.wrong_key("requires", problem)
+    raise directive.wrong_command(problem)
 
 
 def releases_unmounted(request: StorageRequest, config: Config) -> bool:
@@ -97,118 +147,66 @@ def releases_unmounted(request: StorageRequest, config: Config) -> bool:
     return (request.release or config.release) == UNMOUNTED and not request.container
 
 
-def _check_maximum(
-    directives: Sequence[Directive], type: str, maximum: float, sharers: int
-) -> None:
-    """Refuse the first directive with which a job exceeds ``maximum`` GiB of a type per
-    node. ``sharers`` nodes share each capacity."""
-    asked = 0
-    for directive in directives:
-        before, asked = asked, asked + directive.read_capacity()
-        if asked > maximum * GIB * sharers:
-            share = f"{directive.capacity / GIB / sharers:.9g} GiB of {type} per node"
-            if sharers > 1:
-                share += f", on {sharers} nodes"
-            if before:
-                share += f", {asked / GIB / sharers:.9g} GiB with those before it"
-            raise directive.wrong_value(
-                "capacity",
-                f"asks for {share}; the limit is {maximum:.9g} GiB per node "
-                f"(rabbit.policy.maximums.{type})",
+# Storage that is made before the job has nodes
+
+
+def stages_ahead(request: StorageRequest, config: Config, scheduler: bool) -> bool:
+    """Whether a job's storage is made before the job has nodes: the job asks for that,
+    or the site has it for all jobs that can do so."""
+    if not scheduler or (request.stage or config.stage) != AHEAD:
+        return False
+    try:
+        check_stages_ahead(request)
+    except DirectiveError:
+        return False
+    return True
+
+
+def check_stages_ahead(request: StorageRequest) -> None:
+    """Refuse a request whose storage cannot be made before the job has nodes.
+
+    Raises:
+        DirectiveError: names the directive, or the attribute, and the reason.
+        BadObject: the job's ``resources`` are not as RFC 14 says.
+    """
+    _refuse_container(request, f"needs nodes when its storage is made ({STAGED})")
+    for directive in request.directives:
+        if directive.command not in STAGED_COMMANDS:
+            raise directive.wrong_command(
+                f"is not for storage that is made before the job has nodes ({STAGED})"
             )
-    if maximum == 0:
-        # They ask for 0 bytes, or name no capacity, and would get storage.
-        raise directives[0].wrong_value(
-            "type", f"no job gets storage of this type (rabbit.policy.maximums.{type})"
+    if not any(d.command == "copy_in" for d in request.directives):
+        raise _not_ahead("there is no copy_in, so the job gains nothing from it")
+    if requested_chassis(request.resources) is None:
+        raise _not_ahead("it needs a fixed number of whole nodes (-N)")
+
+
+def check_stage_limits(size: int, machine: int, config: Config) -> None:
+    """Refuse so many bytes, of those of all Rabbits, if no job may have them ahead.
+
+    Raises:
+        DirectiveError: names the limit.
+    """
+    limits = {
+        "stage_limit": config.stage_limit,
+        "stage_user_limit": config.stage_user_limit,
+    }
+    key = min(limits, key=limits.__getitem__)
+    most = int(machine * limits[key] / 100)
+    if size > most:
+        raise _not_ahead(
+            f"it needs {-(-size // GIB)} GiB; jobs without nodes may have"
+            f" {most // GIB} GiB (rabbit.{key})"
         )
 
 
-def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
-    """Refuse a request for more storage than all Rabbits have, or for storage of each
-    node that they could not give if no other job ran. No job is refused where the
-    mapping lacks the capacity of a Rabbit.
-
-    Raises:
-        DirectiveError: names the directive with which the job exceeds it.
-        BadObject: the job's ``resources`` are not as RFC 14 says.
-    """
-    rooms = rooms_of(mapping)
-    if not rooms:
-        return
-    machine = sum(room.units for room in rooms)
-    nodes = max(requested_nodes(request.resources), 1)
-    chassis = requested_chassis(request.resources) or 0
-    asked = on_node = 0
-    for directive in request.directives:
-        shared = directive.arguments.get("type") in SHARED_TYPES
-        before, asked = asked, asked + directive.capacity * (1 if shared else nodes)
-        if asked > machine:
-            share = f"{(asked - before) / GIB:.9g} GiB"
-            if not shared and nodes > 1:
-                share += f" on {nodes} nodes"
-            if before:
-                share += f", {asked / GIB:.9g} GiB with those before it"
-            raise directive.wrong_value(
-                "capacity",
-                f"asks for {share}; all Rabbits together have {machine / GIB:.9g} GiB",
-            )
-        on_node += 0 if shared else directive.capacity
-        problem = on_node and why_never(nodes, on_node, rooms, chassis)
-        if problem:
-            raise directive.wrong_value("capacity", problem)
+def no_rabbits(nodes: int, share: int) -> DirectiveError:
+    """The refusal of a request of which each node needs so many bytes."""
+    return _not_ahead(
+        f"no Rabbits have room for {nodes} nodes of {-(-share // GIB)} GiB each that"
+        " may get this job"
+    )
 
 
-def check_nodes(request: StorageRequest) -> None:
-    """Refuse a request for storage without whole nodes. It is for instances whose
-    scheduler knows Rabbits.
-
-    Raises:
-        DirectiveError: names the first directive that makes storage.
-        BadObject: the job's ``resources`` are not as RFC 14 says.
-    """
-    if requested_nodes(request.resources):
-        return
-    for directive in request.directives:
-        if directive.command in CREATING:
-            raise directive.wrong_command(NO_NODES)
-
-
-def check_tolerance(tolerance: Any, resources: Sequence[Any]) -> None:
-    """Refuse a failure tolerance that is no number of nodes, or is all nodes of the
-    job.
-
-    Args:
-        tolerance: ``attributes.system.dw_failure_tolerance`` of the jobspec.
-
-    Raises:
-        DirectiveError: names the attribute.
-        BadObject: the job's ``resources`` are not as RFC 14 says.
-    """
-    nodes = requested_nodes(resources)
-    most = nodes - 1 if nodes else NODES
-    if is_integer(tolerance) and 0 <= tolerance <= most:
-        return
-    problem = f"expected an integer from 0 to {most}"
-    if nodes:
-        problem += ", less than the nodes of the job"
-    name = "dw_failure_tolerance="
-    line = name + show(tolerance)
-    raise DirectiveError(line, len(name), len(line), problem)
-
-
-def check_release(release: Any) -> None:
-    """Refuse a ``dw_release`` of the jobspec that is none, with a DirectiveError."""
-    _check_choice("dw_release", release, RELEASES)
-
-
-def check_stage(stage: Any) -> None:
-    """Refuse a ``dw_stage`` of the jobspec that is none, with a DirectiveError."""
-    _check_choice("dw_stage", stage, STAGES)
-
-
-def _check_choice(attribute: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        name = f"{attribute}="
-        line = name + show(value)
-        expected = " or ".join(f'"{each}"' for each in choices)
-        raise DirectiveError(line, len(name), len(line), f"expected {expected}")
+def _not_ahead(problem: str) -> DirectiveError:
+    return DirectiveError(STAGED, 0, len(STAGED), problem)

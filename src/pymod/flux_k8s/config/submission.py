@@ -3,7 +3,9 @@
 """The check of a job's request for storage at its submission.
 
 The rules are those that the module applies in ``dws.create``, those of DWS for each
-directive, and that the machine has as much storage as the job asks for.
+directive, and that the machine has as much storage as the job asks for. Only DWS knows
+whether nodes share a capacity: a job is refused here for what it asks for even if its
+nodes share all of it, and in Proposal for the rest.
 """
 
 from __future__ import annotations
@@ -11,24 +13,29 @@ from __future__ import annotations
 import dataclasses
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, Optional, Sequence
 
-from flux_k8s.config.policy import (
-    check_machine,
-    check_nodes,
-    check_release,
-    check_request,
-    check_stage,
-    check_tolerance,
-)
-from flux_k8s.config.stagepolicy import check_fits_ahead
+from flux_k8s.config.policy import check_request, check_stage_limits
 from flux_k8s.config.table import Config
-from flux_k8s.errors import ConfigError, DirectiveError
-from flux_k8s.formats.directives import check_submitted_size, is_empty, parse_attribute
-from flux_k8s.json_reader import check_extent
+from flux_k8s.errors import ConfigError, DirectiveError, show
+from flux_k8s.formats.directives import (
+    GIB,
+    check_submitted_size,
+    is_empty,
+    parse_attribute,
+)
+from flux_k8s.json_reader import check_extent, is_integer
+from flux_k8s.limits import NODES
 from flux_k8s.objects.mapping import RabbitMapping
-from flux_k8s.objects.storagerequest import AHEAD, StorageRequest
+from flux_k8s.objects.storagerequest import AHEAD, RELEASES, STAGES, StorageRequest
+from flux_k8s.objects.workflowdirectives import CREATING
+from flux_k8s.rules.directivebreakdown import (
+    NO_NODES,
+    requested_chassis,
+    requested_nodes,
+)
 from flux_k8s.rules.directiverules import NO_RULES, RuleSet
+from flux_k8s.rules.room import least_allocation, rooms_of, why_never
 
 _ANY_USER = 0
 
@@ -94,22 +101,85 @@ def check_submission(
     check_extent("jobspec", "resources", resources)
     if userid is None:
         userid = site.owner
-    release = system.get("dw_release")
-    if release is not None:
-        check_release(release)
-    stage = system.get("dw_stage")
-    if stage is not None:
-        check_stage(stage)
+    release = _choice(system, "dw_release", RELEASES)
+    stage = _choice(system, "dw_stage", STAGES)
     request = StorageRequest(userid, directives, resources, release, stage)
     check_request(request, config, site.owner)
-    if site.scheduler:
-        check_nodes(request)
+    nodes = requested_nodes(resources)
+    if site.scheduler and not nodes:
+        for directive in directives:
+            if directive.command in CREATING:
+                raise directive.wrong_command(NO_NODES)
     if "dw_failure_tolerance" in system:
-        check_tolerance(system["dw_failure_tolerance"], resources)
+        _check_tolerance(system["dw_failure_tolerance"], nodes)
     if site.mapping is not None:
-        check_machine(request, site.mapping)
-        if stage == AHEAD:
-            check_fits_ahead(request, config, site.mapping)
+        _check_machine(request, config, site.mapping, site.scheduler)
+
+
+def _choice(system: Any, attribute: str, choices: Sequence[str]) -> Optional[str]:
+    """The value of an attribute that a job may have."""
+    value = system.get(attribute)
+    if value is None:
+        return None
+    if value not in choices:
+        expected = " or ".join(f'"{each}"' for each in choices)
+        raise _wrong_attribute(attribute, value, f"expected {expected}")
+    return str(value)
+
+
+def _check_tolerance(tolerance: Any, nodes: int) -> None:
+    """Refuse a failure tolerance that is no number of nodes, or is all nodes of the
+    job."""
+    most = nodes - 1 if nodes else NODES
+    if not (is_integer(tolerance) and 0 <= tolerance <= most):
+        problem = f"expected an integer from 0 to {most}"
+        if nodes:
+            problem += ", less than the nodes of the job"
+        raise _wrong_attribute("dw_failure_tolerance", tolerance, problem)
+
+
+def _wrong_attribute(name: str, value: Any, problem: str) -> DirectiveError:
+    line = f"{name}={show(value)}"
+    return DirectiveError(line, len(name) + 1, len(line), problem)
+
+
+def _check_machine(
+    request: StorageRequest, config: Config, mapping: RabbitMapping, scheduler: bool
+) -> None:
+    """Refuse a request that the Rabbits could not serve if no other job ran. No job is
+    refused where the mapping lacks the capacity of a Rabbit.
+
+    Args:
+        scheduler: a scheduler gives each node its share of all storage on its own
+            Rabbit.
+
+    Raises:
+        DirectiveError: names the directive with which the job exceeds what is there.
+    """
+    rooms = rooms_of(mapping)
+    if not rooms:
+        return
+    machine = sum(room.units for room in rooms)
+    nodes = max(requested_nodes(request.resources), 1)
+    chassis = requested_chassis(request.resources) or 0
+    asked = share = 0
+    for directive in request.directives:
+        before, asked = asked, asked + directive.capacity
+        share += -(-directive.capacity // nodes)
+        problem = ""
+        if asked > machine:
+            more = f", {asked / GIB:.9g} GiB with those before it" if before else ""
+            problem = (
+                f"asks for {directive.capacity / GIB:.9g} GiB{more}; all Rabbits"
+                f" together have {machine / GIB:.9g} GiB"
+            )
+        elif scheduler and directive.capacity:
+            problem = why_never(nodes, share, rooms, chassis)
+        if problem:
+            raise directive.wrong_value("capacity", problem)
+    if request.stage == AHEAD:
+        share = -(-least_allocation(share) // GIB) * GIB
+        check_stage_limits(share * nodes, machine, config)
 
 
 def _check_names(attributes: Iterable[str]) -> None:

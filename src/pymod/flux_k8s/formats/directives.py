@@ -42,9 +42,6 @@ _COMMA = re.compile(r",(?=\Z|[A-Za-z_]+=)")
 GIB = 2**30
 """Bytes of a GiB."""
 
-SHARED_TYPES = ("lustre",)
-"""The file system types whose capacity is shared by the nodes of a job."""
-
 UNITS: Mapping[str, int] = MappingProxyType(
     {
         "KiB": 2**10,

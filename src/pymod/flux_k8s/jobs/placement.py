@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
+from flux_k8s.config.policy import check_maximums
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
 from flux_k8s.errors import AllocationError, StorageUnavailable
@@ -110,6 +111,7 @@ def propose(
     if settings.scheduler:
         resources = apply_breakdowns(breakdowns, resources)
     nodes, mapping = requested_nodes(resources), settings.mapping
+    check_maximums(breakdowns, nodes, settings.config)
     labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)
     near = near_hosts(breakdowns, servers, mapping, nodes)
     hosts = labelled if near is None else _both(near, labelled, nodes)

@@ -19,7 +19,11 @@ from functools import partial
 from typing import Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.config.stagepolicy import check_limits, no_rabbits
+from flux_k8s.config.policy import (
+    check_maximums,
+    check_stage_limits,
+    no_rabbits,
+)
 from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.errors import (
     AllocationError,
@@ -117,6 +121,7 @@ class Staging:
         """
         assert info.request is not None
         nodes = requested_nodes(info.request.resources)
+        check_maximums(breakdowns, nodes, self._settings.config)
         share = ssd_per_node(breakdowns, nodes) * GIB
         fit = self._fit(info, nodes, share)
         below = self._below(info, breakdowns, nodes, share, fit)
@@ -185,7 +190,8 @@ class Staging:
             possible = self._possible(info, breakdowns, nodes)
             if fit(possible, sizes) is None:
                 raise no_rabbits(nodes, share)
-            check_limits(share * nodes, sum(sizes.values()), self._settings.config)
+            machine = sum(sizes.values())
+            check_stage_limits(share * nodes, machine, self._settings.config)
         except (AllocationError, DirectiveError):
             if self._machine.disagreement:  # it may fit by another mapping
                 why = self._machine.disagreement

@@ -12,8 +12,7 @@ import syslog
 from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.context import Context
-from flux_k8s.config.policy import releases_unmounted
-from flux_k8s.config.stagepolicy import stages_ahead
+from flux_k8s.config.policy import releases_unmounted, stages_ahead
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls, in_question, refusal, refused
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable

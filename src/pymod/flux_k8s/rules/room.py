@@ -12,18 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterable
 
-from flux_k8s.formats.directives import GIB, SHARED_TYPES, Directive
+from flux_k8s.formats.directives import GIB
 from flux_k8s.objects.mapping import RabbitMapping
-
-
-def capacity_per_node(directives: Iterable[Directive], nodes: int) -> int:
-    """The bytes that directives ask for on each of so many nodes together."""
-    return sum(
-        -(-directive.capacity // nodes)
-        if directive.arguments.get("type") in SHARED_TYPES
-        else directive.capacity
-        for directive in directives
-    )
 
 
 def least_allocation(capacity: int) -> int:
