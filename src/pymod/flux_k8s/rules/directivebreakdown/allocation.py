@@ -10,23 +10,22 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Collection, Iterable, Mapping, Optional, Sequence, Union
+from typing import Collection, Iterable, Mapping, Optional, Sequence
 
+from flux_k8s.errors import AllocationError
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.formats.rset import Allocated
 from flux_k8s.objects import storageusage
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from flux_k8s.rules.directivebreakdown.breakdown import (
     AllocationSet,
     Breakdown,
     Labels,
 )
-
-CHECKS = 50_000
-"""How often a number of allocations is compared with a share at most: some 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -152,38 +151,51 @@ class Room:
 
     The scheduler gives a job a share of a Rabbit. A job that needs more can take more
     there, of the bytes that the scheduler gave to no job.
-
-    Attributes:
-        overdrawn: bytes placed beyond the shares.
-        missing: bytes placed beyond the room of a Rabbit, by Rabbit. A placement with
-            any is refused.
     """
 
     def __init__(self, allocation: Allocation) -> None:
         self._storages = allocation.storages
         self._broken_rabbits = allocation.broken_rabbits
         self._colocated = {key: set(on) for key, on in allocation.colocated.items()}
-        self._free: dict[str, Union[int, float]] = {}
-        self._limits: dict[str, Union[int, float]] = {}
+        self._shares: dict[str, float] = {}
+        self._limits: dict[str, float] = {}
+        self._taken: Counter[str] = Counter()
         for rabbit in (*allocation.rabbits, *allocation.spares):
             left = allocation.room.get(rabbit, math.inf)
             spare = max(0, left - allocation.other_shares.get(rabbit, 0))
             ssd = allocation.ssd_per_rabbit.get(rabbit)
             share = spare if ssd is None else min(ssd * GIB, left)
-            self._free[rabbit] = share
+            self._shares[rabbit] = share
             self._limits[rabbit] = max(share, spare)
-        self.overdrawn = 0
-        self.missing: dict[str, int] = {}
+
+    @property
+    def overdrawn(self) -> int:
+        """The bytes that were placed beyond the job's shares."""
+        return sum(self._beyond(self._shares).values())
 
     @property
     def shortage(self) -> tuple[int, int]:
         """A measure by which placements are compared: bytes beyond the room, then
         bytes beyond the shares."""
-        return sum(self.missing.values()), self.overdrawn
+        return sum(self._beyond(self._limits).values()), self.overdrawn
 
-    def left(self, rabbit: str) -> float:
-        """Bytes that the job may still take on a Rabbit."""
-        return self._limits[rabbit]
+    def check(self) -> None:
+        """Refuse a placement that takes more of a Rabbit than there is room for.
+
+        Raises:
+            AllocationError: names the first such Rabbit.
+        """
+        for rabbit in sorted(self._beyond(self._limits), key=natural_key):
+            raise AllocationError(
+                f"Rabbit {rabbit} has {gib(self._limits[rabbit])} left, and the job's"
+                f" storage needs {gib(self._taken[rabbit])} there",
+                Reason.NO_ROOM,
+            )
+
+    def _beyond(self, most: Mapping[str, float]) -> dict[str, int]:
+        """The bytes that are taken of Rabbits beyond ``most``."""
+        taken = self._taken.items()
+        return {r: int(size - most[r]) for r, size in taken if size > most[r]}
 
     def problem(self, rabbit: str, entry: AllocationSet) -> Optional[str]:
         """The reason why ``rabbit`` cannot take an allocation of ``entry``, or None."""
@@ -198,7 +210,8 @@ class Room:
         for key in entry.colocation:
             if rabbit in self._colocated.get(key, ()):
                 return f'has another allocation with the colocation key "{key}"'
-        left, smallest = self._limits[rabbit], _smallest(entry)
+        left = self._limits[rabbit] - self._taken[rabbit]
+        smallest = _smallest(entry)
         if left < smallest:
             return f"has {gib(left)} left, and an allocation needs {gib(smallest)}"
         return None
@@ -206,21 +219,10 @@ class Room:
     def roomiest(self, rabbits: Iterable[str], entry: AllocationSet) -> list[str]:
         """The ``rabbits`` that can take ``entry``, those with most room first."""
         usable = [r for r in rabbits if self.problem(r, entry) is None]
-        return sorted(usable, key=lambda r: (-self._free[r], natural_key(r)))
+        return sorted(usable, key=lambda r: (-self._share_left(r), natural_key(r)))
 
-    def first_fit(
-        self, entry: AllocationSet, rabbits: Sequence[str], numbers: range
-    ) -> Optional[int]:
-        """The first of these numbers of allocations of a set that fits into the job's
-        shares. Not all numbers are tried for a job of thousands of nodes."""
-        free = Counter(self._free[rabbit] for rabbit in rabbits)
-        for number in numbers[:: 1 + len(numbers) * len(free) // CHECKS]:
-            size = -(-entry.minimum_capacity // number)
-            most = 1 if entry.colocation else number
-            places = (_places(left, size, most) * n for left, n in free.items())
-            if sum(places) >= number:
-                return number
-        return None
+    def _share_left(self, rabbit: str) -> float:
+        return self._shares[rabbit] - self._taken[rabbit]
 
     def distribute(
         self,
@@ -231,41 +233,32 @@ class Room:
         counts: dict[str, int],
     ) -> None:
         """Add to ``counts`` until it has ``number`` allocations of ``size`` bytes, by
-        ``weights`` as far as they fit into the shares, and then by what is left. No
-        Rabbit is given more than ``most_each``."""
-        most = most_each or number
-        order = sorted(weights, key=lambda r: (-self._free[r], -self._limits[r]))
-        for room in (self._free, self._limits, dict.fromkeys(weights, math.inf)):
+        ``weights`` as far as they fit into the shares, and then by what is left of
+        these. No Rabbit is given more than ``most_each``."""
+        each = most_each or number
+        order = sorted(weights, key=lambda r: (-self._share_left(r), -self._limits[r]))
+        for most in (self._shares, self._limits, dict.fromkeys(weights, math.inf)):
             rest = number - sum(counts.values())
             if rest <= 0:
                 return
-            places = {r: _places(room[r], size, most) - counts[r] for r in order}
-            if room is not self._free:  # where this is infinite, the allocations fit
-                left = {r: self._free[r] - size * counts[r] for r in order}
-                weights = {r: max(0, int(left[r])) for r in order if places[r] > 0}
+            places = {}
+            for rabbit in order:
+                left = max(0, most[rabbit] - self._taken[rabbit])
+                fit = each if left == math.inf else min(each, int(left) // size)
+                places[rabbit] = fit - counts[rabbit]
             for rabbit, count in apportion(rest, weights, places).items():
                 counts[rabbit] += count
+            unused = {r: self._share_left(r) - size * counts[r] for r in order}
+            weights = {r: int(min(max(0, n), 2**63)) for r, n in unused.items()}
 
     def take(
         self, size: int, counts: Mapping[str, int], colocation: Iterable[str]
     ) -> None:
         """Note that allocations were placed."""
         for rabbit, count in counts.items():
-            left = self._free[rabbit] - size * count
-            if left < 0:
-                self.overdrawn += int(-left - max(0, -self._free[rabbit]))
-            self._free[rabbit] = left
-            self._limits[rabbit] -= size * count
-            if self._limits[rabbit] < 0:
-                self.missing[rabbit] = int(-self._limits[rabbit])
+            self._taken[rabbit] += size * count
         for key in colocation:
             self._colocated.setdefault(key, set()).update(counts)
-
-
-def _places(free: Union[int, float], size: int, most: int) -> int:
-    """The number of allocations of ``size`` that fit into ``free`` bytes, at most
-    ``most``."""
-    return most if free == math.inf else min(most, max(0, int(free) // size))
 
 
 def _smallest(entry: AllocationSet) -> int:

@@ -12,11 +12,10 @@ The number of allocations that AllocateAcrossServers makes:
   where they would be smaller than 1 GiB.
 - with neither: as with a ``scale`` of 1.
 
-If that does not fit beside the job's other sets, larger numbers are tried, then smaller
-ones, and at last all sets make one allocation for each compute node. If nothing fits (a
-single allocation, such as a Lustre MDT, may be larger than the job's share of any
-Rabbit), the Rabbits with the most room take more than the job's share there, of the
-room that the scheduler gave to no other job.
+If that does not fit into the job's shares beside its other sets, all sets make one
+allocation for each compute node. If that does not fit either (a single allocation, such
+as a Lustre MDT, may be larger than the job's share of any Rabbit), Rabbits take more
+than the job's share there, of the room that the scheduler gave to no other job.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
-from flux_k8s.rules.directivebreakdown.allocation import Allocation, Room, gib
+from flux_k8s.rules.directivebreakdown.allocation import Allocation, Room
 from flux_k8s.rules.directivebreakdown.breakdown import AllocationSet, Breakdown
 from flux_k8s.rules.directivebreakdown.strategies import Place
 
@@ -102,14 +101,7 @@ def build_servers(
         other, other_room = _place_all(demands, allocation, by_node=True)
         if other_room.shortage < room.shortage:
             placements, room = other, other_room
-    if room.missing:
-        rabbit = min(room.missing, key=natural_key)
-        left = Room(allocation).left(rabbit)
-        raise AllocationError(
-            f"Rabbit {rabbit} has {gib(left)} left, and the job's storage needs"
-            f" {gib(left + room.missing[rabbit])} there",
-            Reason.NO_ROOM,
-        )
+    room.check()
     entries = iter([_entry(*pair) for pair in zip(demands, placements)])
     return [[next(entries) for _ in b.allocation_sets] for b in breakdowns]
 
@@ -165,7 +157,7 @@ def _place(
     if place is Place.EACH_RABBIT:
         return Placement(entry.minimum_capacity, dict.fromkeys(rabbits, 1))
     most = 1 if entry.colocation else None
-    number = entry.number or _number(demand, rabbits, allocation, room, by_node, others)
+    number = entry.number or _number(demand, rabbits, allocation, by_node, others)
     size = -(-entry.minimum_capacity // number)
     weights = {rabbit: allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits}
     # A set that nodes must reach gets an allocation on each of their Rabbits, if it has
@@ -238,7 +230,6 @@ def _number(
     demand: Demand,
     rabbits: Sequence[str],
     allocation: Allocation,
-    room: Room,
     by_node: bool,
     others: int,
 ) -> int:
@@ -255,13 +246,7 @@ def _number(
     scale = entry.scale or 1
     wanted = step * (1 + ((steps - 1) * (scale - 1) * 2 + 9) // 18)
     least = len(rabbits) if demand.pcie and len(rabbits) <= most else 1
-    wanted = max(least, min(largest, wanted))
-    larger, smaller = range(wanted, largest + 1), range(wanted - 1, least - 1, -1)
-    return (
-        room.first_fit(entry, rabbits, larger)
-        or room.first_fit(entry, rabbits, smaller)
-        or wanted
-    )
+    return max(least, min(largest, wanted))
 
 
 def _proportional(nodes: Sequence[int]) -> int:
