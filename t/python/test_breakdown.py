@@ -323,8 +323,8 @@ NETWORK = using(near(KEEP, ("network", "mandatory"), ("physical", "bestEffort"))
         (TWO_SETS, placed("r1 r2", "r2 r3"), 1, "h[3-4]"),
         # Each node finds an allocation on its Rabbit
         (PERSISTENT, placed("r1 r1 r2"), 1, "h[1-4]"),
-        (PERSISTENT, placed("r1 r1 r2"), 2, "h[1-2]"),
-        (PERSISTENT, placed("r1 r2 r2"), 2, "h[3-4]"),
+        (PERSISTENT, placed("r1 r1 r2"), 2, "h[1-3]"),
+        (PERSISTENT, placed("r1 r2 r2"), 2, "h[1,3-4]"),
         (PERSISTENT, placed("r1 r1 r2"), 3, "h[1-3]"),
         (PERSISTENT, placed("r1 r2"), 2, "h[1,3]"),
         # Nodes may share allocations: DWS knows

@@ -11,7 +11,8 @@ checked once it is placed. Nodes that use storage over the network may be anywhe
 from __future__ import annotations
 
 from collections import Counter
-from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
+from itertools import chain
+from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from msgspec import to_builtins
 
@@ -22,7 +23,6 @@ from flux_k8s.errors import (
     StorageUnavailable,
 )
 from flux_k8s.formats import hostlist
-from flux_k8s.objects import storageusage
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.servers import Servers
 from flux_k8s.reasons import Reason
@@ -41,13 +41,9 @@ from flux_k8s.rules.directivebreakdown.breakdown import (
 def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
     """The Servers objects that :func:`near_hosts` has to know: those of existing
     storage to which nodes need a PCIe connection, or should have one."""
-    return tuple(
-        dict.fromkeys(
-            location.servers
-            for _, location in _existing(tuple(breakdowns))
-            if any(access.type == PHYSICAL for access in location.access)
-        )
-    )
+    breakdowns = tuple(breakdowns)
+    needed = (*_existing(breakdowns, MANDATORY), *_existing(breakdowns, BEST_EFFORT))
+    return tuple(dict.fromkeys(location.servers for _, location in needed))
 
 
 def near_hosts(
@@ -74,10 +70,8 @@ def near_hosts(
     allowed = alone = mapping.hosts
     names: list[str] = []
     unmapped: set[str] = set()
-    for breakdown, location in _existing(tuple(breakdowns)):
-        if not location.asks_for(PHYSICAL, MANDATORY):
-            continue
-        counts = _allocations(breakdown, location, servers)
+    for breakdown, location in _existing(breakdowns, MANDATORY):
+        counts = _allocations(breakdown, location.servers, location.index, servers)
         allowed &= mapping.hosts_below(counts)
         alone &= _with_allocations(counts, mapping, nodes)
         names.append(str(location.servers))
@@ -111,9 +105,10 @@ def wished_hosts(
         BadObject: a Servers object is malformed.
     """
     wished: Optional[frozenset[str]] = None
-    for breakdown, location in _existing(tuple(breakdowns)):
-        if location.asks_for(PHYSICAL, BEST_EFFORT) and location.servers in servers:
-            near = mapping.hosts_below(_allocations(breakdown, location, servers))
+    for breakdown, location in _existing(breakdowns, BEST_EFFORT):
+        if location.servers in servers:
+            at = location.servers, location.index
+            near = mapping.hosts_below(_allocations(breakdown, *at, servers))
             wished = near if wished is None else wished & near
     return wished
 
@@ -195,26 +190,22 @@ def check_locations(
         BadObject: a Servers object is malformed.
     """
     unmet = []
-    for breakdown in breakdowns:
-        for location in breakdown.locations:
-            mandatory = location.asks_for(PHYSICAL, MANDATORY)
-            if not mandatory and (
-                not location.asks_for(PHYSICAL, BEST_EFFORT)
-                or location.servers not in servers
-            ):
-                continue
-            near = _allocations(breakdown, location, servers)
-            rabbit_of = mapping.rabbits_of(hosts)
-            far = [host for host, rabbit in rabbit_of.items() if rabbit not in near]
-            if not far:
-                continue
-            text = (
-                f"{breakdown.name}: {hostlist.encode(far)} without a PCIe connection"
-                f" to allocation set {location.index} of Servers {location.servers}"
-            )
-            if mandatory:
-                raise AllocationError(f"{text}, which is mandatory")
-            unmet.append(text)
+    rabbit_of = mapping.rabbits_of(hosts)
+    for breakdown, location in _pcie_locations(tuple(breakdowns)):
+        mandatory = location.asks_for(PHYSICAL, MANDATORY)
+        if not mandatory and location.servers not in servers:
+            continue
+        near = _allocations(breakdown, location.servers, location.index, servers)
+        far = [host for host, rabbit in rabbit_of.items() if rabbit not in near]
+        if not far:
+            continue
+        text = (
+            f"{breakdown.name}: {hostlist.encode(far)} without a PCIe connection"
+            f" to allocation set {location.index} of Servers {location.servers}"
+        )
+        if mandatory:
+            raise AllocationError(f"{text}, which is mandatory")
+        unmet.append(text)
     return tuple(unmet)
 
 
@@ -239,18 +230,16 @@ def check_storage_of_nodes(
     breakdowns = tuple(breakdowns)
     nodes = Counter(rabbit_of.values())
     for breakdown in breakdowns:
-        if breakdown.servers is None:
-            continue
-        usage = storageusage.parse(Servers.read(servers[breakdown.servers]))
-        counts = {found.label: found.counts for found in usage.allocations}
-        for entry in breakdown.allocation_sets:
-            there = counts.get(entry.label, {})
+        for index, entry in enumerate(breakdown.allocation_sets):
+            if breakdown.servers is None or not entry.strategy.own:
+                continue
+            made = _allocations(breakdown, breakdown.servers, index, servers)
             for rabbit, number in nodes.items():
-                made = 0 if rabbit is None else there.get(rabbit, 0)
-                if entry.strategy.own and number > made:
+                there = made.get(rabbit or "", 0)
+                if number > there:
                     raise AllocationError(
                         f"the job has {number} nodes below {rabbit or 'no Rabbit'}, and"
-                        f" its storage was made for {made} there before it had nodes",
+                        f" its storage was made for {there} there before it had nodes",
                         Reason.OTHER_NODES,
                     )
     check_locations(breakdowns, servers, tuple(rabbit_of), mapping)
@@ -304,49 +293,61 @@ def _labelled_sets(
                 yield name, entry, breakdown.needs_own_rabbit(index)
 
 
-def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location]]:
-    """The locations of storage that is not the job's own."""
+def _pcie_locations(
+    breakdowns: Iterable[Breakdown],
+) -> Iterator[tuple[Breakdown, Location]]:
+    """The locations at which nodes need a PCIe connection, or should have one."""
+    for breakdown in breakdowns:
+        for location in breakdown.locations:
+            if any(access.type == PHYSICAL for access in location.access):
+                yield breakdown, location
+
+
+def _existing(
+    breakdowns: Iterable[Breakdown], priority: str
+) -> list[tuple[Breakdown, Location]]:
+    """The locations of storage that is not the job's own, to which nodes have to have a
+    PCIe connection with this priority."""
+    breakdowns = tuple(breakdowns)
     own = {breakdown.servers for breakdown in breakdowns}
     return [
         (breakdown, location)
-        for breakdown in breakdowns
-        for location in breakdown.locations
-        if location.servers not in own
+        for breakdown, location in _pcie_locations(breakdowns)
+        if location.servers not in own and location.asks_for(PHYSICAL, priority)
     ]
 
 
 def _with_allocations(
     counts: Mapping[str, int], mapping: RabbitMapping, nodes: int
 ) -> frozenset[str]:
-    """The compute nodes among which a job of ``nodes`` nodes finds an allocation for
-    each. A Rabbit that may have too few allocations is left out if the other Rabbits
-    have enough nodes. Otherwise it counts with as many nodes as it has allocations."""
-    enough: list[str] = []
-    scarce: list[str] = []
-    for rabbit, count in counts.items():
-        hosts = mapping.hosts_of(rabbit)
-        if count >= min(nodes, len(hosts)):
-            enough.extend(hosts)
-        else:
-            scarce.extend(hosts[:count])
-    return frozenset(enough if len(enough) >= nodes else enough + scarce)
+    """The compute nodes of which a job of ``nodes`` nodes may get any, and each finds
+    an allocation: as many below a Rabbit as it has allocations, if these are fewer than
+    the job's nodes."""
+    hosts = (
+        mapping.hosts_of(rabbit)[: None if count >= nodes else count]
+        for rabbit, count in counts.items()
+    )
+    return frozenset(chain.from_iterable(hosts))
 
 
 def _allocations(
-    breakdown: Breakdown, location: Location, servers: Mapping[Reference, Any]
+    breakdown: Breakdown,
+    reference: Reference,
+    index: int,
+    servers: Mapping[Reference, Any],
 ) -> Counter[str]:
     """The number of allocations of a set on each of its Rabbits."""
-    if location.servers not in servers:
+    if reference not in servers:
         raise AllocationError(
-            f"{breakdown.name}: Servers {location.servers}, which the location of"
+            f"{breakdown.name}: Servers {reference}, which the location of"
             " compute nodes depends on, does not exist"
         )
-    found = Servers.read(servers[location.servers])
-    if location.index >= len(found.sets):
+    found = Servers.read(servers[reference])
+    if index >= len(found.sets):
         sets = to_builtins(found.sets)
-        expected = f"an array with an entry {location.index}"
+        expected = f"an array with an entry {index}"
         raise BadObject(found.name, "spec.allocationSets", sets, expected)
     counts: Counter[str] = Counter()
-    for place in found.sets[location.index].places or ():
+    for place in found.sets[index].places or ():
         counts[place.rabbit] += place.count
     return +counts
