@@ -128,15 +128,12 @@ def scheduling(
     return _text(branches)
 
 
-class _Leaf(NamedTuple):
-    """Vertices of one type below a branch.
+_NUMBER, _DETAIL, _PATH = "\0\1\2"
+"""Stand in the text of leaves for what they have of their branch. No JSON text has such
+a character."""
 
-    Attributes:
-        ids: the ids of the vertices, an idset string.
-    """
-
-    type: str
-    ids: str
+_Leaves = tuple[tuple[str, str], ...]
+"""Types of vertices directly below a branch, each with their ids (an idset)."""
 
 
 class _Branch(NamedTuple):
@@ -151,25 +148,12 @@ class _Branch(NamedTuple):
     number: int
     parent: int
     metadata: Mapping[str, Any]
-    leaves: tuple[_Leaf, ...] = ()
+    leaves: _Leaves = ()
     detail: str = ""
 
     @property
     def path(self) -> str:
         return str(self.metadata["paths"]["containment"])
-
-
-class _Template(NamedTuple):
-    """The text for the leaves of a branch, in pieces.
-
-    Attributes:
-        vertices: between these are by turns the number of the branch, and what the
-            metadata of its leaves have in common.
-        edges: between these is the number of the branch.
-    """
-
-    vertices: tuple[str, ...]
-    edges: tuple[str, ...]
 
 
 def _branches(
@@ -215,7 +199,7 @@ def _chassis(
         "properties": {RABBIT_PROPERTY: rabbit, "ssdcount": str(chunks)},
         **_paths(f"{root}/chassis{id}"),
     }
-    leaves = (_Leaf(SSD, idset.encode(range(chunks))),)
+    leaves = ((SSD, idset.encode(range(chunks))),)
     return _Branch(number, 1, metadata, leaves, f'"unit":"GiB","size":{size}')
 
 
@@ -257,7 +241,7 @@ def _node(
     if properties:
         metadata["properties"] = properties
     metadata.update(_paths(f"{above.path}/{target.host}"))
-    leaves = tuple(_Leaf(type, ids) for type, ids in target.children.items())
+    leaves = tuple(target.children.items())
     return _Branch(number, above.number, metadata, leaves, f'"rank":{target.rank}')
 
 
@@ -283,58 +267,50 @@ def _text(branches: list[_Branch]) -> Iterator[str]:
     width = len(str(most))
     templates = {kind: _template(kind, width) for kind in kinds}
     yield '{"graph":{"nodes":['
-    separator = "\n"
-    for branch in branches:
-        yield separator + _vertices(branch, templates[branch.leaves], width)
-        separator = ",\n"
+    yield from _items(_vertices(b, templates[b.leaves][0], width) for b in branches)
     yield '\n],"edges":['
-    separator = "\n"
-    for branch in branches:
-        edges = _edges(branch, templates[branch.leaves], width)
-        if edges:
-            yield separator + edges
-            separator = ",\n"
+    yield from _items(_edges(b, templates[b.leaves][1], width) for b in branches)
     yield "\n]}}"
 
 
-def _vertices(branch: _Branch, template: _Template, width: int) -> str:
+def _items(pieces: Iterable[str]) -> Iterator[str]:
+    """Pieces of text, as the items of an array."""
+    separator = "\n"
+    for piece in filter(None, pieces):
+        yield separator + piece
+        separator = ",\n"
+
+
+def _vertices(branch: _Branch, leaves: str, width: int) -> str:
     """A branch and its leaves, as items of ``nodes``."""
     head = {"id": _id(branch.number, width), "metadata": branch.metadata}
-    path = _json(branch.path)[1:-1]
-    leaves = len(template.vertices) // 2
-    text = [""] * (4 * leaves + 1)
-    text[0::2] = template.vertices
-    text[1::4] = [str(branch.number)] * leaves
-    text[3::4] = [f'{branch.detail},"paths":{{"containment":"{path}'] * leaves
-    return _json(head) + "".join(text)
+    text = leaves.replace(_NUMBER, str(branch.number)).replace(_DETAIL, branch.detail)
+    return _json(head) + text.replace(_PATH, _json(branch.path)[1:-1])
 
 
-def _edges(branch: _Branch, template: _Template, width: int) -> str:
+def _edges(branch: _Branch, leaves: str, width: int) -> str:
     """The edges to a branch and to its leaves, as items of ``edges``."""
-    edges = str(branch.number).join(template.edges)
+    edges = leaves.replace(_NUMBER, str(branch.number))
     if not branch.parent:
         return edges[1:]
     source, target = _id(branch.parent, width), _id(branch.number, width)
     return f'{{"source":"{source}","target":"{target}"}}{edges}'
 
 
-def _template(leaves: tuple[_Leaf, ...], width: int) -> _Template:
-    """The leaves' text; each item begins with a comma."""
-    vertices, edges = [""], [""]
-    count = 0
-    for leaf in leaves:
-        kind = _json(leaf.type)
-        name = kind[1:-1]
-        for id in idset.decode(leaf.ids):
-            count += 1
-            vertices[-1] += ',{"id":"'
-            vertices += [
-                f'{count:0{width}d}","metadata":{{"type":{kind},"id":{id},',
-                f'/{name}{id}"}}}}}}',
-            ]
-            edges[-1] += ',{"source":"'
-            edges += [f'{0:0{width}d}","target":"', f'{count:0{width}d}"}}']
-    return _Template(tuple(vertices), tuple(edges))
+def _template(leaves: _Leaves, width: int) -> tuple[str, str]:
+    """The text of the leaves' vertices and of the edges to them; each item begins with
+    a comma."""
+    vertices, edges = [], []
+    found = ((type, id) for type, ids in leaves for id in idset.decode(ids))
+    for count, (type, id) in enumerate(found, 1):
+        kind, number = _json(type), f"{_NUMBER}{count:0{width}d}"
+        vertices.append(
+            f',{{"id":"{number}","metadata":{{"type":{kind},"id":{id},{_DETAIL},'
+            f'"paths":{{"containment":"{_PATH}/{kind[1:-1]}{id}"}}}}}}'
+        )
+        source = f"{_NUMBER}{0:0{width}d}"
+        edges.append(f',{{"source":"{source}","target":"{number}"}}')
+    return "".join(vertices), "".join(edges)
 
 
 def _id(number: int, width: int) -> str:
