@@ -273,7 +273,7 @@ def test_the_check_finds_names_that_do_not_exist(text: str, problem: str) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "| `flux_k8s/config/table.py` | `Config`, `_READERS` | x |",
+        "| `flux_k8s/config/table.py` | `Config`, `_key` | x |",
         "`src/jobtap/R.c` (`dws_R_nodes`), `src/jobtap/job.h` (`DWS_DEMAND_ABORT`)",
         "`t/t*.t`, `t/python/`, `test_config.py`",
         "# One thing, two\n[x](#one-thing-two) [y](https://gone.example/z.md)",

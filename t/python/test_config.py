@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.broker.files import check_files, check_program
-from flux_k8s.config.table import Config, misspelt, parse_fsd
+from flux_k8s.config.table import Config, misspelt
+from flux_k8s.config.values import parse_fsd
 from flux_k8s.errors import ConfigError, DWSError
 
 PRESET = "#DW jobdw type=xfs capacity=10GiB name=p1"

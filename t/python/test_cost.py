@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.submission import Site, check_submission
-from flux_k8s.config.table import Config, parse_fsd
+from flux_k8s.config.table import Config
+from flux_k8s.config.values import parse_fsd
 from flux_k8s.control.kubecalls import refusal
 from flux_k8s.errors import DWSError, show
 from flux_k8s.formats import constraints, directives, hostlist, idset, jgf, jobid, rset

@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass
 from typing import Callable, Mapping, Optional, Protocol
 
-from flux_k8s.config.table import parse_fsd
+from flux_k8s.config.values import parse_fsd
 from flux_k8s.errors import ConfigError
 from flux_k8s.formats import hostlist
 from flux_k8s.ports import Clock, Json, Timer

@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
-from flux_k8s.config.table import parse_fsd
+from flux_k8s.config.values import parse_fsd
 from flux_k8s.errors import ConfigError
 from flux_k8s.ports import Json
 from rabbitsim.flux import requires
