@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""flux_k8s.control.controller: a queue of keys and a reconciler."""
+"""flux_k8s.control: a queue of keys and a reconciler, and long loops in portions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.controller import BATCH, Controller, Options
-from flux_k8s.control.coroutines import Answer, Call
-from flux_k8s.ports import KubeError, Timer
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import Answer, Call, Turns, drive
+from flux_k8s.ports import KubeError
 from rabbitsim.loop import VirtualLoop
 
 BROKEN = KubeError(500, "InternalError", "it broke")
@@ -39,20 +39,6 @@ class Reconciler:
 
     def answer(self, key: str, what: Any = None) -> None:
         self.answers.pop(key)(what)
-
-
-class Clock:
-    """A clock that is set."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self.loop = loop
-        self.offset = 0.0
-
-    def now(self) -> float:
-        return self.loop.now() + self.offset
-
-    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
-        return self.loop.call_later(delay, function)
 
 
 @pytest.fixture
@@ -166,24 +152,6 @@ def test_keys_are_handled_in_their_turns(name: str) -> None:
         assert bench.told == told
 
 
-def test_failures_are_told_and_counted() -> None:
-    bench = Bench()
-    bench.do(f"add a, settle{5 * FAILS}")
-    assert bench.told == ["a: it broke"] * 5 and bench.controller.failures("a") == 5
-
-
-def test_keys_beyond_those_that_are_handled_in_one_go_have_a_later_turn() -> None:
-    keys = [str(number) for number in range(3 * BATCH)]
-    bench = Bench()
-    for key in keys:
-        bench.controller.add(key)
-    assert bench.loop.step()
-    assert [key for _, key in bench.reconciler.runs] == keys[:BATCH]
-    assert bench.controller.ready == len(keys) - BATCH
-    settle(bench.loop)
-    assert [key for _, key in bench.reconciler.runs] == keys
-
-
 @pytest.mark.parametrize(
     "what, pauses", [("fail", [1.0, 2.0, 4.0]), ("429", [30.0] * 3)]
 )
@@ -241,34 +209,6 @@ def test_an_unexpected_error_reaches_the_scope_of_its_key(
     assert runs == ["a", "b", "a"] and broken == ["a: it broke"]
 
 
-def test_a_clock_that_is_set_forward_holds_up_no_news(loop: VirtualLoop) -> None:
-    clock, reconciler = Clock(loop), Reconciler(loop)
-    controller = Controller(
-        clock, reconciler.reconcile, options=Options[str](debounce=0.5)
-    )
-    controller.add("a", 300.0)
-    clock.offset = 3600.0
-    controller.add("a")
-    settle(loop)
-    assert reconciler.runs == [(0.5, "a")]
-
-
-def test_a_run_that_is_begun_anew_from_within_is_not_ended_by_its_own_end(
-    loop: VirtualLoop,
-) -> None:
-    runs: list[float] = []
-
-    async def reconcile(key: str) -> None:
-        runs.append(loop.now())
-        if len(runs) == 1:
-            controller.retry(key)
-
-    controller = Controller[str](loop, reconcile)
-    controller.add("a")
-    settle(loop)
-    assert runs == [0.0, 1.0]
-
-
 @pytest.mark.parametrize("where", ["reconcile", "failed", "bind"])
 @pytest.mark.parametrize("news_end_pauses", [False, True])
 def test_a_key_that_its_own_run_adds_waits_for_the_pause_after_its_failure(
@@ -301,34 +241,6 @@ def test_a_key_that_its_own_run_adds_waits_for_the_pause_after_its_failure(
     controller.run("a")
     loop.run(lambda: len(runs) == 4, timeout=60.0)
     assert runs == [0.0, 1.0, 3.0, 7.0]
-
-
-def test_an_unexpected_error_leaves_no_key_busy(loop: VirtualLoop) -> None:
-    async def reconcile(key: str) -> None:
-        await Call[None](lambda answer: loop.call_later(1.0, lambda: answer(None)))
-        raise ArithmeticError("it broke")
-
-    controller = Controller[str](loop, reconcile)
-    controller.add("a")
-    with pytest.raises(ArithmeticError):
-        settle(loop)
-    assert not controller.busy("a")
-
-
-def test_the_owner_of_a_back_off_may_reset_it() -> None:
-    backoff = Backoff(1.0, 60.0)
-    bench = Bench(backoff=lambda key: backoff, forgets=False)
-    bench.do("add a 100, wait 100, fail a, add a 100, wait 100, ok a")
-    assert backoff.failures == 1
-
-
-def test_one_run_at_a_time_is_under_way_whatever_is_tried_again() -> None:
-    bench = Bench(patience=5.0)
-    bench.do("add a, settle")
-    late = bench.reconciler.answers.pop("a")
-    bench.do("retry a, settle")
-    late()
-    assert bench.do("settle") == "a@0 a@6" and bench.controller.busy("a")
 
 
 @given(data=st.data())
@@ -376,3 +288,41 @@ def test_a_key_that_is_due_now_is_not_put_off() -> None:
     bench = Bench()
     bench.loop.call_later(5.0, lambda: bench.controller.add("a", 5.0))
     assert bench.do("add a 5, settle") == "a@5"
+
+
+# Long loops
+
+
+async def each(turns: Turns, items: str, order: list[str]) -> int:
+    """Note the items, two in a portion. Returns their number."""
+    async for item in turns.each(items, 2):
+        order.append(item)
+    return len(items)
+
+
+def begun(turns: Turns, items: str, order: list[str]) -> list[Any]:
+    """What a loop comes to; nothing yet while it waits for its turn."""
+    results: list[Any] = []
+    drive(each(turns, items, order), results.append, (KubeError,))
+    return results
+
+
+def test_one_long_loop_does_a_portion_in_each_turn_of_the_reactor(
+    loop: VirtualLoop,
+) -> None:
+    turns, order = Turns(loop), list[str]()
+    results = [begun(turns, items, order) for items in ("abcde", "AB", "xyz")]
+    assert "".join(order) == "abABxy" and results == [[], [2], []] and len(turns) == 2
+    portions = []
+    while loop.step():
+        portions.append("".join(order[6:]))
+    assert portions == ["cd", "cdz", "cdze"]
+    assert results == [[5], [2], [3]] and len(turns) == 0
+
+
+def test_no_loop_goes_on_that_was_stopped(loop: VirtualLoop) -> None:
+    turns, order = Turns(loop), list[str]()
+    results = begun(turns, "abc", order)
+    turns.stop()
+    loop.run()
+    assert order == ["a", "b"] and not results and len(turns) == 0

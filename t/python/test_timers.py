@@ -4,20 +4,15 @@
 
 from __future__ import annotations
 
-import os
-import select
-import threading
 import time
-from functools import partial
 from typing import Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.clock import SteadyClock
-from flux_k8s.eventloop.timers import FEW, TURN, OneShotTimer, Timers
+from flux_k8s.eventloop.timers import TURN, OneShotTimer, Timers
 
 
 class Reactor:
@@ -84,71 +79,6 @@ def test_functions_that_take_long_let_the_reactor_have_its_turn() -> None:
     assert len(calls) == 2
     reactor.turn()
     assert len(calls) == 3
-
-
-def test_a_turn_that_comes_early_calls_nothing() -> None:
-    reactor = Reactor()
-    calls: list[float] = []
-    reactor.timers.add(1.0, lambda: calls.append(reactor.now))
-    reactor.due = 0.9
-    reactor.turn()
-    assert not calls
-    reactor.run()
-    assert calls == [1.0]
-
-
-def test_an_exception_leaves_the_others_in_the_queue() -> None:
-    reactor = Reactor()
-    calls: list[str] = []
-    reactor.timers.add(0.0, lambda: [][0])
-    reactor.timers.add(0.0, lambda: calls.append("other"))
-    with pytest.raises(IndexError):
-        reactor.turn()
-    reactor.run()
-    assert calls == ["other"]
-
-
-def test_timers_that_are_cancelled_do_not_pile_up() -> None:
-    reactor = Reactor()
-    kept = [reactor.timers.add(60.0, lambda: None) for _ in range(100)]
-    for _ in range(10_000):
-        reactor.timers.add(60.0, lambda: None).cancel()
-    assert len(reactor.timers) <= 2 * (len(kept) + FEW)
-
-
-def test_what_other_threads_hand_over_is_called_in_portions_and_none_is_lost() -> None:
-    callbacks, done = CallbackQueue(), list[int]()
-
-    def is_readable() -> bool:
-        return bool(select.select([callbacks], [], [], 0)[0])
-
-    def put() -> None:
-        for number in range(2000):
-            callbacks.put(partial(done.append, number))
-
-    assert not is_readable()
-    threads = [threading.Thread(target=put) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert callbacks.run(limit=3) == 3 and is_readable()
-    while is_readable():
-        callbacks.run()
-    assert len(done) == 8000
-    callbacks.put(partial(time.sleep, 0.002))
-    callbacks.put(lambda: [][0])
-    callbacks.put(partial(done.append, 0))
-    assert callbacks.run(seconds=0.001) == 1
-    with pytest.raises(IndexError):
-        callbacks.run()
-    assert (callbacks.run(), len(done)) == (1, 8001)
-    descriptor = callbacks.fileno()
-    callbacks.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
-    callbacks.put(partial(done.append, 0))
-    callbacks.close()
 
 
 def test_the_clock_of_a_service_goes_on_evenly_when_that_of_the_machine_is_set(

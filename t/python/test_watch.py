@@ -19,7 +19,6 @@ import pytest
 
 import flux_k8s.kube.watch
 from flux_k8s.control.coroutines import Call
-from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import COMPUTES, DWS_GROUP, WORKFLOW, Json, Seen
@@ -38,7 +37,6 @@ from support.client import (
     with_discovery,
     workflow,
 )
-from support.watched import watched
 
 
 @pytest.fixture
@@ -430,23 +428,6 @@ def test_events_may_arrive_in_any_parts(follow: Follow) -> None:
     assert handler.calls == told
 
 
-def test_an_informer_goes_on_after_an_error_of_its_own(
-    follow: Follow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Cache.add_event
-
-    def broken(cache: Cache, *event: Any) -> Any:
-        monkeypatch.setattr(Cache, "add_event", whole)
-        raise AttributeError
-
-    monkeypatch.setattr(Cache, "add_event", broken)
-    told = "synced, trouble InternalError, ADDED a, synced"
-    handler, _ = follow(
-        *map(answer_of, ("list 1", "watch +a:2", "list 2 a:2")), until=told
-    )
-    assert ", ".join(handler.calls) == told
-
-
 def an_error_in_parts(wire: Wire) -> None:
     for byte in json.dumps({"type": "ERROR", "object": EXPIRED}).encode():
         wire.chunk(bytes([byte]))
@@ -537,37 +518,6 @@ def test_a_watch_pauses_while_the_service_is_far_behind_and_loses_nothing(
     assert handler.calls[1:] == [f"ADDED {number}" for number in range(count)]
 
 
-def test_a_page_of_a_list_is_asked_for_when_those_before_are_delivered(
-    service: Service, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But for the last one, so that nobody waits for it."""
-    monkeypatch.setattr(flux_k8s.kube.watch, "PAGE", 10)
-    monkeypatch.setattr(EventQueue, "PORTION", 1)
-    asked: list[int] = []
-
-    def answer(request: Request, wire: Wire) -> None:
-        if "watch" in request.query:
-            wire.hang()
-            return
-        first = int(request.query.get("continue", 0))
-        asked.append(first)
-        items = [workflow(str(number)) for number in range(first, first + 10)]
-        following = str(first + 10) if first < 90 else ""
-        page = {"resourceVersion": "1", "continue": following}
-        wire.json(200, {"kind": "WorkflowList", "items": items, "metadata": page})
-
-    class Counting(Recorder):
-        def event(self, type: str, object: Seen) -> None:
-            assert asked[-1] <= len(self.calls) + 10
-            super().event(type, object)
-
-    _, client = connect(with_discovery(answer))
-    handler = Counting()
-    client.watch(WORKFLOW, None, handler)
-    service.run(lambda: handler.calls[-1:] == ["synced"])
-    assert len(handler.view) == 100
-
-
 def test_a_stopped_informer_delivers_nothing(
     service: Service, connect: Connect
 ) -> None:
@@ -611,67 +561,6 @@ def test_closing_the_client_ends_its_watches(
     service.run(lambda: all(h.calls for h in handlers))
     client.close()
     service.run(lambda: ends == [True, True])
-
-
-class Desk:
-    """A ``deliver`` whose work the test does when it wants to."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
-
-    def __call__(self, function: Callable[[], None]) -> None:
-        self.waiting.append(function)
-
-    def work(self) -> None:
-        while self.waiting:
-            self.waiting.pop(0)()
-
-
-def test_many_events_are_few_wake_ups_and_none_delivers_too_many() -> None:
-    handler, desk = Recorder(), Desk()
-    queue = EventQueue(handler, desk)
-    for start in range(0, 1000, 200):
-        names = map(str, range(start, start + 200))
-        queue.put_events([("ADDED", watched(workflow(name))) for name in names])
-    assert len(desk.waiting) == 1
-    desk.waiting.pop()()
-    assert 0 < len(handler.calls) <= EventQueue.PORTION
-    desk.work()
-    assert handler.calls == [f"ADDED {n}" for n in range(1000)]
-
-
-def test_of_changes_that_wait_the_last_is_told_and_each_deletion() -> None:
-    handler, desk = Recorder(), Desk()
-    queue = EventQueue(handler, desk)
-    added = watched(workflow("a", 1)), watched(workflow("b", 2, "u1"))
-    queue.put_events([("ADDED", object) for object in added])
-    for number in range(3, 100):
-        queue.put_events([("MODIFIED", watched(workflow("a", number)))])
-    queue.put_events([("DELETED", watched(workflow("b", 100, "u1")))])
-    queue.put_events([("ADDED", watched(workflow("b", 101, "u2")))])
-    queue.put_events([("MODIFIED", watched(workflow("b", 102, "u2")))])
-    queue.put_synced()
-    desk.work()
-    assert handler.calls == ["ADDED a", "ADDED b", "DELETED b", "ADDED b", "synced"]
-    assert handler.view == {"a": workflow("a", 99), "b": workflow("b", 102, "u2")}
-    queue.put_events([("MODIFIED", watched(workflow("a", 103)))])
-    desk.work()
-    assert handler.calls[-1] == "MODIFIED a"
-
-
-def test_a_handler_that_raises_gets_the_rest() -> None:
-    class Failing(Recorder):
-        def event(self, type: str, object: Seen) -> None:
-            super().event(type, object)
-            raise ValueError
-
-    handler, desk = Failing(), Desk()
-    queue = EventQueue(handler, desk)
-    queue.put_events([("ADDED", watched(workflow(name))) for name in "abc"])
-    for _ in "abc":
-        with pytest.raises(ValueError):
-            desk.work()
-    assert handler.calls == ["ADDED a", "ADDED b", "ADDED c"]
 
 
 class Chaos:
