@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP, SECRET, WORKFLOW, Json
 from support.client import (
     OK,
@@ -26,7 +25,6 @@ from support.client import (
     Wire,
     discovery,
     reply,
-    unused_port,
     with_discovery,
     write_kubeconfig,
 )
@@ -175,17 +173,6 @@ class Test_order:
         service.run(lambda: len(finished) == 60)
         assert most == 3
 
-    def test_a_key_with_many_requests_does_not_hold_up_others(
-        self, service: Service, connect: Connect
-    ) -> None:
-        _, client = connect(reply(200, OK), workers=1)
-        finished: list[str] = []
-        for _ in range(200):
-            client.get(*W, lambda a: finished.append("greedy"), key="g")
-        client.get(*W, lambda a: finished.append("modest"), key="m")
-        service.run(lambda: "modest" in finished)
-        assert len(finished) < 100
-
     def test_nothing_is_called_after_close_which_may_be_done_by_an_answer(
         self, service: Service, connect: Connect
     ) -> None:
@@ -205,36 +192,6 @@ class Test_order:
         seen = list(handler.calls)
         service.loop.run(lambda: False, 0.05)
         assert (answers, handler.calls) == ([OK], seen)
-
-    def test_requests_that_fail_at_once_let_others_have_their_turns(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        """Nothing listens there: that may be known as soon as it is tried."""
-        client = refused_client(service, tmp_path)
-        answers: list[Any] = []
-        turns: list[int] = []
-
-        def turn() -> None:
-            turns.append(len(answers))
-            service.loop.call_later(0.0, turn)
-
-        def done(answer: Any) -> None:
-            answers.append(answer.reason)
-            if len(answers) <= 50:
-                client.get(*W, done, key="k")
-
-        turn()
-        for number in range(1000):
-            client.get(*W, done, key=str(number))
-        service.run(lambda: len(answers) == 1050)
-        assert set(answers) == {"ConnectionRefused"}
-        assert max(later - before for before, later in zip(turns, turns[1:])) < 500
-
-
-def refused_client(service: Service, tmp_path: Path) -> KubeClient:
-    """A client of a server that is not there."""
-    kubeconfig = write_kubeconfig(tmp_path / "kc", unused_port())
-    return service.client(kubeconfig, api_versions={DWS_GROUP: "v1alpha7"})
 
 
 class Test_versions:

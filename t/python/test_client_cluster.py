@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flux_k8s.kube.watch import PAGE
-from flux_k8s.ports import COMPUTES, SECRET, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import COMPUTES, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.kube.assets import ApiServer
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
@@ -98,13 +98,6 @@ def test_a_kind_that_is_not_served_differs_from_a_missing_object(
     assert error.reason == "KindNotFound"
     error = service.refused(client.get, Kind("no.example", "X", "xs"), "d", "w")
     assert error.reason == "GroupNotFound"
-
-
-def test_a_secret_can_be_read(service: Service, kubeconfig: str) -> None:
-    client = service.client(kubeconfig)
-    body = {"metadata": {"name": "s"}, "data": {"TOKEN": "c2VjcmV0"}}
-    service.ask(client.create, SECRET, "default", body)
-    assert service.ask(client.get, SECRET, "default", "s")["data"] == body["data"]
 
 
 def test_many_objects_come_in_pages(service: Service, kubeconfig: str) -> None:

@@ -7,9 +7,6 @@ from __future__ import annotations
 import base64
 import os
 import stat
-import subprocess
-import sys
-import threading
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -21,7 +18,6 @@ import yaml
 
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube.credentials import Credentials
-from flux_k8s.kube.transfers import Transfers
 from flux_k8s.ports import WORKFLOW, Json
 from support.client import (
     OK,
@@ -82,19 +78,13 @@ USERS: dict[str, tuple[Callable[[Path], Json], str]] = {
 
 
 @pytest.mark.parametrize("kind", USERS)
-def test_who_we_are_is_sent_and_needs_no_thread_while_it_is_valid(
-    service: Service,
-    tmp_path: Path,
-    connect: Connect,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
+def test_who_we_are_is_sent(
+    service: Service, tmp_path: Path, connect: Connect, kind: str
 ) -> None:
     """A token file may end with a line break."""
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     user, header = USERS[kind]
     fake, client = connect(reply(200, OK), user=user(tmp_path))
-    assert service.ask(client.get, *W) == OK
-    monkeypatch.setattr(Transfers, "in_thread", None)
     for _ in range(3):
         assert service.ask(client.get, *W) == OK
     sent = {
@@ -165,26 +155,6 @@ class Test_change:
         assert service.ask(client.get, *W) == OK
         assert len(fake.requests) == asked + requests
 
-    def test_a_request_fails_for_which_no_thread_can_be_started_and_the_next_goes_on(
-        self,
-        service: Service,
-        tmp_path: Path,
-        connect: Connect,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        user = {"exec": plugin(tmp_path, TOKEN, EXPIRED)}
-        _, client = connect(only(TOKEN), user=user)
-        assert service.ask(client.get, *W) == OK
-
-        def refuse(thread: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            error = service.refused(client.get, *W)
-            assert (error.status, error.reason) == (0, "InternalError")
-        assert service.ask(client.get, *W) == OK
-
     @pytest.mark.parametrize("broken", ["plugin", "token"])
     def test_credentials_that_cannot_be_had_or_sent_fail_requests_and_not_the_client(
         self, service: Service, tmp_path: Path, connect: Connect, broken: str
@@ -245,25 +215,6 @@ def test_a_proxy_that_refuses_is_named_as_such(
         assert "authorization" not in proxy.requests[-1].headers
 
 
-def test_only_credentials_that_others_give_need_the_kubernetes_package(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "token").write_text("from-file")
-    program = (
-        "import sys; from flux_k8s.kube import kubeconfig, transport; "
-        "transport.Transport(kubeconfig.read(sys.argv[1])); "
-        "print('kubernetes' in sys.modules)"
-    )
-
-    def imported(user: dict[str, str]) -> str:
-        path = write_kubeconfig(tmp_path / "kc", 1, user)
-        command = [sys.executable, "-c", program, path]
-        return subprocess.check_output(command, text=True)
-
-    assert imported({"token": TOKEN}) == "False\n"
-    assert imported({"tokenFile": "token"}) == "True\n"
-
-
 def test_in_a_pod_its_service_account_is_used(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +229,6 @@ def test_in_a_pod_its_service_account_is_used(
         service.client(None)
     monkeypatch.setattr("flux_k8s.kube.credentials.load_incluster_config", load)
     client = service.client(None)
-    monkeypatch.setattr(Transfers, "in_thread", None)
     error = service.refused(client.get, WORKFLOW, "default", "w")
     assert error.reason == "ConnectionRefused"
 

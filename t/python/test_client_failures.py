@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -200,35 +199,6 @@ class Test_failures:
         assert (error.status, error.reason) == (0, "BadResponse")
         assert error.message.endswith(": the answer is too long")
 
-    def test_answers_that_are_read_at_a_time_are_bounded_together(
-        self, service: Service, connect: Connect, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Four answers of 40 kB: each alone would be read."""
-        monkeypatch.setattr(flux_k8s.kube.session, "MOST_ANSWERS", 100_000)
-        body = json.dumps({"kind": "Workflow", "x": "x" * 40_000}).encode()
-        go_on = threading.Event()
-
-        def answer(request: Request, wire: Wire) -> None:
-            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
-            wire.send(body[:-1])
-            go_on.wait(10.0)
-            wire.send(body[-1:])
-
-        _, client = connect(with_discovery(answer))
-        answers: list[Any] = []
-        for name in "abcd":
-            client.get(WORKFLOW, "default", name, answers.append, key=name)
-        service.run(lambda: len(answers) == 2)
-        assert all(isinstance(error, KubeError) for error in answers)
-        assert str(answers[0]).endswith(": the answer is too long")
-        go_on.set()
-        service.run(lambda: len(answers) == 4)
-        assert all(isinstance(found, dict) for found in answers[2:])
-        # What is over is not counted any more.
-        client.get(WORKFLOW, "default", "e", answers.append, key="e")
-        service.run(lambda: len(answers) == 5)
-        assert isinstance(answers[4], dict)
-
     def test_a_server_that_is_not_there_refuses_the_connection(
         self, service: Service, tmp_path: Path
     ) -> None:
@@ -246,18 +216,6 @@ class Test_failures:
         client = service.client(kubeconfig)
         error = service.refused(client.get, WORKFLOW, "default", "w")
         assert (error.status, error.reason) == (0, "NameResolution")
-
-    def test_a_server_that_speaks_no_TLS_is_an_error(
-        self, service: Service, tmp_path: Path
-    ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            kubeconfig = write_kubeconfig(
-                tmp_path / "kc", f"https://127.0.0.1:{fake.port}"
-            )
-            client = service.client(kubeconfig, read_timeout=1.0)
-            error = service.refused(client.get, WORKFLOW, "default", "w")
-            assert error.status == 0
-            assert error.reason in ("TLS", "ConnectionLost", "Timeout")
 
     @pytest.mark.parametrize("part", [b"", b"Content-Length: 9\r\n\r\n{"])
     def test_a_failed_request_does_not_hurt_the_next_one(

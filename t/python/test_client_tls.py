@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import shutil
 import socket
 import ssl
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -25,7 +23,6 @@ from support.client import (
     OK,
     Answer,
     Fake,
-    Recorder,
     Request,
     Service,
     Wire,
@@ -33,7 +30,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-from support.tree import TOP
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl, which makes certificates"
@@ -244,54 +240,3 @@ def test_a_load_balancer_without_a_server_is_a_lost_connection(
         error = service.refused(client.get, WORKFLOW, "default", "w")
         listener.shutdown(socket.SHUT_RDWR)
     assert (error.status, error.reason) == (0, "ConnectionLost")
-
-
-def test_a_silent_watch_over_TLS_stops_at_once(
-    ask: Ask, identities: dict[str, Identity]
-) -> None:
-    ends: list[bool] = []
-    page = {"kind": "WorkflowList", "metadata": {"resourceVersion": "1"}, "items": []}
-
-    def answer(request: Request, wire: Wire) -> None:
-        if "watch" in request.query:
-            wire.begin_stream()
-            ends.append(wire.await_end())
-        else:
-            wire.json(200, page)
-
-    with Fake(with_discovery(answer), identities["server"].server()) as fake:
-        informer = ask.client(url(fake), {}).watch(WORKFLOW, None, Recorder())
-        ask.service.run(lambda: len(fake.requests) == 3)
-        informer.stop()
-        informer.stop()
-        ask.service.run(lambda: ends == [True])
-
-
-def test_the_scenarios_ask_a_cluster_over_TLS(
-    tmp_path: Path, identities: dict[str, Identity]
-) -> None:
-    found = {
-        "preferredVersion": {"groupVersion": "example.com/v1"},
-        "items": [{"metadata": {"name": "w"}}],
-    }
-
-    def answer(request: Request, wire: Wire) -> None:
-        wire.json(200, found)
-        wire.drop()
-
-    server, own = identities["server"], identities["client"]
-    user = {
-        "client-certificate-data": data(own.certificate),
-        "client-key-data": data(own.key),
-    }
-    with Fake(answer, server.server(trust=own)) as fake:
-        for cluster in (
-            {"certificate-authority-data": data(server.certificate)},
-            {"insecure-skip-tls-verify": True},
-        ):
-            path = write_kubeconfig(tmp_path / "kc", url(fake), user, cluster)
-            command = [sys.executable, "-I", "-S", TOP / "t/kube.py", path, "10"]
-            asked = subprocess.run(
-                [*command, "get", "workflows"], check=True, capture_output=True
-            )
-            assert json.loads(asked.stdout) == found

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Iterator
 
 import pytest
 
-from flux_k8s.jobs import records
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Kind
 from rabbitsim.dws import Topology
@@ -105,15 +103,3 @@ def test_a_job_lives_its_whole_life(
     assert gone
     assert not left(flux, kubeconfig, SERVERS)
     assert not left(flux, kubeconfig, COMPUTES)
-
-
-def test_the_data_that_a_job_moved_is_added_up_from_all_portions_of_a_list(
-    flux: LocalFlux, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "PAGE", 2)
-    copy_in = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
-    jobid = flux.instance.submit(jobspec([DIRECTIVES[0], copy_in], nodes=3))
-    job = flux.instance.job(jobid)
-    assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), job.events
-    (total,) = json.loads(job.kvs["rabbit_moved"])
-    assert (total["phase"], total["movements"]) == ("DataIn", 3)
