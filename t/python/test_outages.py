@@ -14,7 +14,6 @@ from flux_k8s.control.controller import BATCH
 from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import WORKFLOW, KubeError
-from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Faults, Request
@@ -34,10 +33,8 @@ from support.service import (
     LIFE,
     XFS,
     exceptions,
-    in_state,
     jobspec,
     lines,
-    long,
     memo,
     names,
     settle,
@@ -153,35 +150,6 @@ def wait_for_memo(system: VirtualSystem, jobid: int) -> str:
     return str(memo(system, jobid, MEMO))
 
 
-def test_a_job_says_soon_that_there_is_no_answer() -> None:
-    system = slow()
-    inject(system, OUTAGES["hang"], 60.0)
-    jobid = system.instance.submit(jobspec())
-    assert wait_for_memo(system, jobid) == "Kubernetes: no answer yet"
-    other = system.instance.submit(jobspec())
-    system.loop.run(timeout=0.1)
-    assert memo(system, other, MEMO) == "Kubernetes: no answer yet"
-    settle(system)
-    assert names(system, jobid) == names(system, other) == LIFE
-
-
-def test_one_slow_answer_is_no_outage() -> None:
-    system = slow()
-    slow_one = system.instance.submit(jobspec(nodes=1))
-
-    def fault(request: Request) -> Optional[Fault]:
-        return Fault(delay=25.0) if request.verb == "create" else None
-
-    set_faults(system, fault)
-    system.loop.run(timeout=0.5)
-    set_faults(system, None)
-    other = system.instance.submit(jobspec(nodes=1))
-    assert wait_for_memo(system, slow_one) == "Kubernetes: no answer yet"
-    settle(system)
-    assert names(system, slow_one) == names(system, other) == LIFE
-    assert lines(system, "; jobs wait") == []
-
-
 def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes() -> None:
     system = slow()
     system.instance.group_delay = 60.0
@@ -190,33 +158,6 @@ def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes() -> None:
     settle(system)
     assert names(system, jobid) == LIFE
     assert lines(system, "; jobs wait") == []
-
-
-@pytest.mark.parametrize(
-    ("plural", "error"),
-    [
-        ("storages", KubeError(403, "Forbidden", "storages is forbidden: you may not")),
-        ("", OUTAGES["no CRD"].error),
-    ],
-)
-def test_what_is_missing_at_the_start_is_what_jobs_wait_for(
-    plural: str, error: KubeError
-) -> None:
-    """The Rabbits may not be seen, or there are no CRDs."""
-    until = float("inf")
-
-    def fault(request: Request) -> Optional[Fault]:
-        meant = plural in ("", request.kind.plural) and system.loop.now() < until
-        return Fault(error=error) if meant else None
-
-    system = slow(faults=fault)
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=HOUR)
-    assert str(memo(system, jobid, MEMO)).endswith(error.message)
-    assert len(lines(system, f"Kubernetes: {error}; jobs wait")) == 1
-    until = system.loop.now()
-    settle(system)
-    assert names(system, jobid) == LIFE
 
 
 def test_a_server_with_retry_after_gets_no_request_before_and_its_job_says_why() -> (
@@ -267,24 +208,6 @@ def test_a_job_waits_no_longer_for_a_server_that_is_well_again() -> None:
     settle(system)
     for jobid in (first, *others, last):
         assert names(system, jobid) == LIFE
-
-
-def test_a_job_waits_for_a_server_that_takes_only_other_requests() -> None:
-    system = slow()
-    refused: list[float] = []
-
-    def fault(request: Request) -> Optional[Fault]:
-        if request.verb != "patch" or request.kind is not WORKFLOW:
-            return None
-        refused.append(system.loop.now())
-        error = KubeError(429, "TooManyRequests", "please wait", retry_after=60.0)
-        return Fault(error=error) if len(refused) == 1 else None
-
-    set_faults(system, fault)
-    jobid = system.instance.submit(jobspec())
-    settle(system)
-    assert names(system, jobid) == LIFE
-    assert refused[1] >= refused[0] + 60.0
 
 
 @pytest.mark.parametrize("texts", [2, 1000])
@@ -341,25 +264,6 @@ def test_others_are_answered_while_an_outage_is_reported_to_many_jobs() -> None:
 
 
 # Answers that are wrong for long, and cost a job its life
-
-
-def test_a_workflow_that_gets_miss_while_the_watch_shows_it_is_not_lost() -> None:
-    system = started(options=Options(latency=table(dict.fromkeys(STATES, 3.0))))
-    jobid = system.instance.submit(long([XFS, COPY_OUT], seconds=3))
-    assert system.loop.run(in_state(system, "PreRun"), HOUR)
-    missed: list[Request] = []
-
-    def miss(request: Request) -> Optional[Fault]:
-        asked = request.kind == WORKFLOW and request.verb in ("get", "patch")
-        if not asked or len(missed) == 4:
-            return None
-        missed.append(request)
-        return Fault(error=KubeError(404, "NotFound", "not found"))
-
-    set_faults(system, miss)
-    settle(system)
-    assert missed and exceptions(system, jobid) == []
-    assert system.workflows() == []
 
 
 def test_what_a_job_leaves_that_failed_by_wrong_answers_is_torn_down() -> None:
