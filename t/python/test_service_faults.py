@@ -11,21 +11,18 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.formats.jobid import f58, jobid_of_workflow
+from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import Work
-from flux_k8s.objects.decoding import plain
-from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import CLIENTMOUNT, Json
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.crashpoints import course_of
 from rabbitsim.torture.deeds import break_step
 from rabbitsim.torture.interruptions import Interrupter, Interruption
-from rabbitsim.torture.life import DEATHS, StorySystem, live
+from rabbitsim.torture.life import StorySystem, live
 from rabbitsim.torture.outages import break_next
 from rabbitsim.torture.story import Job, Story, When, spell_out
-from support.service import LIFE, exceptions, jobspec, names, settle, started
+from support.service import LIFE, exceptions, jobspec, names, settle
 
 
 def crits(system: VirtualSystem) -> list[str]:
@@ -100,65 +97,6 @@ def test_the_epilog_of_a_job_that_is_given_up_is_released_whatever_else_breaks()
         ),
     )
     assert course_of(live(story)) == spell_out("Proposal..finish service-fault! clean")
-
-
-def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    guilty: list[int] = []
-    parse = WorkflowView.parse
-
-    def fragile(workflow: Any) -> WorkflowView:
-        if jobid_of_workflow(plain(workflow)["metadata"]["name"]) in guilty:
-            raise KeyError("status")
-        return parse(workflow)
-
-    monkeypatch.setattr(WorkflowView, "parse", staticmethod(fragile))
-    system = started()
-    service = system.service
-    guilty.append(system.instance.submit(jobspec(nodes=1)))
-    other = system.instance.submit(jobspec(nodes=1))
-    assert system.loop.run(system.instance.idle, timeout=3600.0)
-    assert system.instance.job(guilty[0]).state is JobState.INACTIVE
-    assert system.service is service and names(system, other) == LIFE
-
-
-class Death(BaseException):
-    """The end of a process, which no handler of exceptions sees."""
-
-
-def test_a_view_that_services_die_of_is_read_again_when_its_job_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Otherwise the Workflow would be taken for one that is not there."""
-    work: list[Optional[Work]] = [None]
-    deaths: list[Optional[Work]] = []
-    parse = WorkflowView.parse
-
-    def deadly(workflow: Any) -> WorkflowView:
-        if work[-1] == Work(jobid, False):
-            deaths.append(work[-1])
-            raise Death
-        return parse(workflow)
-
-    system = VirtualSystem(message_latency=0.01)
-    system.note_work = work.append
-    system.start()
-    jobid = system.instance.submit(jobspec(nodes=1))
-    assert system.loop.run(lambda: bool(system.workflows()), timeout=1.0)
-    monkeypatch.setattr(WorkflowView, "parse", deadly)
-    system.kill_module()
-    system.load_module()
-    while not system.instance.idle() or system.workflows():
-        try:
-            settle(system)
-        except Death:
-            if len(deaths) == DEATHS:
-                system.barred.add(Work(jobid, False))
-            system.kill_module()
-            system.loop.call_later(1.0, system.load_module)
-    assert deaths == [Work(jobid, False)] * DEATHS
-    assert "died each time it worked on" in exceptions(system, jobid)[0]["note"]
 
 
 def test_a_job_that_cannot_even_be_failed_does_not_loop(
