@@ -15,15 +15,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import mutants  # noqa: E402
 
-from support.effort import night  # noqa: E402
-
-HEADER = """\
-Item: 7
-Finds: exception
-Torture: --jobs 5 --faults none
-Jobs fail for no reason.
-
-"""
 CHANGED = "src/pymod/flux_k8s/jobs/setupreader.py"
 
 
@@ -41,27 +32,6 @@ def patch(folder: Path, text: str) -> str:
     path = folder / "07-no-reason.patch"
     path.write_text(text)
     return str(path)
-
-
-@night
-def test_a_mutant_that_torture_finds_is_printed_with_its_seed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert mutants.main([patch(tmp_path, HEADER + diff()), "--seeds=5"]) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    item, name, rule, seed, seconds = line.split()
-    assert (item, name, rule) == ("7", "07-no-reason", "exception")
-    assert 1 <= int(seed) <= 5 and int(seconds) >= 0
-
-
-def test_a_patch_that_does_not_apply_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stale = diff().replace("-    reader", "-    other")
-    assert mutants.main([patch(tmp_path, HEADER + stale)]) == 1
-    error = capsys.readouterr().err
-    assert "07-no-reason.patch: apply - failed" in error
-    assert "patch does not apply" in error
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,7 @@ from support.tree import TOP
 
 GOOD = "echo 'ok 1 - all is well'; echo 1..1"
 BAD = "echo 'ok 1 - so far'; echo 'not ok 2 - so good'; echo '# why'; echo 1..2; exit 1"
-SKIPPED = "echo '1..0 # SKIP there is no cluster'"
 SHORT = "echo 'ok 1 - so far'; echo 'it ends' >&2"
-TOLD = """mktemp -d
-trap 'touch ended; exit 1' TERM
-kill -- "-$(cut -d ' ' -f 6 /proc/$$/stat)"  # the group of the whole run
-sleep 60 &
-wait"""
 LATE = "echo 'ok 1 - all is well'; echo 1..1; echo 'and then' >&2; exit 1"
 FAILURES = {"bad": BAD, "short": SHORT, "late": LATE}
 
@@ -98,29 +91,3 @@ def test_the_whole_output_of_a_test_file_that_fails_is_shown(
     )
     assert shown == said.stdout
     assert len(lines(done, "good")) == 1
-
-
-def test_without_flux_nothing_is_run(runner: Runner) -> None:
-    (runner.tools / "flux").unlink()
-    done = runner.run({"bad": BAD}, path=path_of(runner, "dirname"))
-    assert done.returncode == 0
-    assert done.stdout == "t/*.t skipped: no flux on PATH\n"
-
-
-def test_a_run_that_is_told_to_end_ends_its_files_and_leaves_none_of_theirs(
-    runner: Runner,
-) -> None:
-    assert runner.run({"told": TOLD}).returncode != 0
-    end = time.monotonic() + 30
-    while any(runner.temporary.iterdir()) or not (runner.tests / "ended").exists():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def path_of(runner: Runner, *tools: str) -> str:
-    """A PATH with these tools, and the Flux if it is there, and nothing else."""
-    for tool in tools:
-        found = shutil.which(tool)
-        assert found is not None
-        (runner.tools / tool).symlink_to(found)
-    return str(runner.tools)
