@@ -37,10 +37,3 @@ def test_the_picture_in_the_guide_is_what_the_command_makes(
     done = pictures("-o", str(tmp_path), name, LC_ALL="C", TZ="Asia/Tokyo")
     assert (done.returncode, done.stdout) == (0, "")
     assert (tmp_path / name).read_text("utf-8") == (DOC / name).read_text("utf-8")
-
-
-@night
-def test_a_screenshot_without_a_browser_is_refused_in_one_line(tmp_path: Path) -> None:
-    done = pictures("-o", str(tmp_path), "report.png", PATH=str(tmp_path))
-    assert done.returncode == 1 and done.stdout.count("\n") == 1
-    assert done.stdout.startswith("report.png needs a Chromium: no chromium ")

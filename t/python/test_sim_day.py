@@ -72,6 +72,3 @@ def test_in_a_day_of_trouble_each_node_hour_has_one_cause_and_nothing_is_stuck(
     assert seconds[idle.FAILURES] > 0 and seconds[idle.OUTAGES] > 0
     in_bins = [sum(counts.values()) for counts in day.hours.bins.values()]
     assert sum(in_bins) == pytest.approx(expected.held)
-
-
-# The command

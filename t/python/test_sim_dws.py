@@ -24,9 +24,8 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
-from rabbitsim.cli import main
-from rabbitsim.dws import Fault, Options, Rules, Topology, constant
-from rabbitsim.dws.directive import STATES, InvalidDirective
+from rabbitsim.dws import Fault, Options, Rules, constant
+from rabbitsim.dws.directive import STATES
 from rabbitsim.kube import direct
 from rabbitsim.kube.errors import ApiError
 from support.dws import XFS, System
@@ -94,11 +93,6 @@ def test_a_bad_directive_is_refused(directive: str, problem: str) -> None:
     assert system.items(WORKFLOW) == []
 
 
-def test_names_of_storage_are_unique_in_a_workflow() -> None:
-    with pytest.raises(InvalidDirective, match="must be unique within 'jobdw_name'"):
-        Rules.default().validate([XFS, XFS])
-
-
 @pytest.mark.parametrize(
     "spec, problem",
     [
@@ -118,16 +112,6 @@ def test_a_workflow_may_not_change_at_will(spec: Json, problem: str) -> None:
     system.patch({"desiredState": "Teardown"})
     with pytest.raises(ApiError, match="Teardown is the last state"):
         system.patch({"desiredState": "Setup"})
-
-
-def test_a_workflow_begins_in_proposal() -> None:
-    system = start()
-    body = {
-        "metadata": {"name": "another"},
-        "spec": {**system.workflow()["spec"], "desiredState": "Setup"},
-    }
-    with pytest.raises(ApiError, match="the first state is Proposal"):
-        system.store.create(WORKFLOW, "default", body)
 
 
 @pytest.mark.skipif(not CRDS.is_dir(), reason="the real rule set is not here")
@@ -201,59 +185,12 @@ def test_servers_that_do_not_satisfy_the_breakdown_are_an_error_in_setup(
     end(system)
 
 
-def test_a_compute_node_without_storage_on_its_rabbit_is_an_error_in_prerun() -> None:
-    system = start()
-    system.wait()
-    system.assign(["compute-01"])
-    set_computes(system, "compute-01", "compute-02")
-    for state in STATES[1:4]:
-        status = system.go(state)
-    assert status["status"] == "Error"
-    assert "no storage for compute node 'compute-02'" in status["message"]
-    end(system)
-
-
 def set_computes(system: System, *names: str) -> None:
     data = {"data": [{"name": name} for name in names]}
     system.store.merge_patch(COMPUTES, "default", "job", data)
 
 
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("Setup", "'Setup' is not STATE:KIND[:NODE[:SECONDS]]"),
-        ("Setup:error:a:x", "fault duration is 'x', expected seconds"),
-        ("Setup:boom", "fault kind is 'boom', expected one of error"),
-        ("Running:error", "fault state is 'Running', expected one of Proposal"),
-        ("Setup:slow:*:-1", "fault duration is -1.0, expected seconds"),
-        ("PreRun:stall", "no data moves in PreRun: a stall is one of DataIn"),
-    ],
-)
-def test_a_fault_that_makes_no_sense_is_refused(
-    text: str, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["dws", "--fault", text]) == 2
-    assert capsys.readouterr().err.startswith(f"rabbitsim: {problem}")
-
-
 # ---- What is waited for ----------------------------------------------------------
-
-
-def test_a_storage_that_is_full_makes_the_next_job_wait() -> None:
-    size = 20 << 30
-    system = System(topology=Topology.regular(2, 1, capacity=size))
-    for name in ("one", "two"):
-        system.submit(XFS, name=name)
-        system.wait(name)
-        system.assign(["compute-01"], name=name)
-    system.go("Setup", "one")
-    assert system.free() == {"rabbit-01": size - 11051991040}
-    system.patch({"desiredState": "Setup"}, "two")
-    assert not system.loop.run(lambda: system.settled("two"), 60.0)
-    assert system.status("two")["status"] == "TransientCondition"
-    system.remove("one")
-    assert system.wait("two")["ready"]
-    end(system, "two")
 
 
 def test_a_mount_that_fails_is_shown_in_the_client_mount_of_the_node() -> None:
@@ -310,24 +247,6 @@ def test_a_node_that_is_cut_off_keeps_all_nodes_from_mounting(mended: bool) -> N
     assert system.wait()["ready"]
 
 
-@pytest.mark.parametrize("state", ["DataIn", "PreRun"])
-def test_storage_missing_on_a_rabbit_holds_up_later_states(state: str) -> None:
-    type = "xfs" if state == "DataIn" else "raw"
-    directives = [f"#DW jobdw type={type} capacity=1GiB name=project1"]
-    if state == "DataIn":
-        directives.append("#DW copy_in source=/lustre/x destination=$DW_JOB_project1/")
-    fault = Fault("Setup", "transient", node="rabbit-02")
-    system = start(fault, directives=directives, until="Setup")
-    after(system, 1)
-    set_computes(system, "compute-01")
-    system.patch({"forceReady": True})
-    system.wait()
-    if state == "PreRun":
-        system.go("DataIn")
-    system.patch({"desiredState": state})
-    assert not after(system, 60)["ready"]
-
-
 # ---- What is left ----------------------------------------------------------------
 
 LIVES = (
@@ -381,22 +300,6 @@ def test_persistent_storage_outlives_its_creator_until_it_is_destroyed() -> None
         system.remove("other")
     system.remove("user")
     system.run(destroy, name="destroyer")
-    assert system.items(PERSISTENTSTORAGE) == []
-    system.check_clean()
-
-
-@pytest.mark.parametrize("state", ["Proposal", "Setup"])
-def test_persistent_storage_that_was_never_completed_goes_with_its_workflow(
-    state: str,
-) -> None:
-    system = System(Options(latency=constant(5.0)))
-    system.submit(KEEP)
-    if state == "Setup":
-        system.wait()
-        system.assign()
-        system.patch({"desiredState": "Setup"})
-    system.sleep(1.0)
-    system.remove()
     assert system.items(PERSISTENTSTORAGE) == []
     system.check_clean()
 

@@ -11,7 +11,6 @@ import pytest
 
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
-from rabbitsim.commands import VirtualInstance
 from rabbitsim.dws import Topology
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import JobState
@@ -21,7 +20,6 @@ from rabbitsim.flux.manager import SubmitError
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import hosts_of, mapping_of
-from support.service import jobspec, settle, started
 
 GUEST, OTHER = 4711, 4712
 NODES = Topology.regular(4, 2, node_prefix="node")
@@ -96,16 +94,6 @@ def test_a_request_fails_without_a_module_and_when_it_dies() -> None:
     assert not any("stopped" in line for line in system.log)
 
 
-def test_nothing_reaches_a_module_that_died() -> None:
-    system, fired = System(), []
-    system.port.call_later(1.0, lambda: fired.append(1))
-    system.port.rpc("job-manager.memo", {}, lambda result: fired.append(2))
-    system.port.job_ended(1, lambda ended: fired.append(3))
-    system.instance.kill_module()
-    system.run()
-    assert fired == []
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_module_that_is_killed_takes_along_what_it_had_put(killed: bool) -> None:
     system = System()
@@ -133,15 +121,6 @@ def test_a_drained_node_gets_no_jobs() -> None:
     assert other.state is JobState.INACTIVE
 
 
-def test_an_exception_of_another_severity_kills_nothing() -> None:
-    system = System()
-    job = system.instance.job(system.submit())
-    system.run(timeout=1)
-    system.instance.manager.raise_exception(job.id, "note", 1, "hm", 500)
-    system.run()
-    assert job.was_posted("exception") and job.wait_status == 0
-
-
 def test_what_flux_refuses_is_refused() -> None:
     system = System()
     with pytest.raises(SubmitError, match='scheme "after" not supported'):
@@ -149,15 +128,3 @@ def test_what_flux_refuses_is_refused() -> None:
     assert system.instance.idle()
     with pytest.raises(OSError, match="their own jobs"):
         system.instance.cancel(system.submit(), userid=GUEST)
-
-
-def test_a_guest_reads_the_kvs_of_the_own_jobs_only() -> None:
-    system = started()
-    jobid = system.instance.submit(jobspec(), userid=GUEST)
-    settle(system)
-    wanted = [(jobid, "rabbit_setup_timing"), (jobid, "none")]
-    for userid in (None, GUEST):
-        found = VirtualInstance(system, userid).kvs(wanted)
-        assert [*found] == wanted[:1] and float(found[wanted[0]]) >= 0
-    with pytest.raises(PermissionError):
-        VirtualInstance(system, OTHER).kvs(wanted)

@@ -70,12 +70,6 @@ def gib(grant: Optional[Grant]) -> dict[int, int]:
     return held
 
 
-def test_storage_comes_from_the_rabbit_of_the_nodes_chassis() -> None:
-    pool = make_pool()
-    assert ranks(grant := allocate(pool, rabbit(3, 10))) == [0, 1, 2]
-    assert gib(grant) == {0: 20, 1: 10}
-
-
 def test_R_is_what_readers_of_R_expect() -> None:
     pool = make_pool()
     grant = allocate(pool, rabbit(3, 11))

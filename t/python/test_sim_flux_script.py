@@ -189,11 +189,6 @@ def test_a_bad_script_gets_one_line_that_says_where_and_why(
     assert problem in refused(*lines)
 
 
-def test_a_script_must_begin_with_an_interpreter() -> None:
-    with pytest.raises(ScriptError, match="does not start with '#!'"):
-        batch_jobspec("#FLUX: -N1\n", "job.sh", cwd="/", environment={})
-
-
 CONSTRAINTS = [
     "foo",
     "foo,bar",

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, Optional, Union
+from typing import Any, Optional, Union
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,80 +79,6 @@ class Watcher:
 
 def computes(name: str, **metadata: Any) -> Json:
     return {"metadata": {"name": name, **metadata}, "data": []}
-
-
-def test_a_client_may_be_called_later_but_not_by_a_watch_that_it_has_stopped() -> None:
-    cluster = Cluster()
-    calls: list[tuple[str, Callable[[], None]]] = []
-    cluster.kube.deliver = lambda what, call: calls.append((what, call))
-    watcher, answers = Watcher(), []
-    watch = cluster.kube.watch(COMPUTES, None, watcher)
-    cluster.kube.create(COMPUTES, "default", computes("c"), answers.append, key="k")
-    cluster.loop.run()
-    assert sorted(what for what, _ in calls) == ["answer", "computes", "computes"]
-    assert watcher.log == answers == []
-    watch.stop()
-    for _, call in calls:
-        call()
-    assert watcher.log == [] and len(answers) == 1
-
-
-def test_objects_of_the_store_are_copied_for_each_caller() -> None:
-    cluster = Cluster()
-    watcher, other = Watcher(), Watcher()
-    cluster.kube.watch(COMPUTES, None, watcher)
-    cluster.kube.watch(COMPUTES, None, other)
-    body = {"metadata": {"name": "c"}, "data": [{"name": "n1"}]}
-    answers: list[Answer] = []
-    cluster.kube.create(COMPUTES, "default", body, answers.append, key="k")
-    body["data"] = []
-    cluster.loop.run()
-    answer = answers[0]
-    assert isinstance(answer, dict)
-    assert answer["data"] == [{"name": "n1"}]
-    answer["data"].clear()
-    watcher.objects["c"]["data"][0]["name"] = "changed"
-    assert other.objects["c"]["data"] == [{"name": "n1"}]
-    assert cluster.store.get(COMPUTES, "default", "c")["data"] == [{"name": "n1"}]
-
-
-@examples(15)
-@given(seed=st.integers(0, 2**32), keys=st.lists(st.sampled_from("abc"), max_size=30))
-def test_requests_of_one_key_stay_in_order(seed: int, keys: list[str]) -> None:
-    cluster = Cluster(seed, slowest=1.0)
-    for key in "abc":
-        cluster.store.create(COMPUTES, "default", computes(key))
-    answered: dict[str, list[int]] = {key: [] for key in "abc"}
-    for number, key in enumerate(keys):
-
-        def done(answer: Answer, n: int = number, k: str = key) -> None:
-            assert isinstance(answer, dict)
-            assert answer["data"] == [{"name": f"n{n}"}]
-            answered[k].append(n)
-
-        patch = {"data": [{"name": f"n{number}"}]}
-        cluster.kube.patch(COMPUTES, "default", key, patch, done, key=key)
-    cluster.loop.run()
-    for key in "abc":
-        assert answered[key] == [n for n, k in enumerate(keys) if k == key]
-
-
-def test_a_deletion_that_was_missed_has_no_resourceVersion() -> None:
-    """As ``WatchHandler`` promises: the version of the deletion is not known."""
-    cluster = Cluster()
-    stored = cluster.store.create(COMPUTES, "default", computes("gone"))
-    watcher = Watcher()
-    cluster.kube.watch(COMPUTES, None, watcher)
-    cluster.loop.run()
-    cluster.kube.drop_watches()
-    cluster.store.delete(COMPUTES, "default", "gone")
-    cluster.loop.run()
-    metadata = {
-        "namespace": "default",
-        "name": "gone",
-        "uid": stored["metadata"]["uid"],
-    }
-    assert watcher.last == {"metadata": metadata}
 
 
 def test_a_watch_that_the_server_ends_goes_on_without_a_list() -> None:

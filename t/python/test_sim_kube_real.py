@@ -7,12 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import random
-import signal
 import socket
-import subprocess
-import sys
-import time
 from typing import Any, Iterator
 
 import pytest
@@ -23,8 +18,6 @@ from rabbitsim.clusters import ClusterError, ClusterKube, topology_of
 from rabbitsim.dws import Files, Options, Topology, constant
 from rabbitsim.dws.topology import storage
 from rabbitsim.kube import assets
-from rabbitsim.kube.server import KubeServer
-from rabbitsim.kube.store import Store
 from rabbitsim.system import LocalKube
 from support.client import workflow
 from support.tree import TOP
@@ -33,7 +26,6 @@ Captured = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 
 SCRIPT = str(TOP / "t" / "data" / "copy-in-out.sh")
-PATIENCE = 60.0
 
 WHY_NOT = assets.missing()
 needs_assets = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -69,17 +61,6 @@ def environment(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
 def test_a_real_kubernetes_that_is_not_there_is_asked_for(capfd: Captured) -> None:
     error = refused(capfd, "--kube=real")
     assert "KUBECONFIG" in error and assets.VARIABLE in error
-
-
-def test_a_program_that_is_missing_is_named(
-    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: Patch
-) -> None:
-    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
-    assert f"{tmp_path} has no etcd" in refused(capfd)
-    (tmp_path / "etcd").write_text("")
-    assert f"{tmp_path}/etcd is not executable" in refused(capfd, "--kube=real")
-    (tmp_path / "etcd").chmod(0o755)
-    assert f"{tmp_path} has no kube-apiserver" in refused(capfd, "--kube=auto")
 
 
 def pretend(folder: pathlib.Path, etcd: str, apiserver: str) -> None:
@@ -183,19 +164,6 @@ def test_a_cluster_is_not_shared_with_another_flux(
     assert all(w["spec"]["desiredState"] == "Proposal" for w in workflows(cluster))
 
 
-def test_a_cluster_without_rabbits_is_refused(
-    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: Patch
-) -> None:
-    server = KubeServer(Store(time.time, random.Random(1)))
-    server.start()
-    server.write_kubeconfig(str(tmp_path / "kubeconfig"))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    try:
-        assert "no Storage in the namespace default" in refused(capfd, "--kube=real")
-    finally:
-        server.stop()
-
-
 def make_workflow(cluster: LocalKube, name: str, wlm: str) -> None:
     spec = {
         "desiredState": "Proposal",
@@ -273,46 +241,3 @@ def test_a_job_runs_on_a_real_api_server(
     assert not running_below(tmp_path)
     (folder,) = tmp_path.glob("kubernetes-*")
     assert folder.stat().st_mode & 0o077 == 0
-
-
-def start(*args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "rabbitsim", "run", "--flux=sim", *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@needs_assets
-def test_an_interrupt_cancels_the_job_and_ends_the_api_server(
-    tmp_path: pathlib.Path,
-) -> None:
-    scratch = tmp_path / "scratch"
-    job = write_job(tmp_path, "echo up", "sleep 1000")
-    process = start(f"--scratch={scratch}", job)
-    assert process.stdout is not None
-    assert "up\n" in iter(process.stdout.readline, "")
-    assert len(running_below(scratch)) >= 2
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (143, "")
-    assert "workflow  deleted" in out
-    assert not running_below(scratch)
-
-
-@needs_assets
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_while_the_api_server_starts_ends_it(
-    tmp_path: pathlib.Path, number: signal.Signals
-) -> None:
-    scratch = tmp_path / "scratch"
-    process = start(f"--scratch={scratch}", SCRIPT)
-    deadline = time.monotonic() + PATIENCE
-    while not any("kube-apiserver" in name for name in running_below(scratch)):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (128 + number, "")
-    assert not running_below(scratch)

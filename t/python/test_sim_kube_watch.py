@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from flux_k8s.ports import (
     COMPUTES,
-    SECRET,
     Json,
 )
 from rabbitsim.kube.store import ApiError, Event, Store
@@ -50,24 +49,6 @@ def test_label_selectors_match_as_in_kubernetes(
     assert "".join(obj["metadata"]["name"] for obj in listed["items"]) == names
     assert listed["kind"] == "ComputesList"
     assert listed["metadata"]["resourceVersion"] == str(store.version)
-
-
-def test_pages_of_a_list_are_the_whole_list(store: Store) -> None:
-    store.ensure_namespace("other")
-    for number in range(7):
-        for namespace in ("default", "other"):
-            store.create(COMPUTES, namespace, {"metadata": {"name": f"c{number}"}})
-    found, token, version = [], "", store.version
-    while True:
-        page = store.select(COMPUTES, limit=3, token=token)
-        found += page.items
-        token = page.token
-        assert page.version == version
-        store.create(SECRET, "default", {"metadata": {"generateName": "x"}})
-        if not token:
-            break
-    assert found == store.select(COMPUTES).items
-    assert refused(lambda: store.select(COMPUTES, token="?")).code == 400
 
 
 def test_a_watch_from_a_version_that_is_forgotten_gets_410() -> None:
@@ -190,22 +171,3 @@ def test_a_list_and_the_watch_from_its_version_always_show_the_present(
     }
     assert late.objects == live.objects == fresh.objects == present
     assert late.versions == live.versions == sorted(set(live.versions))
-
-
-@examples(30)
-@given(steps=STEPS)
-def test_an_object_is_there_until_it_is_deleted_and_has_no_finalizer(
-    steps: list[Any],
-) -> None:
-    store = new_store()
-    for step in steps:
-        before = store.find(COMPUTES, step[1], step[2])
-        walk(store, step)
-        after = store.find(COMPUTES, step[1], step[2])
-        if after is not None and "deletionTimestamp" in after["metadata"]:
-            assert after["metadata"]["finalizers"]
-        if before is not None and after is None:
-            deleting = "deletionTimestamp" in before["metadata"]
-            held = bool(before["metadata"].get("finalizers"))
-            assert step[0] == ("release" if held else "delete")
-            assert deleting or not held

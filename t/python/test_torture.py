@@ -8,11 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
-from flux_k8s.config.table import Config
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     Json,
@@ -23,7 +21,7 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Request
 from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.plan import make_plan
-from rabbitsim.torture.record import RESOLUTION, Record, Told, Transient
+from rabbitsim.torture.record import Record, Told
 from rabbitsim.torture.run import run
 from rabbitsim.torture.trouble import Trouble
 from rabbitsim.torture.troubles import KINDS
@@ -106,31 +104,6 @@ def test_a_server_that_shows_a_rabbit_as_it_was_catches_up() -> None:
     assert run(plan.without(jobs, others)).breach is None
 
 
-def test_nodes_that_do_not_unmount_are_fenced_in_some_runs() -> None:
-    plan = make_plan(2, 24 if SOAKING else 4, None, ["unmount"])
-    assert plan.site.config.fence_command
-    assert "fenced" in {trouble.what for trouble in plan.troubles}
-    assert run(plan).breach is None
-
-
-@pytest.mark.parametrize(("early", "true"), [(0.5, True), (5.0, False)])
-def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) -> None:
-    """The request takes a while to arrive."""
-    plan = make_plan(903, 40, None, ["controllers"])
-    plan = replace(
-        plan,
-        site=replace(plan.site, kube_latency=0.2, config=Config(setup_timeout=300.0)),
-    )
-    world = World(plan, lambda line: None)
-    world.system.loop.run(timeout=5.0)
-    job = world.system.instance.manager.active_jobs[0]
-    record = Record(asked={"DataIn": 1000.0})
-    note = "DataIn took more than setup_timeout=300s; DWS has not begun with it"
-    told = Told("dws", note, Reason.SETUP_TIMEOUT, "DataIn")
-    allowances = PlannedAllowances(world)
-    assert allowances.fatal(job, record, told, 1300.0 - early) == true
-
-
 def test_a_reason_that_no_rule_knows_is_no_reason_to_fail() -> None:
     plan = make_plan(903, 40, None, ["controllers"])
     world = World(plan, lambda line: None)
@@ -158,22 +131,6 @@ def test_the_same_seed_gives_the_same_output_byte_for_byte(
     assert capsys.readouterr().out == first
     assert in_a_process_of_its_own("1").decode() == first
     assert len(first.splitlines()) > 100
-
-
-@pytest.mark.parametrize("early, true", [(RESOLUTION / 2, True), (0.001, False)])
-def test_a_limit_may_be_early_by_what_a_restart_rounds(
-    early: float, true: bool
-) -> None:
-    """The next module reads in an annotation since when there is trouble."""
-    record = Record(transients=[Transient("PreRun", 100.0 + early)])
-    assert record.was_transient("PreRun", 10.0, 110.0) == true
-
-
-@pytest.mark.parametrize("last, true", [(30.0, True), (10.0, False)])
-def test_a_limit_is_over_when_the_last_try_was_refused_after_it(
-    last: float, true: bool
-) -> None:
-    assert Record(refused=[0.0, last]).was_refused(20.0) == true
 
 
 @pytest.fixture
