@@ -86,23 +86,6 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
     }
 
 
-@night
-def test_formats_for_flux_jobs_are_left_out_where_their_folder_is_not_ours(
-    flux: Flux, tmp_path: Path
-) -> None:
-    folder = tmp_path / "file/xdg"
-    (tmp_path / "file").touch()
-    flux.environment["XDG_CONFIG_DIRS"] = str(folder)
-    done = flux.link()
-    assert done.returncode == 0
-    assert done.stdout == (
-        f"link.sh: {folder}: cannot be written to: flux jobs -o rabbit is not there\n"
-    )
-    assert "module_path/dws.py" in flux.files()
-    assert flux.link("--remove").returncode == 0
-    assert flux.files() == set()
-
-
 def python_of_flux(
     flux: Flux, system: Path, code: str, *args: str
 ) -> subprocess.CompletedProcess:
@@ -201,16 +184,6 @@ def test_an_installation_elsewhere_is_named_and_not_replaced(
     assert flux.files() == {"python_path/dwscli"}
 
 
-@night
-def test_a_file_that_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> None:
-    flux.link()
-    before = flux.files()
-    gone = PREFIX / "libexec/flux/cmd/flux-gone.py"
-    (flux.places / "exec_path/flux-gone.py").symlink_to(gone)
-    assert flux.link().returncode == 0
-    assert flux.files() == before
-
-
 def test_a_link_that_is_right_stays(flux: Flux) -> None:
     """A job that starts while flux-dws is installed again needs it."""
     flux.link()
@@ -287,18 +260,6 @@ def test_what_the_configuration_names_is_not_removed(
     assert named_lines(flux, installed, FLUX_CONF_DIR=folder if named else "") == [
         f"{folder}/other.toml:3:{line}"
     ]
-
-
-@night
-def test_what_a_configuration_in_json_names_is_not_removed(
-    flux: Flux, tmp_path: Path
-) -> None:
-    """Flux takes one such file for all of its configuration."""
-    line = '{"modules": {"alternatives": {"sched": "sched-rabbit"}}}'
-    file = tmp_path / "flux.json"
-    file.write_text(line)
-    found = named_lines(flux, tmp_path / "dws", FLUX_CONF_DIR=file)
-    assert found == [f"{file}:1:{line}"]
 
 
 def named_lines(flux: Flux, installed: Path, **environment: object) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import re
 import runpy
 import subprocess
@@ -269,14 +268,6 @@ def test_each_key_has_an_example_that_is_right() -> None:
     assert [next(iter(table)) for table in tables] == list(keys())
     for table in tables:
         Config.parse(table)
-
-
-def test_the_whole_example_of_the_configuration_is_right() -> None:
-    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 or newer reads TOML")
-    block = CONFIG.split(".. code-block:: toml\n")[1]
-    lines = block.split("\n``rabbit.toml``")[0].splitlines()
-    table = tomllib.loads(os.linesep.join(line.strip() for line in lines))
-    assert Config.parse(table["rabbit"]).daemons
 
 
 def test_the_arguments_of_the_module_are_on_the_page() -> None:

@@ -141,12 +141,5 @@ def test_the_document_has_no_message_that_the_sources_do_not_have() -> None:
     assert stale == []
 
 
-def test_a_message_of_many_parts_is_found() -> None:
-    python = 'def f():\n    """A long docstring."""\n    log(f"Rabbit {x} is gone")\n'
-    assert messages(strings_of_python(python)) == {"Rabbit … is gone"}
-    c = 'log ("error sending %s:"\n     " %s", a, b); pack ("{s:I s:s s:s}");'
-    assert messages(strings_of_c(c)) == {"error sending …: …"}
-
-
 def test_texts_that_are_listed_as_no_messages_are_in_the_sources() -> None:
     assert OTHERS <= {text for path in FILES for text in strings(path)}

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import runpy
@@ -109,16 +108,6 @@ def test_a_script_can_be_run_where_it_is_installed(
 ) -> None:
     (name,) = (n for n in wheel.namelist() if n.endswith(f"etc/flux/system/{script}"))
     assert wheel.getinfo(name).external_attr >> 16 & 0o111 == 0o111
-
-
-def test_the_module_is_no_importable_top_level_name(wheel: zipfile.ZipFile) -> None:
-    top = {name.split("/")[0] for name in wheel.namelist()}
-    assert {name for name in top if "flux_dws-" not in name} == {
-        "dwscli",
-        "flux_k8s",
-        "rabbitsim",
-        "sssjob",
-    }
 
 
 def test_a_wheel_has_the_extensions_and_the_licence(wheel: zipfile.ZipFile) -> None:
@@ -316,24 +305,6 @@ def installed(wheels: Path, folder: Path) -> Node:
     return node
 
 
-def test_what_is_on_pythonpath_does_not_count_as_installed(
-    wheels: Path, tmp_path: Path
-) -> None:
-    """As the egg-info of a checkout, or the packages of a module of the environment."""
-    elsewhere = tmp_path / "elsewhere"
-    for name, version in (("flux_dws", "0.1"), ("pyyaml", "6")):
-        info = elsewhere / f"{name}-{version}.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-    node = Node(tmp_path)
-    node.copy_environments(tmp_path / "venv")
-    node.environment["PYTHONPATH"] = str(elsewhere)
-    node.install(wheels)
-    assert list(node.destination.glob("lib/python*/site-packages/pyyaml-*"))
-
-
 def test_what_is_linked_is_there_while_it_is_installed_again(
     wheels: Path, tmp_path: Path
 ) -> None:
@@ -348,17 +319,6 @@ def test_what_is_linked_is_there_while_it_is_installed_again(
             assert not before & gone
             time.sleep(0.05)
     assert again.result().returncode == 0
-
-
-def test_an_upgrade_that_fails_leaves_what_is_installed(
-    wheels: Path, tmp_path: Path
-) -> None:
-    node = installed(wheels, tmp_path)
-    before = sorted(node.destination.rglob("*"))
-    next(wheels.glob("kubernetes-*")).unlink()
-    assert node.make("install", f"WHEELS={wheels}").returncode != 0
-    assert sorted(node.destination.rglob("*")) == before
-    assert all(path.exists() for path in node.linked())
 
 
 def around_replace(node: Node, script: str) -> None:
@@ -402,42 +362,6 @@ def test_an_upgrade_that_is_killed_half_way_leaves_the_version_before(
     assert sorted(node.destination.rglob("*")) == before
     assert (node.destination / "lib").stat().st_ino == inode
     assert all(path.exists() for path in node.linked())
-
-
-def test_what_a_first_installation_left_that_was_killed_is_not_in_the_way(
-    wheels: Path, tmp_path: Path
-) -> None:
-    node = Node(tmp_path)
-    node.copy_environments(tmp_path / "venv")
-    (node.destination / ".new/lib").mkdir(parents=True)
-    node.install(wheels)
-    assert not (node.destination / ".new").exists()
-
-
-def test_an_interrupt_between_two_versions_comes_too_late(
-    wheels: Path, tmp_path: Path
-) -> None:
-    node = installed(wheels, tmp_path)
-    linked = set(node.linked())
-    new = node.places / "module_path/dws.py"
-    new.unlink()  # as one that the version before has not
-    around_replace(node, "kill -INT $PPID")
-    assert node.make("install", f"WHEELS={wheels}").returncode == 0
-    assert set(node.linked()) == linked and new.exists()
-    assert not (node.destination / ".new").exists()
-
-
-def test_no_other_user_can_lock_an_installation(wheels: Path, tmp_path: Path) -> None:
-    node = installed(wheels, tmp_path)
-    folder = os.open(node.destination, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        assert node.make("install", f"WHEELS={wheels}").returncode == 0
-        assert (node.destination / ".lock").stat().st_mode & 0o777 == 0o600
-        assert node.make("uninstall").returncode == 0
-    finally:
-        os.close(folder)
-    assert not node.destination.exists()
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -583,20 +507,6 @@ def test_the_version_is_that_of_the_tag(tree: Path, steps: str, expected: str) -
     if "more" in steps:
         git(tree, "commit", "-qm", "more", "--allow-empty")
     assert re.fullmatch(expected, version(tree))
-
-
-@pytest.mark.skipif(
-    "$Format" not in (TOP / ".git_archival.txt").read_text(),
-    reason="this tree is an archive itself",
-)
-def test_an_archive_made_by_git_has_the_version_of_its_tag(
-    tree: Path, tmp_path: Path
-) -> None:
-    commit(tree)
-    git(tree, "tag", "v1.2.3")
-    git(tree, "archive", "-o", str(tmp_path / "archive.tar"), "HEAD")
-    shutil.unpack_archive(tmp_path / "archive.tar", tmp_path / "archive")
-    assert version(tmp_path / "archive") == "1.2.3"
 
 
 @pytest.mark.skipif(

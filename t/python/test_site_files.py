@@ -471,14 +471,6 @@ def nodes(count: int) -> list[dict[str, Any]]:
     return [{"type": "node", "count": count, "exclusive": True, "with": [slot]}]
 
 
-@given(chassis=st.integers(1, 50), each=st.integers(1, 50))
-def test_chassis_share_the_nodes_evenly(plugin: Any, chassis: int, each: int) -> None:
-    (vertex,) = plugin.spread(nodes(chassis * each), chassis)
-    assert (vertex["type"], vertex["count"]) == ("chassis", chassis)
-    assert vertex["with"] == nodes(each)
-    assert requested_nodes([vertex]) == chassis * each
-
-
 @given(count=st.integers(1, 100), chassis=st.integers(2, 100))
 def test_nodes_that_chassis_cannot_share_evenly_are_refused(
     plugin: Any, count: int, chassis: int
@@ -487,21 +479,6 @@ def test_nodes_that_chassis_cannot_share_evenly_are_refused(
         count += 1
     with pytest.raises(ValueError, match=f"-N must be a multiple of {chassis}$"):
         plugin.spread(nodes(count), chassis)
-
-
-def test_chassis_share_nothing_but_nodes(plugin: Any) -> None:
-    (node,) = nodes(4)
-    for resources in (node["with"], [node, node]):
-        with pytest.raises(ValueError, match="needs a number of nodes"):
-            plugin.spread(resources, 2)
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "1000000000", ""])
-def test_the_number_of_chassis_is_a_number_from_1(plugin: Any, value: str) -> None:
-    assert plugin.positive("8") == plugin.positive(8) == 8
-    refusal = f"--rabbit-chassis={value}: must be a number from 1"
-    with pytest.raises(ValueError, match=refusal):
-        plugin.positive(value)
 
 
 def test_directives_come_from_one_option(plugin: Any) -> None:
@@ -523,16 +500,6 @@ def test_storage_comes_from_the_chassis_of_its_nodes(
     assert (slot["type"], slot["label"], slot["count"]) == ("slot", "rabbit", each)
     assert [(v["type"], v["count"]) for v in slot["with"]] == [("node", 1), ("ssd", 10)]
     assert requested_nodes([vertex]) == chassis * each
-
-
-@pytest.mark.parametrize("attributes", [{}, {"system": {}}, {"system": 7}])
-def test_a_job_without_directives_costs_one_look_at_its_attributes(
-    plugin: Any, attributes: Any
-) -> None:
-    """There is no flux.Flux here to ask."""
-    plugin.RabbitPlugin.check(
-        types.SimpleNamespace(), types.SimpleNamespace(attributes=attributes)
-    )
 
 
 def test_all_jobs_are_checked_over_one_connection_until_it_fails(plugin: Any) -> None:
