@@ -15,8 +15,6 @@ from support.jobtap import (
     INACTIVE,
     RUN,
     SCHED,
-    Hostile,
-    Job,
     JobManager,
 )
 from support.jobtap_jobs import (
@@ -26,31 +24,6 @@ from support.jobtap_jobs import (
     submitted,
     up_to,
 )
-
-
-def test_the_whole_life_of_a_job_leaves_the_documented_eventlog(
-    manager: JobManager,
-) -> None:
-    job = up_to(manager, "epilog")
-    manager.request("epilog-remove", {"id": 1})
-    assert [entry["name"] for entry in job.eventlog] == [
-        "submit",
-        "validate",
-        "dependency-add",
-        "jobspec-update",
-        "dependency-remove",
-        "depend",
-        "alloc",
-        "prolog-start",
-        "dws_environment",
-        "prolog-finish",
-        "start",
-        "finish",
-        "epilog-start",
-        "epilog-finish",
-        "clean",
-    ]
-    assert job.context("dws_environment") == {"variables": {"DW_JOB_a": "/a"}}
 
 
 def test_create_tells_the_module_all_about_the_request(manager: JobManager) -> None:
@@ -162,19 +135,6 @@ def test_bad_configuration_fails_the_load(conf: dict[str, Any], problem: str) ->
         JobManager(conf)
 
 
-@pytest.mark.parametrize(
-    ("errnum", "lines"),
-    [(0, 0), (errno.ENOSYS, 0), (errno.EAGAIN, 0), (errno.EHOSTUNREACH, 0)]
-    + [(errno.EPERM, 1)],
-)
-def test_a_hello_that_no_module_will_say_by_itself_is_in_the_log(
-    manager: JobManager, errnum: int, lines: int
-) -> None:
-    manager.take("dws.hello")[1](errnum, "", {})
-    found = [text for _, text in manager.logged if "dws.hello failed" in text]
-    assert len(found) == len(manager.logged) == lines
-
-
 def test_exclude_is_anded_with_the_users_constraints(manager: JobManager) -> None:
     user = {"properties": ["fast"]}
     job = submitted(manager, constraints=user)
@@ -215,28 +175,6 @@ def test_jobs_wait_for_the_module_with_one_log_line(
     for _ in range(3):
         manager.take("dws.create")[1](0, "", OK)
     assert all(job.memo["dws"] is None for job in manager.jobs.values())
-
-
-def test_dependencies_are_counted_from_none_where_they_cannot_be_looked_up(
-    manager: JobManager,
-) -> None:
-    before, another = {"description": "before"}, {"description": "another"}
-
-    def add(manager: JobManager, job: Job) -> None:
-        manager.post(job, "dependency-add", before)
-
-    manager.hostile.append(Hostile("job.event.submit", add))
-    job = submitted(manager)
-    while "job-manager.getattr" in manager.topics():
-        manager.take("job-manager.getattr")[1](errno.ENOMEM, "", None)
-    manager.take("dws.create")[1](0, "", OK)
-    manager.post(job, "dependency-remove", before)
-    manager.post(job, "dependency-add", another)
-    payload, answer = manager.take("dws.create")
-    assert payload["depends"]
-    answer(0, "", OK)
-    manager.post(job, "dependency-remove", another)
-    assert not manager.take("dws.create")[0]["depends"]
 
 
 @pytest.mark.parametrize(("userid", "aborts"), [(0, True), (4711, True), (500, False)])
@@ -297,15 +235,6 @@ def test_hello_is_refused_until_all_eventlogs_are_read(manager: JobManager) -> N
     assert manager.request("hello", {})["jobs"][0]["phase"] == "prolog"
 
 
-def test_a_teardown_waits_for_the_module_as_any_request_does(
-    manager: JobManager,
-) -> None:
-    job = up_to(manager, "epilog")
-    manager.raise_exception(1, "cancel", 0, "")
-    manager.take("dws.teardown")[1](errno.ENOSYS, "", None)
-    assert job.memo["dws"] == "the dws module is not loaded"
-
-
 def test_a_job_submitted_before_the_first_load_fails_with_a_reason(
     manager: JobManager,
 ) -> None:
@@ -364,12 +293,6 @@ def test_the_event_of_the_variables_says_what_is_copied_later(
     context = {"variables": {"A": "b"}, "copy_out": "$A/é to /lustre"}
     manager.request("prolog-remove", {"id": 1, **context})
     assert job.context("dws_environment") == context
-
-
-def test_an_unknown_job_gets_enoent(manager: JobManager) -> None:
-    manager.submit(1, {})
-    for jobid in (1, 99):
-        assert error_of(manager, "epilog-remove", {"id": jobid}).errno == errno.ENOENT
 
 
 def test_values_of_variables_are_never_logged(manager: JobManager) -> None:

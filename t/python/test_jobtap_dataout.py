@@ -12,7 +12,6 @@ from typing import Any, Optional, Union
 import pytest
 
 from support.jobtap import (
-    CLEANUP,
     DEPEND,
     INACTIVE,
     SCHED,
@@ -139,7 +138,6 @@ WORDS: dict[str, Act] = {
     **{name: partial(forge, name=name) for name in ("memo", "exception", "released2")},
 }
 REPORT = "DEPEND report_data"
-NO_RECORD = "ƒ2: the job ended without a record of its data"
 LOST = "ƒ2: the data is not out: "
 GONE = f"{LOST}gone"
 PURGED = f"ƒ2: {NO_SUCH_JOB}"
@@ -328,19 +326,6 @@ def test_a_job_of_another_user_is_as_one_that_does_not_exist(
     assert manager.sent["job-info.lookup"] == 0
 
 
-def test_who_waits_for_a_purged_job_is_refused(manager: JobManager) -> None:
-    ended(manager, moving=True).record = OUT
-    manager.purge(1)
-    assert submit(manager, 2, 1) == f"dws-out: '1': {NO_SUCH_JOB}"
-
-
-def test_nothing_is_left_of_a_job_that_is_refused(manager: JobManager) -> None:
-    up_to(manager, "running")
-    assert submit(manager, 2, 1, "bar") is not None
-    tell(manager)
-    assert 2 not in manager.jobs and manager.topics() == ["dws.hello"]
-
-
 # ---- the target is active --------------------------------------------------------
 
 
@@ -361,15 +346,6 @@ def test_a_look_up_that_the_end_of_the_target_overtakes_is_made_again(
 
 
 # ---- the data goes out later -----------------------------------------------------
-
-
-def test_an_epilog_that_ends_before_the_data_is_out_is_marked(
-    manager: JobManager,
-) -> None:
-    job = ended(manager, moving=True)
-    names = [entry["name"] for entry in job.eventlog]
-    assert names[-4:] == ["epilog-start", "dws_released", "epilog-finish", "clean"]
-    assert job.context("dws_released") == {}
 
 
 def test_a_job_that_another_plugin_ends_at_the_mark_is_forgotten(
@@ -407,22 +383,6 @@ def test_a_report_that_cannot_be_asked_for_is_asked_for_again(
 def errors(manager: JobManager) -> list[str]:
     """The lines of the log about look-ups that fail."""
     return [text for _, text in manager.logged if "looking up" in text]
-
-
-def test_data_that_is_lost_fails_who_waits_for_it(manager: JobManager) -> None:
-    ended(manager, moving=True)
-    job = waiting(manager, 2, 1)
-    tell(manager, "copy_out: %s%n\x1b no space")
-    assert notes(job) == note("the data is not out: copy_out: %s%n\\x1b no space")
-    assert job.context("exception")["severity"] == 0
-
-
-def test_a_long_reason_is_cut(manager: JobManager) -> None:
-    ended(manager, moving=True)
-    job = waiting(manager, 2, 1)
-    tell(manager, "ƒ" * 5000)
-    (text,) = notes(job)
-    assert 900 < len(text.encode()) < 1000
 
 
 # ---- the target has ended --------------------------------------------------------
@@ -485,17 +445,6 @@ def test_a_look_up_that_fails_is_made_again(
     assert manager.jobs[2].state == SCHED
 
 
-def test_a_look_up_that_cannot_be_sent_is_made_again(manager: JobManager) -> None:
-    ended(manager).record = OUT
-    submit(manager, 2, 1)
-    manager.unsendable["job-info.lookup"] = 1
-    manager.settle()
-    assert manager.jobs[2].state == DEPEND
-    manager.advance(2.0)
-    manager.settle()
-    assert manager.jobs[2].state == SCHED
-
-
 # ---- several ---------------------------------------------------------------------
 
 
@@ -537,19 +486,6 @@ def test_a_job_that_is_cancelled_while_it_waits_is_left_alone(
     assert notes(jobs[1]) == [""]
 
 
-def test_a_job_that_is_being_cleaned_up_is_left_alone(manager: JobManager) -> None:
-    ended(manager, moving=True)
-    submit(manager, 2, 1, system={"dw": "#DW b"})
-    manager.settle()
-    manager.take("dws.create")[1](0, "", {"success": True})
-    manager.raise_exception(2, "cancel", 0, "")
-    job = manager.jobs[2]
-    assert job.state == CLEANUP
-    tell(manager)
-    tell(manager, "gone")
-    assert notes(job) == [""] and not job.has("dependency-remove")
-
-
 def test_many_jobs_are_told_in_portions(manager: JobManager) -> None:
     ended(manager, moving=True)
     for jobid in range(2, 302):
@@ -581,27 +517,6 @@ def are_asked_about(manager: JobManager, jobs: list[Job]) -> bool:
     """Jobs wait, and the module is asked for a report for each."""
     asked = manager.sent["dws.report_data"]
     return asked == len(jobs) and all(job.state == DEPEND for job in jobs)
-
-
-def test_few_look_ups_are_under_way_at_a_time(manager: JobManager) -> None:
-    jobs = many(manager, 100)
-    for _ in range(10):
-        manager.advance(0)
-        assert len(manager.topics()) <= 32
-    assert len(manager.topics()) == 32
-    manager.settle()
-    assert are_asked_about(manager, jobs)
-
-
-def test_look_ups_go_on_when_those_who_asked_are_gone(manager: JobManager) -> None:
-    jobs = many(manager, 100)
-    for _ in range(4):
-        manager.advance(0)
-    for job in jobs[:32]:
-        manager.raise_exception(job.id, "cancel", 0, "")
-    manager.rpcs.clear()
-    manager.settle()
-    assert are_asked_about(manager, jobs[32:])
 
 
 def test_look_ups_do_not_go_round_when_job_info_is_away(manager: JobManager) -> None:

@@ -15,21 +15,10 @@ from support.jobtap_jobs import (
     OK,
     WITH_TIMEOUT,
     change_urgency,
-    error_of,
     notes,
     submitted,
     up_to,
 )
-
-
-def test_a_module_that_is_away_for_long_fails_nothing(manager: JobManager) -> None:
-    """Nor does one that dies again and again: the supervisor knows why."""
-    job = submitted(manager)
-    for errnum in (errno.ENOSYS, errno.EAGAIN, errno.EHOSTUNREACH):
-        for _ in range(20):
-            manager.take("dws.create")[1](errnum, "", None)
-            manager.request("hello", {})
-    assert not job.has("exception")
 
 
 @WITH_TIMEOUT
@@ -116,29 +105,6 @@ def test_hello_is_answered_in_portions_and_all_requests_are_sent_again(
     assert told == list(manager.jobs)
 
 
-def test_a_hello_that_is_faster_than_the_answers_has_each_request_sent_once(
-    manager: JobManager,
-) -> None:
-    many(manager)
-    assert creates(manager) == list(manager.jobs)
-    payload: dict[str, Any] = {}
-    while "cursor" in (answer := manager.request("hello", payload)):
-        payload = {"cursor": answer["cursor"]}
-    assert creates(manager) == list(manager.jobs)
-
-
-def test_requests_that_wait_do_so_no_longer_than_their_jobs(
-    manager: JobManager,
-) -> None:
-    """Of those in flight, and of those that wait for them, each second job ends."""
-    many(manager)
-    for jobid in range(1, MANY + 1, 2):
-        manager.raise_exception(jobid, "cancel", 0, "")
-    assert all(manager.jobs[i].state == INACTIVE for i in range(MANY - 9, MANY, 2))
-    rest = [jobid for jobid in creates(manager) if jobid % 2 == 0]
-    assert rest == list(range(2, MANY + 1, 2))
-
-
 def test_all_jobs_in_flight_may_end_at_once(manager: JobManager) -> None:
     many(manager)
     sent = manager.topics().count("dws.create")
@@ -183,14 +149,6 @@ def test_no_request_waits_for_ever_behind_those_of_jobs_that_change_again_and_ag
     assert not rest
 
 
-def test_a_job_that_changes_while_its_request_waits_keeps_its_place(
-    manager: JobManager,
-) -> None:
-    many(manager)
-    change_urgency(manager, 1, MANY - 1)
-    assert creates(manager) == list(manager.jobs)
-
-
 def test_a_job_that_ends_before_its_request_is_sent_again_may_have_a_workflow(
     manager: JobManager,
 ) -> None:
@@ -200,15 +158,6 @@ def test_a_job_that_ends_before_its_request_is_sent_again_may_have_a_workflow(
     assert payload["jobid"] == 1
     manager.raise_exception(1, "cancel", 0, "")
     assert manager.jobs[1].open["dws-epilog"]
-
-
-def test_each_of_many_jobs_says_that_it_waits_for_the_module(
-    manager: JobManager,
-) -> None:
-    many(manager)
-    assert creates(manager, errno.ENOSYS) == list(manager.jobs)
-    memo = "the dws module is not loaded"
-    assert all(job.memo["dws"] == memo for job in manager.jobs.values())
 
 
 def test_jobs_may_come_and_go_between_the_portions_of_hello(
@@ -239,37 +188,6 @@ def test_the_plugin_says_of_which_version_it_is(manager: JobManager) -> None:
     (line,) = [text for _, text in manager.logged if "hello from" in text]
     assert line.startswith("dws: hello from the dws module 9.9") and line.isprintable()
     assert line.endswith(f"; dws-jobtap.so {UNKNOWN}, protocol {PROTOCOL}")
-
-
-def test_eventlogs_of_many_jobs_are_read_in_portions(manager: JobManager) -> None:
-    many(manager)
-    manager.unload()
-    manager.load()
-    read = 0
-    while "job-manager.getattr" in manager.topics():
-        assert 0 < manager.topics().count("job-manager.getattr") < MANY / 2
-        assert error_of(manager, "hello", {}).errno == errno.EAGAIN
-        payload, done = manager.take("job-manager.getattr")
-        done(0, "", {"eventlog": payload["as it was"]})
-        read += 1
-    assert read == MANY
-    assert [ids for ids, _ in pages(manager)][-1][-1] == MANY
-
-
-def test_jobs_that_end_while_others_wait_to_be_read_hold_up_none(
-    manager: JobManager,
-) -> None:
-    many(manager)
-    manager.unload()
-    for job in list(manager.jobs.values())[::2]:
-        manager.post(job, "exception", {"type": "cancel", "severity": 0, "note": ""})
-    manager.load()
-    for jobid in range(2, MANY + 1, 4):
-        job = manager.jobs[jobid]
-        manager.post(job, "exception", {"type": "cancel", "severity": 0, "note": ""})
-    manager.answer_eventlogs()
-    told = [jobid for ids, _ in pages(manager) for jobid in ids]
-    assert set(range(4, MANY + 1, 4)) <= set(told)
 
 
 def test_jobs_that_end_while_they_are_read_hold_up_none(manager: JobManager) -> None:

@@ -80,13 +80,6 @@ def test_a_job_without_directives_reads_no_eventlog(system: dict[str, Any]) -> N
     assert shell.environment == {} and shell.read == 0
 
 
-@pytest.mark.parametrize("dw", ["", []])
-def test_a_job_with_empty_directives_reads_no_eventlog(dw: Any) -> None:
-    shell = Shell({"dw": dw}, environment({"A": "b"}))
-    run_shell_init(shell)
-    assert shell.environment == {} and shell.read == 0
-
-
 @pytest.mark.parametrize("dw", ["#DW", ["#DW"], "preset", [""], 7])
 @pytest.mark.parametrize("events", [[START, environment({"A": "b"})], []])
 def test_a_job_that_has_no_storage_does_not_run(dw: Any, events: list[Any]) -> None:
@@ -176,12 +169,6 @@ def test_one_shell_says_what_is_copied() -> None:
     assert shell.messages == []
 
 
-def test_a_job_without_copies_says_nothing_of_them() -> None:
-    shell = Shell({"dw": "#DW"}, environment({}), START)
-    run_shell(shell)
-    assert shell.messages == []
-
-
 @pytest.mark.parametrize(
     "type,severity,messages",
     [
@@ -232,8 +219,3 @@ def test_a_token_that_cannot_be_read_ends_the_shell() -> None:
 def test_a_malformed_event_ends_the_shell(event: Any, problem: str) -> None:
     with pytest.raises(ShellPluginError, match=problem):
         run_shell_init(Shell({"dw": "#DW"}, event))
-
-
-def test_an_exception_of_the_host_comes_through() -> None:
-    with pytest.raises(ZeroDivisionError):
-        run_shell_init(Shell({"dw": "#DW"}, ZeroDivisionError()))
