@@ -16,7 +16,7 @@ import pytest
 from rabbitsim.cli import main
 from sssjob import Element, read
 from support.commands import refused, run, run_apart
-from support.jobrecords import SUBMIT, eventlog, facts, spec
+from support.jobrecords import eventlog, facts, spec
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -93,19 +93,6 @@ def test_several_jobs_are_a_group(tmp_path: Path) -> None:
         assert told("--from", folder, "--group=g 1").text("Id") == "g 1"
 
 
-def test_the_dump_of_an_instance_is_a_group_of_its_jobs(tmp_path: Path) -> None:
-    for name in ("0000/0000/0000/0001", "0000/17e9/f25d/0000"):
-        job = save(tmp_path / "job" / name)
-        guest = job / "guest" / "exec"
-        guest.mkdir(parents=True)
-        (guest / "eventlog").write_text("")
-    (tmp_path / "resource").mkdir()
-    (tmp_path / "resource" / "eventlog").write_text("")
-    group = told("--from", tmp_path)
-    ids = [job.text("Id") for job in group.all("Job")]
-    assert ids[0] == "f2" and len(ids) == 2
-
-
 def test_each_part_that_is_left_out_of_the_object_is_a_warning(tmp_path: Path) -> None:
     folder = save(tmp_path / "f2", spec(dw="fast"))
     told(
@@ -114,13 +101,6 @@ def test_each_part_that_is_left_out_of_the_object_is_a_warning(tmp_path: Path) -
         stderr="flux-dws: WARNING: job f2: its storage is told as an Extension only:"
         " fast: unknown preset and no '#DW' directive, known presets: none here\n",
     )
-
-
-def test_a_user_that_this_machine_knows_is_written_by_name(tmp_path: Path) -> None:
-    for userid, name in ((0, "root"), (2**31 - 7, str(2**31 - 7))):
-        submit = {**SUBMIT, "userid": userid}
-        folder = save(tmp_path / "f1", eventlog=eventlog(submit=submit))
-        assert told("--from", folder).text("User") == name
 
 
 def test_a_file_that_is_no_record_of_a_job_is_refused(tmp_path: Path) -> None:
@@ -155,26 +135,3 @@ def test_a_file_that_is_no_record_of_a_job_is_refused(tmp_path: Path) -> None:
     good = save(tmp_path / "f3")
     done = run("dws", "job-object", "--from", good, "-o", tmp_path)
     assert refused(done) == [f"{error}{tmp_path}: Is a directory"]
-
-
-@pytest.mark.parametrize(
-    ("args", "problem"),
-    [
-        ([], "one JOBID or more, or --from=DIR, is required"),
-        (["f1", "--from=x"], "one JOBID or more, or --from=DIR, is required"),
-        (["f1", "f2", "--steps"], "--steps is about one JOBID"),
-        (["--from=x", "--steps"], "--steps is about one JOBID"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    args: list[str], problem: str
-) -> None:
-    done = run("dws", "job-object", *args)
-    assert done.returncode == 2
-    assert f"flux dws job-object: error: {problem}" in done.stderr
-
-
-def test_without_flux_a_job_of_an_instance_is_an_error() -> None:
-    assert refused(run("dws", "job-object", "f1")) == [
-        "flux-dws: ERROR: needs Flux's own Python modules: run it as flux dws"
-    ]

@@ -195,12 +195,6 @@ def test_a_job_has_what_its_defaults_have_and_it_has_not(
     assert merged(own, defaults) == job(expected)
 
 
-def test_a_reference_to_a_job_gets_no_defaults() -> None:
-    text = "<JobGroup><Id>g</Id>{}<Job>1</Job></JobGroup>"
-    defaults = "<JobDefaults><User>u</User></JobDefaults>"
-    assert effective(read(text.format(defaults))) == read(text.format(""))
-
-
 # Own, the expression of the defaults, and what is left of it. What is overridden takes
 # with it what is in the same brackets, also where these are the wrong way round, as in
 # the elaborate example; what is related with Or and Nor goes as well, but not with And
@@ -268,26 +262,6 @@ def test_an_element_that_moves_keeps_its_policy(
         "/Job/TaskGroup": theirs,
         "/Job/TaskGroup/Name": theirs,
     }
-
-
-@pytest.mark.parametrize("defaults", POLICIES)
-@pytest.mark.parametrize("own", POLICIES)
-def test_an_element_from_defaults_of_defaults_keeps_its_policy(
-    defaults: str, own: str
-) -> None:
-    said = "<TaskGroupDefaults awarenessPolicy='{}'>{}</TaskGroupDefaults>"
-    inner = "<Shell>s</Shell><TaskDefaults><Node>n</Node></TaskDefaults>"
-    found = merged(said.format(own, "<Name>n</Name>"), said.format(defaults, inner))
-    policies = {path: policy for path, _, policy in walk_with_policy(found)}
-    paths = ("", "/Name", "/Shell", "/Task/Node")
-    assert [policies[f"/Job/TaskGroup{path}"] for path in paths] == [
-        *("Reject", own, defaults, defaults)
-    ]
-
-
-def test_a_policy_that_would_not_change_is_not_written() -> None:
-    warn = " awarenessPolicy='Warn'"
-    assert merged("", "<Name>n</Name>", warn, warn) == job("<Name>n</Name>", warn)
 
 
 def facts(root: Element) -> Counter[tuple[object, ...]]:

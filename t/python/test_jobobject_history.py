@@ -15,18 +15,15 @@ from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
 from rabbitsim.dws import Fault, Files, Options
 from rabbitsim.flux.options import submit_jobspec
-from sssjob import read, write
 from sssjob.from_flux.convert import (
     ExportOptions,
     JobRecord,
-    group_object,
     job_object,
 )
 from support.jobrecords import (
     JOBID,
     SAVING,
     SUBMIT,
-    T,
     eventlog,
     extensions,
     facts,
@@ -92,32 +89,6 @@ def test_a_job_object_has_all_of_a_job_with_storage() -> None:
     ]
     who = [f"Id {record_of(system, jobid).id}", "User 500"]
     assert sorted(facts(job)) == sorted([*rows(RAN, 1), *seconds, *times, *who])
-
-
-@pytest.mark.parametrize(
-    ("key", "change", "rabbits"),
-    [
-        ("rabbit_hostlist", lambda text: "rabbit-02\n", "rabbit-02"),
-        # Without a record, they are those of R.
-        ("rabbit_hostlist", lambda text: "", "rabbit-[01-02]"),
-        ("rabbit_hostlist", lambda text: "r[1", None),
-        ("R", lambda text: text.replace("rabbit-01", "rabbit 01"), None),
-    ],
-)
-def test_a_job_object_names_the_rabbits_with_the_job_s_storage(
-    key: str, change: Any, rabbits: Any
-) -> None:
-    system, jobid = ran(jobspec(XFS, nodes=3))
-    kvs = {**record_of(system, jobid).kvs}
-    kvs[key] = change(kvs[key])
-    if key == "R":
-        del kvs["rabbit_hostlist"]
-    if rabbits is None:
-        with pytest.raises(DWSError, match=f"^{key} of job f.*: "):
-            job_object(JobRecord(jobid, kvs))
-    else:
-        job = job_object(JobRecord(jobid, kvs))
-        assert says(job, "Extension", name="rabbits") == [rabbits]
 
 
 def test_the_storage_of_a_job_with_a_whole_rabbit_is_not_counted() -> None:
@@ -191,18 +162,6 @@ def test_a_job_that_is_cancelled_in_its_prolog_or_before_never_ran(state: str) -
     assert bool(says(job.find("Delivered"), "NodeCount")) == (state != "Proposal")
 
 
-def test_a_job_that_runs_has_no_end() -> None:
-    test = {"run_duration": "100s"}
-    system = started(config=SAVING)
-    jobid = system.instance.submit(jobspec(XFS, exec={"test": test}))
-    system.loop.run(timeout=20.0)
-    job = told(system, jobid)
-    assert job.text("State") == "Running"
-    assert says(job, "StartTime") == [int(time_of(system, jobid, "start"))]
-    assert job.find("EndTime") is None and job.find("ExitCode") is None
-    assert not says(job.find("Delivered"), "Duration")
-
-
 def test_a_job_whose_storage_is_drained_is_running_but_has_ended() -> None:
     never = Options(faults=(Fault.parse("DataOut:never"),))
     system = started(config=SAVING, options=never)
@@ -228,43 +187,7 @@ def test_a_job_that_is_held_says_so() -> None:
 # More than one job
 
 
-def test_a_group_of_jobs_has_a_state() -> None:
-    system = started(config=SAVING)
-    first = system.instance.submit(jobspec(XFS))
-    settle(system)
-    second = system.instance.submit(PLAIN, urgency=0)
-    system.loop.run(timeout=5.0)
-    jobs = [told(system, jobid) for jobid in (first, second)]
-    for members, state in (
-        (jobs, "Active"),
-        (jobs[:1], "Completed"),
-        (jobs[1:], "Unstarted"),
-    ):
-        group = read(write(group_object("g1", members)))
-        assert group.text("State") == state
-        assert list(group.all("Job")) == members
-
-
-def test_steps_are_called_after_their_batch_job_and_so_is_what_they_depend_on() -> None:
-    system, jobid = ran(PLAIN)
-    record = record_of(system, jobid)
-    jobspec = submit_jobspec(["true"])
-    depends = {"scheme": "afterok", "value": record.id}
-    jobspec["attributes"]["system"]["dependencies"] = [depends]
-    kvs = {**record.kvs, "jobspec": json.dumps(jobspec)}
-    step = job_object(JobRecord(jobid, kvs, parent="fBatch/"))
-    assert step.text("Id") == step.text("Dependency") == f"fBatch/{record.id}"
-
-
 # Records
-
-
-def test_a_job_that_was_only_submitted_is_idle() -> None:
-    job = job_of(spec())
-    assert job.text("Id") == "fuZZybuNNy"
-    assert job.text("State") == "Idle"
-    assert says(job, "SubmitTime") == [int(T)]
-    assert job.find("Delivered") is None
 
 
 def test_the_message_of_a_job_is_its_first_fatal_exception_or_else_the_last() -> None:
@@ -279,18 +202,6 @@ def test_the_message_of_a_job_is_its_first_fatal_exception_or_else_the_last() ->
     assert job.text("StatusMessage") == "oom: on h1\\x07"
     assert job.text("State") == "Running"
     assert job_of(spec(), fatal, "clean").text("State") == "Completed"
-
-
-def test_a_memo_of_a_user_names_no_rabbit() -> None:
-    for memo in ("h1", "h[1", 7, {"a": 1}):
-        job = job_of(spec(), ("memo", {"rabbits": memo}))
-        assert not list(job.all("Extension"))
-
-
-def test_a_separator_that_json_allows_in_a_string_ends_no_line() -> None:
-    raw = eventlog(("memo", {"x": "@"})).replace("@", "\u2028")
-    record = JobRecord(JOBID, {"eventlog": raw, "jobspec": json.dumps(spec())})
-    assert job_object(record).text("State") == "Idle"
 
 
 def test_times_out_of_range_are_left_out_with_a_warning() -> None:
@@ -323,32 +234,6 @@ def test_the_resources_that_a_job_got_are_delivered() -> None:
         "Delivered/Processors 12",
         "Delivered/Resource 3.0 name=GPU",
     ]
-
-
-@pytest.mark.parametrize(
-    ("data", "amount"),
-    [
-        ("1.500 KiB", [1536.0]),
-        ("12 B", [12.0]),
-        ("2.000 TB (2199023255552 bytes)", [2.0 * 2**40]),
-        ("", []),
-        ("lots", []),
-        (None, []),
-    ],
-)
-def test_bytes_are_delivered_as_far_as_data_movements_have_them(
-    data: Any, amount: list[float]
-) -> None:
-    movement = {
-        "metadata": {"labels": {"dm.cray.hpe.com/initiator": "copy_out"}},
-        "status": {"commandStatus": {"data": data}},
-    }
-    job = job_of(spec(), rabbit_datamovements=[movement, {}, movement])
-    if amount:
-        (told,) = says(job.find("Delivered"), "Resource", type="copy_out")
-        assert told == 2 * amount[0]
-    else:
-        assert job.find("Delivered") is None
 
 
 # Records that are refused
@@ -392,17 +277,3 @@ def test_a_record_that_flux_does_not_write_is_one_clear_error(
         job_object(JobRecord(JOBID, record))
     assert str(error.value).startswith(problem)
     assert "\n" not in str(error.value)
-
-
-def test_a_jobspec_that_is_nested_too_deeply_is_refused() -> None:
-    refused = []
-    for depth in (100, *range(300, 1200, 50), 100_000):
-        user = '{"a": ' * depth + "1" + "}" * depth
-        jobspec = json.dumps({**spec(), "attributes": "@"}).replace('"@"', user)
-        record = JobRecord(JOBID, {"eventlog": eventlog(), "jobspec": jobspec})
-        try:
-            assert says(job_object(record), "Extension")
-        except DWSError as error:
-            refused.append((depth, str(error).partition(" is ")[0]))
-    assert refused and refused[0][0] > 100
-    assert {text for _, text in refused} == {"jobspec of job fuZZybuNNy"}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from typing import Optional
 
 import pytest
@@ -20,7 +19,6 @@ from sssjob import (
     ObjectError,
     ObjectWarning,
     read,
-    walk,
     walk_with_policy,
     write,
 )
@@ -99,36 +97,6 @@ def test_what_is_not_understood_is_rejected_or_left_out(
     job = f"<Job{policy(name)}><Id>1</Id>\n{{}}</Job>"
     left, said = ("", WHOLE) if rest == "~" else (rest, LEFT_OUT)
     expect(job.format(thing), name, f"line 2: {problem}", job.format(left), said)
-
-
-@pytest.mark.parametrize(
-    ("thing", "rest"),
-    [
-        # Half of a constraint is not another constraint.
-        ("<Node op='NOTIN' awarenessPolicy='Ignore'>n1</Node>", ""),
-        # An element in a text may say itself that it can be left out.
-        ("<User>n<Sub awarenessPolicy='Ignore'>x</Sub></User>", "<User>n</User>"),
-        # With all its contents.
-        (
-            "<Colour awarenessPolicy='Ignore'>text<Id>2</Id><Shade awarenessPolicy="
-            "'Warn'/><Memory>much</Memory></Colour>",
-            "",
-        ),
-    ],
-)
-def test_a_part_may_say_itself_that_it_can_be_left_out(thing: str, rest: str) -> None:
-    job = "<Job><Id>1</Id><Requested><NodeCount>2</NodeCount>{}</Requested></Job>"
-    assert outcome(job.format(thing)) == (read(job.format(rest)), [])
-
-
-def test_an_element_of_each_job_stays_without_an_unknown_attribute() -> None:
-    found, lines = outcome(
-        "<JobGroup a='1' awarenessPolicy='Warn'><Id b='2'>g</Id>"
-        "<Job c='3'><Id d='4'>1</Id></Job></JobGroup>"
-    )
-    plain = "<JobGroup{}><Id>g</Id><Job><Id>1</Id></Job></JobGroup>"
-    assert found == read(plain.format(policy("Warn")))
-    assert len(lines) == 4 and all(line.endswith(LEFT_OUT) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -214,29 +182,6 @@ def test_the_nearest_policy_counts_when_reading(
 
 
 @pytest.mark.parametrize(
-    ("document", "path"),
-    [
-        (
-            "<Job><Id>1</Id><Requested awarenessPolicy='Ignore'><User>u</User>"
-            "</Requested><Colour/></Job>",
-            "/Job/Colour",
-        ),
-        # "a job with a default awarenessPolicy of Ignore might want to classify a
-        # subset of its optional elements as Reject"
-        (
-            "<Job awarenessPolicy='Ignore'><Id>1</Id><Colour/>"
-            "<Requested awarenessPolicy='Reject'><User>u</User><Colour/></Requested>"
-            "</Job>",
-            "/Job/Requested/Colour",
-        ),
-    ],
-)
-def test_a_policy_of_a_sibling_does_not_count(document: str, path: str) -> None:
-    found, (line,) = outcome(document)
-    assert found is None and line.startswith(f"line 1: {path}: is not understood")
-
-
-@pytest.mark.parametrize(
     ("contents", "path"),
     [
         ("<Colour><Shade awarenessPolicy='Reject'/></Colour>", "Colour/Shade"),
@@ -279,33 +224,7 @@ def test_a_policy_that_is_none_of_the_three_is_refused(
     assert lines[0].endswith(expected)
 
 
-def test_a_policy_of_another_namespace_does_not_count() -> None:
-    document = (
-        "<Job xmlns:o='urn:other' awarenessPolicy='Ignore' o:awarenessPolicy='Reject'>"
-        "<Id>1</Id><o:Colour o:awarenessPolicy='Panic'/></Job>"
-    )
-    assert outcome(document) == (read(write(read(document))), [])
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_root_that_is_not_understood_is_always_refused(name: str) -> None:
-    found, lines = outcome(f"<Work{policy(name)}><Id>1</Id></Work>")
-    assert (found, lines) == (None, ["line 1: /Work: expected Job or JobGroup here"])
-
-
 # Warnings
-
-
-def test_each_part_that_is_left_out_gets_a_warning_in_document_order() -> None:
-    _, lines = outcome(
-        "<Job awarenessPolicy='Warn' a='1' b='2'>\n<Id>1</Id>\n<X/>\n<X><Y/></X>\n"
-        "<OutputFile redirectList='P,Append,Q'/>\n</Job>"
-    )
-    assert [line.partition(":")[0] for line in lines] == [
-        *("line 1", "line 1", "line 3", "line 4", "line 5", "line 5")
-    ]
-    assert "/Job/X[1]: is not" in lines[2] and "/Job/X[2]: is not" in lines[3]
-    assert all("\n" not in line for line in lines)
 
 
 def test_by_default_no_warning_is_lost() -> None:
@@ -353,15 +272,3 @@ def test_something_unknown_anywhere_meets_the_policy_in_effect_there(
         assert found == root
         assert len(lines) == (1 if in_effect == "Warn" else 0)
         assert all(line.endswith(problem + LEFT_OUT) for line in lines)
-
-
-def test_walk_with_policy_visits_the_elements_of_walk() -> None:
-    root = read(
-        "<Job awarenessPolicy='Warn'><Id>1</Id><Name awarenessPolicy='Ignore'>n</Name>"
-        "<Requested awarenessPolicy='Reject'><User>u</User></Requested></Job>"
-    )
-    found = [(path, name) for path, _, name in walk_with_policy(root)]
-    assert [path for path, _ in found] == [path for path, _ in walk(root)]
-    assert [name for _, name in found] == ["Warn", "Warn", "Ignore", "Reject", "Reject"]
-    replaced = replace(root, attributes=())
-    assert [name for _, _, name in walk_with_policy(replaced)][:2] == ["Reject"] * 2

@@ -92,14 +92,6 @@ def test_errors_name_the_line_and_the_path(document: str, message: str) -> None:
     valid_or_refused(document)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(len(text)))
-def test_a_truncated_document_is_refused(text: bytes) -> None:
-    end = text.rindex(b"</")
-    for length in range(0, end, 7):
-        with pytest.raises(ObjectError, match=r"^line \d+: /.*: not well formed: "):
-            read(text[:length])
-
-
 # White space
 
 
@@ -122,14 +114,6 @@ def test_white_space_counts_in_strings_only() -> None:
     )
 
 
-def test_comments_instructions_and_sections_are_only_markup() -> None:
-    text = (
-        "<?xml version='1.0'?><!-- a --><?b c?><Job><!-- d --><Id>1<!-- e -->2"
-        "<![CDATA[<3>]]></Id><?f g?></Job><!-- h -->"
-    )
-    assert read(text) == element("Job", None, element("Id", "12<3>"))
-
-
 # Encodings
 
 
@@ -148,25 +132,6 @@ def test_bytes_may_begin_with_a_byte_order_mark() -> None:
     for encoding in ("utf-8-sig", "utf-16"):
         assert read(SIMPLE.encode(encoding)) == root
     assert read(f"\ufeff{SIMPLE}") == root
-
-
-@pytest.mark.parametrize(
-    "encoding",
-    ["UTF-7", "UTF-32", "EBCDIC-CP-US", "rot13", "zlib", "idna", "no-such", "utf_8"],
-)
-def test_unknown_encodings_are_refused(encoding: str) -> None:
-    text = f"<?xml version='1.0' encoding='{encoding}'?>\n{SIMPLE}"
-    refused(
-        text.encode(),
-        f'line 1: /: encoding is "{encoding}", expected one of {", ".join(ENCODINGS)}',
-    )
-
-
-@pytest.mark.parametrize("codec", ["utf-32", "utf-16-be", "cp037", "latin-1"])
-def test_bytes_that_are_not_what_they_declare_are_refused(codec: str) -> None:
-    text = "<?xml version='1.0' encoding='UTF-8'?>\n<Job><Id>\u00e4</Id></Job>"
-    with pytest.raises(ObjectError, match="^line 1|^line 2"):
-        read(text.encode(codec))
 
 
 # Namespaces

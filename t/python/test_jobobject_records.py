@@ -14,14 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import apply_breakdowns
 from sssjob import write
-from sssjob.from_flux.convert import ExportOptions, JobRecord, job_object
 from sssjob.from_flux.remainder import Remainder
 from sssjob.terms import path_keys
 from sssjob.to_jobspec.attributes import Submitter
 from sssjob.to_jobspec.convert import to_jobspecs
-from support.jobrecords import JOBID, eventlog, facts, job_of, spec
+from support.jobrecords import facts, job_of, spec
 from support.tables import rows
 
 # What is told of the options of flux submit, beside what is told of any job, and a
@@ -179,29 +177,6 @@ def test_the_rest_of_a_jobspec_is_written_in_extensions(
     assert sorted(found) == sorted(leaves(tree) if tree else [])
 
 
-def test_resources_that_elements_do_not_express_fully_are_an_extension_too() -> None:
-    jobspec = spec("-N2", "-n4")
-    jobspec["resources"][0]["exclusive"] = True
-    assert set(told_beside(jobspec)) == {
-        "Requested/NodeCount 2",
-        "Requested/Processors 4",
-        "TaskGroup/TaskCount 4",
-        f"resources: {json.dumps(jobspec['resources'])}",
-        f"tasks: {json.dumps(jobspec['tasks'])}",
-    }
-
-
-def test_ranges_are_two_conditions() -> None:
-    core = {"type": "core", "count": "8+"}
-    slot = {"type": "slot", "count": 1, "label": "task", "with": [core]}
-    node = {"type": "node", "count": {"min": 2, "max": 4}, "with": [slot]}
-    assert told_beside({**spec(), "resources": [node]})[-3:] == [
-        "Requested/NodeCount 2 op=GE",
-        "Requested/NodeCount 4 op=LE",
-        "Requested/Processors 16 op=GE",
-    ]
-
-
 @pytest.mark.parametrize("path", ["~", "~/x", "", " "])
 def test_a_path_that_would_be_another_in_a_job_object_is_an_extension(
     path: str,
@@ -216,30 +191,6 @@ def test_a_path_that_would_be_another_in_a_job_object_is_an_extension(
     here = Submitter(home="/home/me", cwd="/elsewhere")
     (found,) = to_jobspecs(job_of(jobspec), pytest.fail, here)
     assert found.jobspec == jobspec
-
-
-def test_text_that_xml_cannot_hold_is_an_extension_and_a_warning() -> None:
-    warnings: list[str] = []
-    jobspec = spec(job={"name": "bell \x07"}, cwd="/\ud800")
-    jobspec["tasks"][0]["command"] = ["echo", "\x1b"]
-    job = job_of(jobspec, warnings=warnings)
-    assert job.find("Name") is None and job.find("Executable") is None
-    assert set(facts(job)) > {
-        'attributes.system.job: {"name": "bell \\u0007"}',
-        'attributes.system.cwd: "/\\ud800"',
-        f"tasks: {json.dumps(jobspec['tasks'])}",
-    }
-    assert len(warnings) == 3
-
-
-def test_users_have_names_and_the_environment_is_told_if_that_is_asked_for() -> None:
-    assert "User 5588" in ALWAYS
-    jobspec = json.dumps(spec(environment={"SHELL": "\x01"}))
-    record = JobRecord(JOBID, {"eventlog": eventlog(), "jobspec": jobspec})
-    options = ExportOptions(user_name={5588: "amy"}.get, machine="tioga")
-    job = job_object(record, options)
-    assert (job.text("User"), job.text("Machine")) == ("amy", "tioga")
-    assert "SHELL" not in write(job)
 
 
 def test_variables_that_seem_secret_are_never_written() -> None:
@@ -333,12 +284,3 @@ def test_updates_of_a_user_count_as_requested(
     jobspec: Json, events: list[Any], told: list[str]
 ) -> None:
     assert told_beside(jobspec, "validate", *events) == told
-
-
-def test_storage_is_removed_from_updated_resources() -> None:
-    node = {**spec("-N4", "-n4")["resources"][0]}
-    slot = {**RABBIT, "count": 4, "with": [{**node, "count": 1}, RABBIT["with"][1]]}
-    assert apply_breakdowns((), [slot]) == [node]
-    told = told_beside(spec("-N2", "-n2"), update(resources=[slot]))
-    assert "Requested/NodeCount 4" in told
-    assert not any("Resource" in fact or "resources" in fact for fact in told)

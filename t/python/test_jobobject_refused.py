@@ -7,12 +7,7 @@ the specification, section 9.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from sssjob import read
-from sssjob.schema.model import ObjectErrors
-from sssjob.to_jobspec.convert import to_jobspecs
 from support.submissions import (
     job,
     left_out,
@@ -142,23 +137,6 @@ def test_an_object_that_contradicts_itself_is_one_clear_error(
     assert refused(job(said, awarenessPolicy="Ignore")) == [problem]
 
 
-@pytest.mark.parametrize("place", ["attributes.user", "attributes" + ".a" * 5000])
-def test_an_extension_may_not_be_too_deep(place: str) -> None:
-    deep = "[" * 101 + "1" + "]" * 101 if place == "attributes.user" else "1"
-    said = f"<Extension type='Flux' name='{place}'>{deep}</Extension>"
-    assert refused(job(said)) == [
-        "/Job/Extension: has more than 100 levels, expected less"
-    ]
-
-
-def test_too_many_brackets_are_refused_before_they_are_built() -> None:
-    said = f'<Requested><Feature group="{2**63 - 1}">a</Feature></Requested>'
-    assert refused(job(said)) == [
-        f"/Job/Requested/Feature: group opens {2**63 - 1} brackets within each other,"
-        " expected at most 64"
-    ]
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -170,31 +148,6 @@ def test_too_many_brackets_are_refused_before_they_are_built() -> None:
 def test_nodes_that_none_can_be_are_an_error(said: str) -> None:
     (line,) = refused(job(said, awarenessPolicy="Ignore"))
     assert line.endswith(", which no node can be")
-
-
-def test_all_problems_of_an_object_are_reported_at_once() -> None:
-    lines = refused("<Job><Id>1</Id><Memory>1</Memory><Processors>0</Processors></Job>")
-    assert [line.partition(":")[0] for line in lines] == [
-        "/Job/Memory",
-        "/Job/Processors",
-        "/Job",
-    ]
-
-
-@given(st.lists(st.sampled_from(["1", "2", "5"]), min_size=2, max_size=4))
-def test_two_values_for_one_variable_or_limit_are_refused(values: list[str]) -> None:
-    variables = "".join(f"<Variable name='A'>{value}</Variable>" for value in values)
-    limits = "".join(
-        f"<ResourceLimit name='CPUTime'>{value}</ResourceLimit>" for value in values
-    )
-    for said in (f"<Environment>{variables}</Environment>", limits):
-        try:
-            to_jobspecs(read(job(said)), lambda message: None)
-        except ObjectErrors as error:
-            first = f'but {error.path.rpartition("[")[0]}[1] is "{values[0]}"'
-            assert first in str(error)
-        else:
-            assert len(set(values)) == 1
 
 
 # What Flux cannot be told is refused, or left out: what is left is in the last column.
@@ -332,10 +285,3 @@ def test_an_element_that_may_not_be_left_out_counts_for_the_whole(
 ) -> None:
     (line,) = refused(job(said, awarenessPolicy="Ignore"))
     assert line.startswith(path)
-
-
-def test_a_mere_reference_is_nothing_to_submit() -> None:
-    assert refused("<JobGroup>workflow1</JobGroup>") == [
-        "/JobGroup: refers to a job group that is not here"
-    ]
-    assert refused("<Job>job123</Job>") == ["/Job: refers to a job that is not here"]

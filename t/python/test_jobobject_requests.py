@@ -9,18 +9,14 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.errors import BadObject
 from flux_k8s.ports import Json
 from sssjob import read
-from sssjob.from_flux.convert import JobRecord, job_object
 from sssjob.shape import totals_of
 from sssjob.to_jobspec.attributes import Submitter
-from sssjob.to_jobspec.convert import to_jobspecs
-from support.jobrecords import eventlog, spec
+from support.jobrecords import spec
 from support.submissions import (
     extension,
     job,
-    refused,
     submit,
     submitted,
     system,
@@ -187,17 +183,6 @@ def test_a_hold_gives_the_job_urgency_0(said: str, held: bool) -> None:
     assert submitted(job(said)).held == held
 
 
-def test_who_submits_must_be_who_is_meant_here() -> None:
-    here = Submitter(users=("amy", "1001"), machine="here")
-    said = "<User>{}</User><Machine>{}</Machine>"
-    assert submitted(job(said.format("amy", "here")), here)
-    assert submitted(job(said.format("1001", "here")), here)
-    assert refused(job(said.format("scottmo", "Colony")), here) == [
-        '/Job/User: is "scottmo", but amy submits the job',
-        '/Job/Machine: is "Colony", but this is here',
-    ]
-
-
 @pytest.mark.parametrize(
     ("said", "environment"),
     [
@@ -216,14 +201,6 @@ def test_the_environment_is_that_of_the_object_and_what_it_exports(
     me = Submitter(environment={"PATH": "/bin", "HOME": "/h"})
     said = said.format('<Variable name="PATH">/usr/bin</Variable>')
     assert system(said, me).get("environment") == environment
-
-
-def test_a_job_runs_where_it_says_or_where_it_is_submitted() -> None:
-    me = Submitter(cwd="/here", home="/home/me")
-    assert system("", me)["cwd"] == "/here"
-    for said, cwd in (("/d", "/d"), ("~/d", "/home/me/d"), ("~amy", "~amy")):
-        where = f"<InitialWorkingDirectory>{said}</InitialWorkingDirectory>"
-        assert system(where, me)["cwd"] == cwd
 
 
 # Extensions
@@ -273,30 +250,7 @@ def test_elements_and_an_extension_may_say_the_same(said: str) -> None:
         assert place == json.loads(str(inner.value))
 
 
-def test_an_extension_of_ours_may_be_left_out_by_others() -> None:
-    from sssjob.from_flux.remainder import extension as ours
-
-    assert ours("attributes.user", 1).attribute("awarenessPolicy") == "Ignore"
-
-
-def test_an_option_that_the_job_shell_does_not_know_counts_no_tasks() -> None:
-    per_resource = {"type": "socket", "count": 3}
-    jobspec = spec("-n2", shell={"options": {"per-resource": per_resource}})
-    jobspec["tasks"][0]["odd"] = 1
-    kvs = {"eventlog": eventlog(), "jobspec": json.dumps(jobspec)}
-    (found,) = to_jobspecs(job_object(JobRecord(1, kvs)), lambda message: None)
-    assert found.jobspec == jobspec
-
-
 # Counts of RFC 14
-
-
-def test_resources_within_each_other_without_end_are_refused() -> None:
-    vertex: Json = {"type": "core", "count": 1}
-    for _ in range(200):
-        vertex = {"type": "node", "count": 1, "with": [vertex]}
-    with pytest.raises(BadObject, match="at most 64 levels of resources"):
-        totals_of([vertex], {"slot": "task", "count": {"per_slot": 1}})
 
 
 @pytest.mark.parametrize(

@@ -340,13 +340,6 @@ def test_a_job_with_storage_that_ran_can_be_run_again(asked: Json) -> None:
     assert said(only(told(system, second)).jobspec) == said(asked)
 
 
-def test_a_preset_keeps_the_directives_that_it_had_when_the_job_ran() -> None:
-    system, jobid = ran(jobspec("fast"))
-    presets = {"fast": (XFS,)}
-    again = only(told(system, jobid, presets=presets)).jobspec
-    assert again["attributes"]["system"]["dw"] == [XFS]
-
-
 # Several jobs
 
 

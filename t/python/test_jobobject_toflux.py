@@ -22,7 +22,7 @@ from sssjob.to_jobspec.convert import to_jobspecs
 from sssjob.to_jobspec.handling import HANDLING, Kind
 from sssjob.to_jobspec.requests import ObjectErrors
 from support.jobobjects import DATA, complete, objects
-from support.submissions import APP, PLAIN, extension, job, refused, submit, submitted
+from support.submissions import APP, PLAIN, job, refused, submit, submitted
 from support.tables import rows
 
 # The examples of section 1.3
@@ -86,29 +86,9 @@ def test_the_elaborate_example_is_two_jobs_with_what_they_have_by_default() -> N
 # The handling of each element
 
 
-def test_each_element_of_the_rules_has_its_handling_and_a_reason() -> None:
-    assert HANDLING.keys() == CONTENTS.keys()
-    for parent, rules in CONTENTS.items():
-        assert HANDLING[parent].keys() >= rules.keys(), parent
-        assert all(HANDLING[parent][name].reason for name in rules)
-    known = {name for rules in CONTENTS.values() for name in rules}
-    assert known >= {name for handled in HANDLING.values() for name in handled}
-
-
 def rules_of(kind: Kind, parent: str = JOB) -> list[Rule]:
     rules = CONTENTS[parent].values()
     return [rule for rule in rules if HANDLING[parent][rule.name].kind is kind]
-
-
-def test_only_what_names_a_job_or_tells_what_was_is_passed_over_in_it() -> None:
-    found = sorted(rule.name for rule in rules_of(Kind.PASSED_OVER))
-    assert found == sorted(
-        """
-        Id GlobalId JobGroup Checkpointable Restartable Suspendable
-        SubmitTime SubmitHost StagedTime StartTime EndTime ReservationTime StartCount
-        CpuDuration SuspendDuration StatusMessage Priority ExitCode Charge Delivered
-        """.split()
-    )
 
 
 def holder(rule: Rule, parent: str, inner: Element, policy: str) -> Element:
@@ -154,23 +134,6 @@ def test_requests_that_flux_cannot_express_go_by_the_policy(
     (line,) = warnings
     assert rule.name in line and line.endswith("; left out")
     (found,) = to_jobspecs(holder(rule, parent, inner, "Ignore"), pytest.fail)
-    assert found.jobspec == PLAIN
-
-
-def test_the_nearest_policy_counts_at_submission() -> None:
-    document = job(
-        '<Requested awarenessPolicy="Ignore"><Memory>1</Memory>'
-        '<Swap awarenessPolicy="Reject">2</Swap></Requested><Quote>q</Quote>',
-        awarenessPolicy="Warn",
-    )
-    warnings: list[str] = []
-    with pytest.raises(ObjectErrors, match="/Job/Requested/Swap: cannot"):
-        to_jobspecs(read(document), warnings.append)
-    (line,) = warnings
-    assert line.startswith("line 1: /Job/Quote: ")
-    # A default keeps its own.
-    defaults = "<JobDefaults awarenessPolicy='Ignore'><Memory>1</Memory></JobDefaults>"
-    (found,) = to_jobspecs(read(group(defaults, named("1"))), pytest.fail)
     assert found.jobspec == PLAIN
 
 
@@ -324,21 +287,6 @@ def test_jobs_come_after_those_that_they_depend_on() -> None:
     assert waits(found[1].jobspec) == [("afternotok", "PBS.1")]
 
 
-def test_a_name_may_be_that_of_several_jobs() -> None:
-    last = named("last", '<Dependency designator="JobName">x</Dependency>')
-    document = group(last, named("1", name="x"), named("2", name="x"))
-    *_, found = to_jobspecs(read(document), pytest.fail)
-    assert waits(found.jobspec) == [("afterok", "1"), ("afterok", "2")]
-
-
-@pytest.mark.parametrize("text", ["ƒuZZybuNNy", "fuZZybuNNy"])
-def test_an_id_of_flux_may_have_either_prefix(text: str) -> None:
-    document = group(named("fuZZybuNNy"), named("last", after(text)))
-    _, last = to_jobspecs(read(document), pytest.fail)
-    assert waits(last.jobspec) == [("afterok", text)]
-    assert waits(last.resolved({"fuZZybuNNy": "f9"})) == [("afterok", "f9")]
-
-
 @pytest.mark.parametrize(
     "text",
     ["1", "1234", "0x1", "0.0.0.1", "0000.0000.0000.0001", "f12", "first", "f1zzzzz"],
@@ -348,24 +296,6 @@ def test_the_id_of_a_job_elsewhere_is_not_taken_for_one_of_flux(text: str) -> No
         f'/Job/Dependency: "{text}" is neither the Id of a job of the group nor an ID'
         " of Flux, like \u019226cdPmUM"
     ]
-
-
-def test_a_slash_makes_no_step_of_a_job_elsewhere() -> None:
-    found = to_jobspecs(read(group(named("a"), named("a/1"))), pytest.fail)
-    assert [one.id for one in found] == ["a", "a/1"]
-
-
-def test_an_extension_may_repeat_dependencies_and_add_others() -> None:
-    others = [
-        {"scheme": "afterok", "value": "f2"},
-        {"scheme": "string", "value": "f2", "type": "in"},
-        {"scheme": "string", "type": "in", "value": "f2"},
-    ]
-    said = after("f2") + extension("attributes.system.dependencies", others)
-    *_, last = to_jobspecs(read(group(named("f2"), named("last", said))), pytest.fail)
-    assert waits(last.jobspec) == [("afterok", "f2"), ("string", "f2")]
-    # Of which only the first is about a job.
-    assert waits(last.resolved({"f2": "f9"})) == [("afterok", "f9"), ("string", "f2")]
 
 
 @pytest.mark.parametrize(
@@ -407,9 +337,3 @@ def test_a_group_that_cannot_be_put_in_order_is_refused(
     jobs: list[str], problem: str
 ) -> None:
     assert refused(group(*jobs)) == [f"/JobGroup/{problem}"]
-
-
-def test_a_big_group_is_put_in_order_at_once() -> None:
-    chain = [named(str(i), after(str(i + 1))) for i in range(1499)]
-    found = to_jobspecs(read(group(*chain, named("1499"))), pytest.fail)
-    assert [one.index for one in found] == list(range(1499, -1, -1))
