@@ -120,15 +120,6 @@ class Test_change:
         asked = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
         assert len(asked) == count
 
-    def test_a_kubeconfig_that_became_bad_changes_nothing(
-        self, service: Service, tmp_path: Path, connect: Connect
-    ) -> None:
-        fake, client = connect(only("other"))
-        (tmp_path / "kc").write_text("half of a fi")
-        assert service.refused(client.get, *W).status == 401
-        fake.answer = only(TOKEN)
-        assert service.ask(client.get, *W) == OK
-
     @pytest.mark.parametrize(
         ("minutes", "then", "requests"),
         [(None, "two", 2), (-60 * 24 * 365, "two", 1), (3, "one", 1)],
@@ -355,17 +346,6 @@ class Test_kubeconfig:
         places[place].update(change)
         path.write_text(yaml.safe_dump(content))
         assert problem in self.problem(service, path)
-
-    def test_the_default_kubeconfig_is_found_in_the_environment(
-        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with Fake(reply(200, OK)) as fake:
-            missing, present = tmp_path / "missing", tmp_path / "present"
-            write_kubeconfig(present, fake.port)
-            paths = os.pathsep.join([str(missing), str(present)])
-            monkeypatch.setenv("KUBECONFIG", paths)
-            client = service.client(None)
-            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_without_any_kubeconfig_the_error_says_what_to_do(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

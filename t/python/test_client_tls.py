@@ -9,7 +9,6 @@ import contextlib
 import shutil
 import socket
 import ssl
-import struct
 import subprocess
 import tempfile
 import threading
@@ -212,31 +211,4 @@ def test_a_server_that_dies_during_an_answer_over_TLS_is_a_lost_connection(
         how(wire)
 
     error = ask({}, answer=with_discovery(answer))
-    assert (error.status, error.reason) == (0, "ConnectionLost")
-
-
-@pytest.mark.parametrize("heard", [0, 1])
-@pytest.mark.parametrize("linger", [0, 1])
-def test_a_load_balancer_without_a_server_is_a_lost_connection(
-    service: Service, tmp_path: Path, heard: int, linger: int
-) -> None:
-    """It closes connections in the handshake of TLS."""
-
-    def close_each() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                connection.recv(10_000 * heard)
-                option = struct.pack("ii", linger, 0)
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
-                connection.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=close_each, daemon=True).start()
-        port = listener.getsockname()[1]
-        client = service.client(
-            write_kubeconfig(tmp_path / "kc", f"https://127.0.0.1:{port}")
-        )
-        error = service.refused(client.get, WORKFLOW, "default", "w")
-        listener.shutdown(socket.SHUT_RDWR)
     assert (error.status, error.reason) == (0, "ConnectionLost")

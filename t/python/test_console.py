@@ -23,18 +23,6 @@ def run(text: str) -> int:
     return int(CONSOLE["run"](text, "text"))
 
 
-def test_an_example_that_prints_what_is_shown_is_right() -> None:
-    shown = [
-        block("$ echo a \\", "    b", "a b", "$ seq 9", "1", "...", "9"),
-        block("$ cat <<END", "> a", "> END", "a", "$ echo a >&2", "a", "$ true"),
-        block("$ echo took 12.3s of 1h 'a ███▏'", "took 2s of 4.5m a █"),
-        block("$ echo ƒabc", "ƒxyz", "$ echo ƒxyz", "ƒabc"),
-        "<!-- run: true -->\n<!-- until: true -->\n",
-        ".. code-block:: console\n\n   $ echo a\n   a\n\ntext\n",
-    ]
-    assert [run(text) for text in shown] == [0] * len(shown)
-
-
 @pytest.mark.parametrize(
     "text",
     [

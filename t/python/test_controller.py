@@ -152,25 +152,6 @@ def test_keys_are_handled_in_their_turns(name: str) -> None:
         assert bench.told == told
 
 
-@pytest.mark.parametrize(
-    "what, pauses", [("fail", [1.0, 2.0, 4.0]), ("429", [30.0] * 3)]
-)
-def test_whatever_changes_a_server_that_fails_has_its_pauses(
-    what: str, pauses: list[float]
-) -> None:
-    bench = Bench(debounce=0.25)
-    bench.do("run a")
-    for _ in pauses:
-        runs = len(bench.reconciler.runs)
-        bench.do(f"{what} a")
-        while len(bench.reconciler.runs) == runs:
-            bench.do("add a, wait 0.125")
-    times = [time for time, _ in bench.reconciler.runs]
-    assert [after - time for time, after in zip(times, times[1:])] == pauses
-    after = f"a@{sum(pauses) + 0.25:g}"
-    assert bench.do("ok a, add a, settle").endswith(after), "news wait for no pause"
-
-
 @pytest.mark.parametrize("end", ["restart", "forget", "abandon", "stop"])
 def test_an_answer_to_a_run_that_has_ended_does_not_count(end: str) -> None:
     bench = Bench()
@@ -282,12 +263,6 @@ def test_a_pause_with_chance_is_between_half_and_all_of_one_without(
     assert plain.failures == varied.failures == len(failures)
     plain.reset()
     assert plain.fail() == first
-
-
-def test_a_key_that_is_due_now_is_not_put_off() -> None:
-    bench = Bench()
-    bench.loop.call_later(5.0, lambda: bench.controller.add("a", 5.0))
-    assert bench.do("add a 5, settle") == "a@5"
 
 
 # Long loops

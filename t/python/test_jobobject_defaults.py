@@ -9,7 +9,6 @@ from typing import Iterator, Optional
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sssjob import Element, check, effective, element, read, walk
 from sssjob.schema.defaults import walk_with_policy
@@ -286,17 +285,3 @@ def test_the_result_is_valid_and_has_no_defaults(root: Element) -> None:
     assert set(facts(found)) <= set(facts(root))
     if not any(inner.name in DEFAULTS for _, inner in walk(root)):
         assert found == root
-
-
-@given(objects("JobGroup"), st.data())
-def test_a_job_keeps_all_its_elements(root: Element, data: st.DataObject) -> None:
-    jobs = list(root.all("Job"))
-    index = data.draw(st.integers(0, len(jobs) - 1))
-    own, found = jobs[index], list(effective(root).all("Job"))[index]
-    for inner in own.contents:
-        if inner.name in ("Requested", "Delivered"):
-            envelope = found.find(inner.name)
-            assert envelope is not None
-            assert envelope.contents[: len(inner.contents)] == inner.contents
-        elif not inner.name.startswith("TaskGroup"):
-            assert inner in found.contents

@@ -5,16 +5,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Optional
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from flux_k8s.formats import constraints
-from sssjob import Element, element, read, write
+from sssjob import Element, read
 from sssjob.expression import from_elements, to_elements
-from support.expressions import CONSTRAINTS, FEATURES, HOSTS, NODES, matches
 from support.tables import rows
 
 
@@ -25,88 +21,6 @@ def strict(index: int, problem: str) -> None:
 def constraint_of(*expression: Element) -> Any:
     """The constraint of an expression of which nothing is left out."""
     return from_elements(expression, strict)
-
-
-def matched(constraint: Any) -> list[bool]:
-    parsed = constraints.parse(constraint or {})
-    return [parsed.match(host, 0, features) for host, features in NODES]
-
-
-@given(CONSTRAINTS)
-def test_an_expression_and_its_constraint_match_the_same_nodes(constraint: Any) -> None:
-    parsed = constraints.parse(constraint)
-    expected = [parsed.match(host, 0, features) for host, features in NODES]
-    expression = to_elements(constraint)
-    if expression is None:
-        assert not any(expected), "only what matches nothing cannot be said"
-        return
-    assert [matches(expression, *node) for node in NODES] == expected
-    # Behind other properties of Requested it says the same: it stands for itself.
-    more = (element("Feature", "there"), *expression)
-    assert [matches(more, host, {"there", *f}) for host, f in NODES] == expected
-    assert matched(constraint_of(*expression)) == expected
-    requested = element("Requested", None, element("NodeCount", 1), *expression)
-    assert write(element("Job", None, element("Id", "1"), requested))
-
-
-TERMS = st.one_of(
-    st.builds(
-        lambda name, op: {"tag": "Feature", "value": name, "op": op},
-        st.sampled_from(FEATURES),
-        st.sampled_from([None, "EQ", "NE"]),
-    ),
-    st.builds(
-        lambda name, op: {"tag": "Node", "value": name, "op": op},
-        st.sampled_from(HOSTS),
-        st.sampled_from([None, "EQ", "NE"]),
-    ),
-    st.just({"tag": "Node", "value": "h[1-2]", "op": None, "aggregation": "Range"}),
-    st.just({"tag": "Node", "value": "h1,x", "op": "NE", "aggregation": "List"}),
-)
-
-
-def written(tree: Any, conj: Optional[str]) -> list[dict[str, Any]]:
-    """The elements of a random tree: a term, or a list of at least two with an
-    operator."""
-    if isinstance(tree, dict):
-        return [{**tree, "conj": conj, "group": 0}]
-    operator, parts = tree
-    found: list[dict[str, Any]] = []
-    for index, part in enumerate(parts):
-        inner = written(part, None if index == 0 else operator)
-        if not isinstance(part, dict):
-            inner[0]["group"] += 1
-            inner[-1]["group"] -= 1
-        found += inner
-    found[0]["conj"] = conj
-    return found
-
-
-TREES = st.recursive(
-    TERMS,
-    lambda inner: st.tuples(
-        st.sampled_from(["And", "Or"]), st.lists(inner, min_size=2, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@given(TREES)
-def test_brackets_and_conjunctions_mean_what_they_say(tree: Any) -> None:
-    items = written(tree, None)
-    expression = tuple(
-        element(
-            item["tag"],
-            item["value"],
-            op=item["op"],
-            aggregation=item.get("aggregation"),
-            conj=item["conj"],
-            group=item["group"] or None,
-        )
-        for item in items
-    )
-    expected = [matches(expression, host, features) for host, features in NODES]
-    assert matched(constraint_of(*expression)) == expected
 
 
 def parsed(said: str) -> list[Element]:

@@ -10,13 +10,9 @@ import shlex
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flux_k8s.ports import Json
 from sssjob import write
-from sssjob.from_flux.remainder import Remainder
-from sssjob.terms import path_keys
 from sssjob.to_jobspec.attributes import Submitter
 from sssjob.to_jobspec.convert import to_jobspecs
 from support.jobrecords import facts, job_of, spec
@@ -129,52 +125,6 @@ def test_a_jobspec_is_told_in_elements_and_the_rest_in_extensions(
         ";", " ;"
     )
     assert len(warnings) == bool(warning) and warning in "".join(warnings)
-
-
-KEYS = st.text(alphabet=st.sampled_from('ab."é\x01'), min_size=0, max_size=3)
-LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3))
-TREES = st.dictionaries(
-    KEYS,
-    st.recursive(
-        st.one_of(LEAVES, st.lists(LEAVES, max_size=2)),
-        lambda inner: st.dictionaries(KEYS, inner, max_size=3),
-        max_leaves=8,
-    ),
-    max_size=4,
-)
-
-
-Path = tuple[str, ...]
-
-
-def places(tree: Any, path: Path = ()) -> list[Path]:
-    """All places in a tree, but its root."""
-    inner = tree.items() if isinstance(tree, dict) else ()
-    below = [place for key, value in inner for place in places(value, (*path, key))]
-    return [path, *below] if path else below
-
-
-def leaves(tree: Any, path: Path = ()) -> list[tuple[Path, str]]:
-    """Where what stands that has nothing in it."""
-    if isinstance(tree, dict) and tree:
-        return [leaf for key in tree for leaf in leaves(tree[key], (*path, key))]
-    return [(path, json.dumps(tree))]
-
-
-@given(TREES, st.data())
-def test_the_rest_of_a_jobspec_is_written_in_extensions(
-    tree: Json, data: st.DataObject
-) -> None:
-    remainder = Remainder(tree, "f1", lambda message: None)
-    found: list[tuple[Path, str]] = []
-    for path in data.draw(st.lists(st.sampled_from(places(tree) or [("x",)]))):
-        value = remainder.take(*path)
-        if value is not None:
-            found += leaves(value, path)
-    for inner in remainder.extensions():
-        value = json.loads(str(inner.value))
-        found += leaves(value, path_keys(str(inner.attribute("name"))))
-    assert sorted(found) == sorted(leaves(tree) if tree else [])
 
 
 @pytest.mark.parametrize("path", ["~", "~/x", "", " "])

@@ -11,7 +11,6 @@ import pytest
 
 from flux_k8s.ports import Json
 from sssjob import read
-from sssjob.shape import totals_of
 from sssjob.to_jobspec.attributes import Submitter
 from support.jobrecords import spec
 from support.submissions import (
@@ -251,27 +250,3 @@ def test_elements_and_an_extension_may_say_the_same(said: str) -> None:
 
 
 # Counts of RFC 14
-
-
-@pytest.mark.parametrize(
-    ("count", "amount"),
-    [
-        (2, (2, 2)),
-        ("2", (2, 2)),
-        ("2-8", (2, 8)),
-        ("[2-8:2:*]", (2, 8)),
-        ("2+", (2, None)),
-        ("2+:3", (2, None)),
-        ("2,4-5,9", (2, 9)),
-        ({"min": 2}, (2, None)),
-        ({"min": 2, "max": 8, "operator": "^", "operand": 2}, (2, 8)),
-    ],
-)
-def test_all_counts_of_rfc_14_are_amounts(
-    count: Any, amount: tuple[int, Optional[int]]
-) -> None:
-    core = {"type": "core", "count": 1}
-    slot = {"type": "slot", "count": count, "label": "task", "with": [core]}
-    totals = totals_of([slot], {"slot": "task", "count": {"per_slot": 1}})
-    assert (totals.processors.low, totals.processors.high) == amount
-    assert totals.tasks == totals.processors

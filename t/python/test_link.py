@@ -127,7 +127,6 @@ runpy.run_path(sys.argv[1], run_name="imported")
 import kubernetes, urllib3
 print(int(urllib3.__version__.partition(".")[0]) >= 2)
 """
-COMMAND = "import runpy; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
 
 @night
@@ -139,22 +138,6 @@ def test_a_program_of_others_keeps_its_own_packages_and_the_service_has_ours(
     assert python_of_flux(flux, system, WITHIN).stdout == "1.26.5\nkubernetes\n"
     program = str(flux.places / "python_path/flux_k8s/broker/__main__.py")
     assert python_of_flux(flux, system, SERVICE, program).stdout == "True\n"
-
-
-@pytest.mark.parametrize("path", sorted((TOP / "src/cmd").glob("flux-*")), ids=str)
-@night
-def test_a_command_runs_in_a_python_that_knows_only_flux(
-    flux: Flux, system: Path, path: Path, tmp_path: Path
-) -> None:
-    flux.link()
-    command = str(flux.places / "exec_path" / path.name)
-    done = python_of_flux(flux, system, COMMAND, command, "--help")
-    assert done.returncode == 0 and done.stdout.startswith("usage: flux"), done.stdout
-    if path.stem == "flux-rabbitmapping":  # finds the package kubernetes
-        words = "-k", str(tmp_path / "no")
-        done = python_of_flux(flux, system, COMMAND, command, *words)
-        assert done.stdout.startswith("flux-rabbitmapping: ERROR: --kubeconfig: ")
-        assert done.stdout.count("\n") == 1, done.stdout
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -182,17 +165,6 @@ def test_an_installation_elsewhere_is_named_and_not_replaced(
         assert (done.returncode, done.stdout) == (1, f"link.sh: {link}: {text}\n")
     assert flux.link("--remove").returncode == 0
     assert flux.files() == {"python_path/dwscli"}
-
-
-def test_a_link_that_is_right_stays(flux: Flux) -> None:
-    """A job that starts while flux-dws is installed again needs it."""
-    flux.link()
-    before = {name: (flux.places / name).lstat().st_mtime_ns for name in flux.files()}
-    (flux.places / "module_path/dws.py").unlink()
-    del before["module_path/dws.py"]
-    assert flux.link().returncode == 0
-    assert (flux.places / "module_path/dws.py").exists()
-    assert before == {name: (flux.places / name).lstat().st_mtime_ns for name in before}
 
 
 def test_all_links_can_be_removed_and_only_these(flux: Flux) -> None:

@@ -10,12 +10,9 @@ from typing import Optional
 
 import pytest
 
-from flux_k8s.control.controller import BATCH
 from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import WORKFLOW, KubeError
-from rabbitsim.flux.events import Event, JobState
-from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Faults, Request
 from rabbitsim.system import VirtualSystem
 from support.effort import SOAKING, pairs
@@ -232,35 +229,6 @@ def test_a_job_gets_few_memos_in_an_outage_whose_errors_alternate(texts: int) ->
     settle(system)
     assert names(system, jobid) == LIFE
     assert memo(system, jobid, MEMO) is None
-
-
-def test_others_are_answered_while_an_outage_is_reported_to_many_jobs() -> None:
-    """Also to those with a step."""
-
-    def fault(request: Request) -> Optional[Fault]:
-        if request.verb == "watch":
-            return Fault(error=KubeError(503, "ServiceUnavailable", ""))
-        return Fault(delay=HOUR)
-
-    def count(job: Job, event: Event, before: JobState) -> None:
-        told.extend([job.id] * (event.name == "memo"))
-
-    told: list[int] = []
-    answered: list[int] = []
-    system = started()
-    system.loop.run(timeout=5.0)
-    set_faults(system, fault)
-    jobids = [system.instance.submit(jobspec()) for _ in range(4 * BATCH)]
-    system.loop.run(timeout=1.0)
-    system.instance.manager.listeners.append(count)
-    assert system.service_kube is not None
-    system.service_kube.drop_watches()
-    assert system.loop.run(lambda: bool(told), 60.0)
-    ask = system.instance.request
-    ask("dws.stats-get", {}, lambda *answer: answered.append(len(told)))
-    system.loop.run(timeout=60.0)
-    assert answered[0] < len(jobids)
-    assert set(told) == set(jobids)
 
 
 # Answers that are wrong for long, and cost a job its life

@@ -139,20 +139,6 @@ def test_a_job_manager_that_is_loaded_anew_starts_no_job_before_job_exec_is() ->
     assert names(system, jobid) == LIFE
 
 
-def test_a_seed_gives_the_same_run_each_time() -> None:
-    def run(seed: int) -> list[Any]:
-        system = make(seed)
-        jobs = [submit(system, "-N2", "-S", OPTION) for _ in range(5)]
-        settle(system)
-        return [
-            [event.as_json() for event in system.instance.eventlog(jobid)]
-            for jobid in jobs
-        ] + [system.log]
-
-    assert run(3) == run(3)
-    assert run(3) != run(4)
-
-
 def test_a_new_job_manager_finds_the_record_that_a_job_waits_for() -> None:
     system = make()
     target = submit(system, "-N2", "-S", OPTION)

@@ -20,7 +20,6 @@ from flux_k8s.ports import (
     PERSISTENTSTORAGE,
     STORAGE,
     SYSTEMSTATUS,
-    WORKFLOW,
     Json,
     KubeError,
 )
@@ -32,7 +31,6 @@ from support.dws import XFS, System
 from support.effort import examples
 from support.tree import CRDS
 
-WEBHOOK = 'admission webhook "vworkflow.kb.io" denied the request: '
 JOB = "#DW jobdw type=xfs capacity=1GiB name="
 KEEP = "#DW create_persistent type=lustre capacity=20GiB name=keep1"
 
@@ -70,30 +68,6 @@ def end(system: System, *names: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "directive, problem",
-    [
-        ("", "missing '#DW' prefix in directive ''"),
-        ("#DW", "invalid directive '#DW'"),
-        (JOB + "Aa", "argument 'name' invalid string 'Aa'"),
-        ("#DW jobdw capacity=1GiB name=aa", "missing required argument '^type$'"),
-        (JOB + "aa type=xfs", "repeated argument in directive: 'type'"),
-        (JOB + "aa color=red", "unsupported argument 'color'"),
-        ("#DW jobdw type= capacity=1GiB name=aa", "malformed keyword[=value]: 'type='"),
-        (
-            JOB + "aa requires=copy-offload,magic",
-            "argument 'requires' invalid string 'magic'",
-        ),
-    ],
-)
-def test_a_bad_directive_is_refused(directive: str, problem: str) -> None:
-    system = System()
-    with pytest.raises(ApiError) as refused:
-        system.submit(directive)
-    assert (refused.value.code, refused.value.message) == (403, WEBHOOK + problem)
-    assert system.items(WORKFLOW) == []
-
-
-@pytest.mark.parametrize(
     "spec, problem",
     [
         ({"desiredState": "PreRun"}, "states cannot be skipped"),
@@ -118,46 +92,6 @@ def test_a_workflow_may_not_change_at_will(spec: Json, problem: str) -> None:
 def test_our_rules_mean_what_the_real_ones_mean() -> None:
     real = yaml.safe_load((CRDS / "nnf-ruleset.yaml").read_text())
     assert Rules.default().object["spec"] == real["spec"]
-
-
-@pytest.mark.parametrize(
-    "directive, message",
-    [
-        (
-            "#DW destroy_persistent name=nosuch",
-            "PersistentStorageInstance 'nosuch' not found",
-        ),
-        (
-            "#DW copy_in source=/home/me destination=/lustre/x",
-            "global Lustre file system containing '/home/me' not found",
-        ),
-        (
-            "#DW copy_in source=$DW_JOB_x destination=/lustre/x",
-            "Unable to find the storage of '$DW_JOB_x'",
-        ),
-        (
-            "#DW create_persistent type=lustre name=aa",
-            "a capacity is needed for the 'ost' allocation",
-        ),
-        (
-            "#DW jobdw type=lustre capacity=0GiB name=aa",
-            "'capacity' must be a non-zero value",
-        ),
-        (
-            "#DW container name=aa profile=none",
-            "NnfContainerProfile 'none' not found",
-        ),
-    ],
-)
-def test_directives_that_cannot_be_satisfied_are_an_error_in_proposal(
-    directive: str, message: str
-) -> None:
-    system = System()
-    system.submit(directive)
-    status = system.wait()
-    assert (status["status"], status["ready"]) == ("Error", False)
-    assert status["message"] == f"DW Directive 0: User error: {message}"
-    end(system)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from rabbitsim.dws import Topology
 from rabbitsim.flux.broker import FluxPort, Respond
-from rabbitsim.flux.events import JobState
 from rabbitsim.flux.execution import VirtualExecutor
 from rabbitsim.flux.instance import Instance
-from rabbitsim.flux.manager import SubmitError
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import hosts_of, mapping_of
@@ -106,25 +104,3 @@ def test_a_module_that_is_killed_takes_along_what_it_had_put(killed: bool) -> No
         system.instance.unload_module()
     system.run()
     assert ("rabbit_workflow" in system.instance.job(jobid).kvs) is not killed
-
-
-def test_a_drained_node_gets_no_jobs() -> None:
-    system = System()
-    system.port.drain("node[01-02]", "broken", lambda error: None)
-    system.run()
-    job, other = (system.instance.job(system.submit(nodes)) for nodes in ("-N2", "-N3"))
-    system.run()
-    assert job.R is not None and job.R["execution"]["nodelist"] == ["node[03-04]"]
-    assert other.state is JobState.SCHED
-    system.instance.undrain("node02")
-    system.run()
-    assert other.state is JobState.INACTIVE
-
-
-def test_what_flux_refuses_is_refused() -> None:
-    system = System()
-    with pytest.raises(SubmitError, match='scheme "after" not supported'):
-        system.submit("-S", 'dependencies=[{"scheme":"after","value":"1"}]')
-    assert system.instance.idle()
-    with pytest.raises(OSError, match="their own jobs"):
-        system.instance.cancel(system.submit(), userid=GUEST)

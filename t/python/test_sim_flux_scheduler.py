@@ -9,12 +9,9 @@ from typing import Optional
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.formats import rset
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rules.allocatedssd import ssd_per_rabbit
-from rabbitsim.flux import rwriter
 from rabbitsim.flux.pool import Grant, Pool, make_nodes
 from support.effort import examples
 from support.schedpool import core, node, ssd
@@ -68,17 +65,6 @@ def gib(grant: Optional[Grant]) -> dict[int, int]:
         if part.type == "ssd":
             held[part.owner] = held.get(part.owner, 0) + len(part.ids)
     return held
-
-
-def test_R_is_what_readers_of_R_expect() -> None:
-    pool = make_pool()
-    grant = allocate(pool, rabbit(3, 11))
-    assert grant is not None
-    R = rwriter.write(pool, grant, 1000.5, 60.0)
-    read = rset.parse(R)
-    assert read.hosts == ("node0", "node1", "node2")
-    assert (read.starttime, read.expiration) == (1000, 1060)
-    assert ssd_per_rabbit(read, topology()) == {"rabbit0": 22, "rabbit1": 11}
 
 
 REQUESTS = st.one_of(

@@ -170,18 +170,6 @@ def test_flux_batch_makes_the_same_jobspecs(tmp_path: pathlib.Path) -> None:
         assert ours == real
 
 
-TAKEN_BY_FLUX = ("not here", "attribute without a key", "urgency")
-"""Flux has the option, or finds out later, or does not mind."""
-
-
-@needs_flux
-def test_flux_batch_refuses_the_same_scripts(tmp_path: pathlib.Path) -> None:
-    bad = {name: v[0] for name, v in BAD.items() if name not in TAKEN_BY_FLUX}
-    answers = flux_batch(tmp_path, [script(*lines) for lines in bad.values()])
-    taken = [name for name, answer in zip(bad, answers) if not isinstance(answer, str)]
-    assert taken == []
-
-
 @pytest.mark.parametrize("lines,problem", BAD.values(), ids=BAD.keys())
 def test_a_bad_script_gets_one_line_that_says_where_and_why(
     lines: list[str], problem: str

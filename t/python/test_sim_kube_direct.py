@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.objects.decoding import plain
-from flux_k8s.ports import COMPUTES, SERVERS, Json, KubeError, Seen
+from flux_k8s.ports import COMPUTES, Json, KubeError, Seen
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import Store
@@ -79,22 +79,6 @@ class Watcher:
 
 def computes(name: str, **metadata: Any) -> Json:
     return {"metadata": {"name": name, **metadata}, "data": []}
-
-
-def test_a_watch_that_the_server_ends_goes_on_without_a_list() -> None:
-    cluster = Cluster(slowest=0.01)
-    cluster.store.create(COMPUTES, "default", computes("old"))
-    watcher = Watcher()
-    cluster.kube.watch(COMPUTES, None, watcher)
-    cluster.loop.run()
-    # Nothing is remembered from before: the bookmark is all that helps.
-    cluster.store.create(SERVERS, "default", {"metadata": {"name": "s"}})
-    cluster.store.forget_history()
-    cluster.kube.end_watches()
-    cluster.store.delete(COMPUTES, "default", "old")
-    cluster.store.create(COMPUTES, "default", computes("new"))
-    cluster.loop.run()
-    assert watcher.log == ["ADDED old", "synced", "DELETED old", "ADDED new"]
 
 
 @examples(15)

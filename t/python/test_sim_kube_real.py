@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import socket
 from typing import Any, Iterator
 
 import pytest
@@ -61,60 +60,6 @@ def environment(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
 def test_a_real_kubernetes_that_is_not_there_is_asked_for(capfd: Captured) -> None:
     error = refused(capfd, "--kube=real")
     assert "KUBECONFIG" in error and assets.VARIABLE in error
-
-
-def pretend(folder: pathlib.Path, etcd: str, apiserver: str) -> None:
-    """Put programs into a folder."""
-    for name, text in (("etcd", etcd), ("kube-apiserver", apiserver)):
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
-
-
-@pytest.mark.parametrize(
-    "etcd, apiserver, problem",
-    [
-        ("garbage", "garbage", "etcd: Exec format error"),
-        (
-            "#!/bin/sh\nexec sleep 100",
-            "#!/bin/sh\necho hm; echo no such option; exit 3",
-            "kube-apiserver of KUBEBUILDER_ASSETS ended with status 3: no such option",
-        ),
-        (
-            "#!/bin/sh\nexit 4",
-            "#!/bin/sh\nexec sleep 100",
-            "etcd of KUBEBUILDER_ASSETS ended with status 4: it said nothing",
-        ),
-    ],
-)
-def test_a_program_that_does_not_run_is_named(
-    tmp_path: pathlib.Path,
-    capfd: Captured,
-    monkeypatch: Patch,
-    etcd: str,
-    apiserver: str,
-    problem: str,
-) -> None:
-    pretend(tmp_path, etcd, apiserver)
-    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
-    assert problem in refused(capfd, f"--scratch={tmp_path / 'scratch'}")
-    assert not running_below(tmp_path)
-
-
-def test_a_kubeconfig_that_leads_nowhere_gets_one_line(
-    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: Patch
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/no/such")
-    error = refused(capfd, "--kube=real")
-    assert error == "rabbitsim: KUBECONFIG: /no/such: No such file or directory\n"
-    path = tmp_path / "kubeconfig"
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    path.write_text("apiVersion: v1\n")
-    error = refused(capfd, "--kube=real")
-    assert f"KUBECONFIG: {path}: is not a kubeconfig" in error
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assets.kubeconfig.write(path, {"server": f"http://127.0.0.1:{port}"}, {})
-    assert "the cluster of KUBECONFIG: " in refused(capfd, "--kube=real")
 
 
 # A cluster as it is

@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from flux_k8s.ports import DWS_GROUP, WORKFLOW
+from flux_k8s.ports import WORKFLOW
 from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.server import KubeServer
 from support.kubernetes import (
@@ -21,49 +20,6 @@ from support.kubernetes import (
     make_server,
     workflow,
 )
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "headers", "code", "reason"),
-    [
-        ("GET", "/apis/example.com", None, {}, 404, "NotFound"),
-        ("GET", f"/apis/{DWS_GROUP}/v1alpha1/workflows", None, {}, 404, "NotFound"),
-        ("GET", f"{PATH}/x/nonsense", None, {}, 404, "NotFound"),
-        ("GET", f"{PATH}/x", None, {}, 404, "NotFound"),
-        ("GET", f"{ALL}/x", None, {}, 404, "NotFound"),
-        ("POST", PATH, {"kind": "Dog"}, {}, 400, "BadRequest"),
-        ("POST", PATH, {"metadata": {"name": "w"}, "spec": {}}, {}, 422, "Invalid"),
-        ("POST", ALL, workflow(), {}, 400, "BadRequest"),
-        ("POST", f"{PATH}/w", {}, {}, 405, "MethodNotAllowed"),
-        ("PUT", PATH, {}, {}, 405, "MethodNotAllowed"),
-        ("GET", f"{PATH}?limit=many", None, {}, 400, "BadRequest"),
-        ("GET", f"{PATH}?labelSelector=a%20b", None, {}, 400, "BadRequest"),
-        ("GET", f"{PATH}?resourceVersion=999999", None, {}, 504, "Timeout"),
-        ("GET", f"{PATH}?watch=1&resourceVersion=x", None, {}, 400, "BadRequest"),
-        (
-            "PATCH",
-            f"{PATH}/w",
-            {},
-            {"Content_Type": "application/strategic-merge-patch+json"},
-            415,
-            "UnsupportedMediaType",
-        ),
-    ],
-)
-def test_a_malformed_request_is_refused_with_a_status(
-    server: KubeServer,
-    method: str,
-    path: str,
-    body: Any,
-    headers: dict[str, str],
-    code: int,
-    reason: str,
-) -> None:
-    status, answer = Http(server).ask(method, path, body, **headers)
-    assert (status, answer["kind"]) == (code, "Status")
-    assert (answer["code"], answer["reason"]) == (code, reason)
-    assert answer["message"]
-
 
 # Watches
 

@@ -5,17 +5,12 @@
 from __future__ import annotations
 
 import copy
-import sys
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json
-from rabbitsim.kube.patch import json_patch, merge_patch, same_json
 from rabbitsim.kube.store import Event, Store
-from support.store import owned, refused, workflow
+from support.store import new_store, owned, refused, workflow
 
 NAME = "workflows.dataworkflowservices.github.io"
 INVALID = 'Workflow.dataworkflowservices.github.io "w" is invalid: '
@@ -81,28 +76,6 @@ def test_a_patch_that_may_not_be_is_refused_and_changes_nothing(
     error = refused(lambda: store.merge_patch(WORKFLOW, "default", "w", change))
     assert (error.code, error.message[: len(message)]) == (code, message)
     assert store.version == before
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (None, 400),
-        ([], 400),
-        ({"kind": "Servers"}, 400),
-        ({"apiVersion": "dataworkflowservices.github.io/v1"}, 400),
-        ({"metadata": {"namespace": "elsewhere", "name": "a"}}, 400),
-        ({"metadata": {"name": "a", "resourceVersion": "3"}}, 400),
-        ({"metadata": 3}, 422),
-        ({"metadata": {}}, 422),
-        ({"metadata": {"name": "No Capitals"}}, 422),
-        ({"metadata": {"name": "a" * 254}}, 422),
-        ({"metadata": {"name": "a", "labels": {"x": 1}}}, 422),
-    ],
-)
-def test_an_object_of_another_kind_is_refused(
-    store: Store, body: Any, code: int
-) -> None:
-    assert refused(lambda: store.create(COMPUTES, "default", body)).code == code
 
 
 # Writes
@@ -221,71 +194,62 @@ def test_a_dependent_with_finalizers_outlives_its_owner(store: Store) -> None:
 
 # Patches
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab~/", max_size=2),
-    lambda children: (
-        st.lists(children, max_size=3)
-        | st.dictionaries(st.text("ab~/", max_size=2), children, max_size=3)
-    ),
-    max_leaves=12,
-)
-OBJECTS = st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4)
 
-
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: without_nulls(v) for k, v in value.items() if v is not None}
-    return value
-
-
-def difference(old: Any, new: Any) -> Any:
-    """A merge patch that leads from one object (without nulls) to another."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return new
-    patch = {key: None for key in old if key not in new}
-    for key, value in new.items():
-        if key not in old or not same_json(old[key], value):
-            patch[key] = difference(old.get(key), value)
-    return patch
-
-
-@given(old=OBJECTS, new=OBJECTS)
-def test_a_merge_patch_leads_from_any_object_to_any_other(old: Json, new: Json) -> None:
-    old, new = without_nulls(old), without_nulls(new)
-    assert same_json(merge_patch(old, difference(old, new)), new)
-
-
-STRICT = pytest.mark.skipif(
-    sys.version_info < (3, 10), reason="the jsonpatch for Python 3.9 takes it"
-)
+# Lists and watches
 
 
 @pytest.mark.parametrize(
-    ("operation", "code"),
+    ("selector", "names"),
     [
-        pytest.param({"op": "test", "path": "/a", "value": True}, 422, marks=STRICT),
-        ({"op": "remove", "path": "/nope"}, 422),
-        ({"op": "replace", "path": "/nope", "value": 1}, 422),
-        ({"op": "add", "path": "/nope/b", "value": 1}, 422),
-        ({"op": "add", "path": "/l/3", "value": 1}, 422),
-        pytest.param({"op": "add", "path": "/l/01", "value": 1}, 422, marks=STRICT),
-        ({"op": "move", "from": "/l", "path": "/l/0"}, 422),
-        ({"op": "remove", "path": ""}, 422),
-        ({"op": "add", "path": "/a"}, 400),
-        ({"op": "add", "path": "a", "value": 1}, 400),
-        ({"op": "dance", "path": "/a"}, 400),
-        ({"op": [], "path": "/a"}, 400),
-        ({"op": "copy", "path": "/a"}, 400),
-        ({"op": "copy", "from": 3, "path": "/a"}, 400),
-        ({"op": "add", "path": 5, "value": 1}, 400),
-        ({"op": "add", "path": "/a/b", "value": 1}, 422),
-        ({"op": "remove", "path": "/l/-"}, 422),
-        ({"op": "test", "path": "/nope", "value": None}, 422),
-        ("add", 400),
+        ("", "abcd"),
+        ("app=x", "ab"),
+        ("app==x,tier=1", "a"),
+        ("app!=x", "cd"),
+        ("app in (x, y)", "abc"),
+        ("app notin (x)", "cd"),
+        ("app", "abc"),
+        ("!app", "d"),
+        ("app,tier in (1,2),!nope", "ab"),
+        ("example.com/job=7", "d"),
     ],
 )
-def test_a_json_patch_that_cannot_be_applied_is_refused(
-    operation: Any, code: int
+def test_label_selectors_match_as_in_kubernetes(
+    store: Store, selector: str, names: str
 ) -> None:
-    document = {"a": 1, "l": [0]}
-    assert refused(lambda: json_patch(document, [operation])).code == code
+    labels = {
+        "a": {"app": "x", "tier": "1"},
+        "b": {"app": "x", "tier": "2"},
+        "c": {"app": "y"},
+        "d": {"example.com/job": "7"},
+    }
+    for name, value in labels.items():
+        store.create(COMPUTES, "default", {"metadata": {"name": name, "labels": value}})
+    listed = store.list(COMPUTES, "default", label_selector=selector)
+    assert "".join(obj["metadata"]["name"] for obj in listed["items"]) == names
+    assert listed["kind"] == "ComputesList"
+    assert listed["metadata"]["resourceVersion"] == str(store.version)
+
+
+def test_a_watch_from_a_version_that_is_forgotten_gets_410() -> None:
+    store = new_store(history=3)
+    for number in range(5):
+        store.create(COMPUTES, "default", {"metadata": {"name": f"c{number}"}})
+    oldest = store.version - 3
+    events: list[Event] = []
+    store.watch(COMPUTES, None, events.append, resource_version=str(oldest))
+    assert len(events) == 3
+    error = refused(
+        lambda: store.watch(
+            COMPUTES, None, events.append, resource_version=str(oldest - 1)
+        )
+    )
+    assert (error.code, error.reason) == (410, "Expired")
+    assert error.message == f"too old resource version: {oldest - 1} ({oldest})"
+    store.forget_history()
+    error = refused(
+        lambda: store.watch(
+            COMPUTES, None, events.append, resource_version=str(store.version - 1)
+        )
+    )
+    assert error.code == 410
+    store.watch(COMPUTES, None, events.append, resource_version=str(store.version))

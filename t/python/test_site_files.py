@@ -7,7 +7,6 @@ With Flux itself they are tested in t/t2004-site-files.t.
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import json
 import os
@@ -525,50 +524,3 @@ def test_all_jobs_are_checked_over_one_connection_until_it_fails(plugin: Any) ->
 
 
 # The plugin of flux-job-frobnicator
-
-
-@pytest.fixture(scope="module")
-def frobnicate() -> Iterator[Callable[[Any], Any]]:
-    """What becomes of ``attributes.system``, with stand-ins for Flux."""
-
-    class FrobnicatorPlugin:
-        pass
-
-    base = types.ModuleType("flux.job.frobnicator")
-    # A module that is made here has no attributes that mypy knows.
-    base.FrobnicatorPlugin = FrobnicatorPlugin  # type: ignore[attr-defined]
-    patch = pytest.MonkeyPatch()
-    for name in ("flux", "flux.job"):
-        patch.setitem(sys.modules, name, types.ModuleType(name))
-    patch.setitem(sys.modules, "flux.job.frobnicator", base)
-    path = ETC / "frobnicator/dws.py"
-    spec = importlib.util.spec_from_file_location("dws_frobnicator", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-    def run(system: Any) -> Any:
-        jobspec = types.SimpleNamespace(attributes={"system": system})
-        jobspec.setattr = lambda key, value: system.update({key.split(".")[1]: value})
-        module.Frobnicator().frob(jobspec, 0, 0, 16)
-        return system
-
-    yield run
-    patch.undo()
-
-
-STORAGE_DEPENDENCY = {"scheme": "rabbit-storage", "value": "dws-jobtap.so"}
-
-
-@pytest.mark.parametrize("dw", [XFS, [XFS], {}, 3, [""]])
-def test_a_job_with_directives_needs_the_plugin(
-    frobnicate: Callable[[Any], Any], dw: Any
-) -> None:
-    assert frobnicate({"dw": dw})["dependencies"] == [STORAGE_DEPENDENCY]
-
-
-@pytest.mark.parametrize("system", [{}, {"dw": ""}, {"dw": " \n"}, {"dw": []}, "x"])
-def test_a_job_without_directives_does_not_need_the_plugin(
-    frobnicate: Callable[[Any], Any], system: Any
-) -> None:
-    assert frobnicate(copy.deepcopy(system)) == system

@@ -124,7 +124,6 @@ CANNOT_WATCH = "cannot watch workflows, and lists them: "
 ANSWERS: dict[str, Answer] = {
     "outdated": watches(("ERROR", EXPIRED)),
     "cut": cut,
-    "empty": lambda request, wire: wire.text(200, b""),
     "items=7": lambda request, wire: wire.json(200, {"items": 7}),
     "no-object": lists(1, workflow("a"), {"kind": "Workflow"}),
     **{
@@ -225,18 +224,6 @@ COURSES = {
         " trouble Forbidden, synced, synced, ADDED b",
         logged=2,
     ),
-    "an outage after a watch that was refused": Course(  # lists failed as well
-        "list 1, cut, list 1, cut, cut, cut, list 1, watch +a:2",
-        "synced, trouble ConnectionLost, synced, trouble ConnectionLost, synced,"
-        " ADDED a",
-    ),
-    "watches are refused by errors in turn": Course(
-        "list 1, Forbidden, list 1, InternalError, list 1, Forbidden, list 1,"
-        " InternalError, list 1, outdated, list 1, cut, list 1, watch +a:2",
-        "synced, trouble Forbidden, synced, trouble InternalError, synced, synced,"
-        " synced, synced, trouble ConnectionLost, synced, ADDED a",
-        logged=1,
-    ),
     "watches are cut after each event": Course(
         "list 1, watch +a:2 drop, list 2 a:2, watch +b:3 drop, list 3 a:2,"
         " watch +c:4 drop, list 4 a:2, watch +d:5",
@@ -250,33 +237,10 @@ COURSES = {
         " trouble ConnectionLost, DELETED b, synced, ADDED c",
         steady=0.0,
     ),
-    "lists of nothing": Course(
-        "list 1 a:1, outdated, list 2, list 2 a:1, outdated, list 3, list 3,"
-        " watch +b:4",
-        "ADDED a, synced, synced, DELETED a, synced, ADDED b",
-        logged=1,
-    ),
-    "a watch is lost after one that was out of date": Course(
-        "list 1, outdated, list 1, cut, list 1, watch +a:2",
-        "synced, synced, trouble ConnectionLost, synced, ADDED a",
-    ),
-    "watches are refused, and some lists are out of date": Course(
-        "list 1, Forbidden, Expired, list 1, Forbidden, Expired, list 1, Forbidden,"
-        " Expired, list 1, Forbidden, Expired, list 1, watch +a:2",
-        "synced, trouble Forbidden, synced, synced, synced, synced, ADDED a",
-        logged=1,
-    ),
     "watches end at once": Course(
         "list 1, watch end, watch end, list 1, watch end, list 1, watch +a:2",
         "synced, trouble ConnectionLost, synced, synced, ADDED a",
         logged=1,
-    ),
-    "one watch ends as it began": Course(
-        "list 1, watch end, watch +a:2", "synced, ADDED a"
-    ),
-    "answers are empty": Course(
-        "list 1, empty, empty, list 2, watch +a:3",
-        "synced, trouble ConnectionLost, synced, ADDED a",
     ),
     "a list of two pages": Course(
         "list 7 a:3 next, list 7 b:5, watch +c:8 -b:9",
