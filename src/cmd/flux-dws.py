@@ -27,7 +27,7 @@ Object Specification.
 SUBCOMMANDS = {
     "list": ("list", "list jobs with storage"),
     "show": ("show", "show all about the storage of a job"),
-    "wait": ("wait", "wait until the storage of a job is gone"),
+    "wait": ("show", "wait until the storage of a job is gone"),
     "rescue": ("rescue", "have data copied again that could not be copied out"),
     "free": ("free", "let a job go whose storage does not get on"),
     "check": ("check", "show what would become of directives"),

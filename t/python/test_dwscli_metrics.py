@@ -17,8 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwscli.exposition import COUNTER, GAUGE, HISTOGRAM, Metric, exposition
-from dwscli.metrics import module_metrics, rabbit_metrics
+from dwscli.metrics import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Metric,
+    exposition,
+    module_metrics,
+    rabbit_metrics,
+)
 from flux_k8s.ports import Json
 from support.dwscli import (
     FRESH,

@@ -21,8 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.chart import COLORS
-from dwscli.markup import element
-from dwscli.webpage import DRAWN, LISTED
+from dwscli.webpage import DRAWN, LISTED, element
 from support.dwscli import (
     FIRST,
     FRESH,

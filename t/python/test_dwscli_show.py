@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwscli.bars import bar, gauge
 from dwscli.page import page
 from dwscli.terminal import UNKNOWN_HEIGHT, UNKNOWN_WIDTH, Screen, screen
-from dwscli.width import columns
+from dwscli.width import bar, columns, gauge
 from flux_k8s.objects.workflowmarks import REQUESTED
 from support.dwscli import (
     FIRST as JOB,

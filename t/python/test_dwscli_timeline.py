@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from dwscli.chart import COLORS, WIDTH, draw
 from dwscli.ended import TIMINGS
-from dwscli.picture import Area, Picture, Rectangle, Text, svg
-from dwscli.png import SIGNATURE, png
+from dwscli.picture import SIGNATURE, Area, Picture, Rectangle, Text, png, svg
 from dwscli.spans import JobSpans, Span, Transfer, averages, of_job, rates
 from support.dwscli import (
     FIRST,

@@ -133,7 +133,7 @@ def test_a_query_of_flux_dws_imports_nothing_that_is_heavy() -> None:
     import subprocess
 
     program = (
-        "import sys; import dwscli.list, dwscli.wait, dwscli.disable; "
+        "import sys; import dwscli.list, dwscli.show, dwscli.disable; "
         "heavy = {'asyncio', 'flux', 'http', 'kubernetes', 'lxml', 'sssjob',"
         " 'subprocess', 'tomllib', 'pycurl', 'urllib3', 'yaml'}; "
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"

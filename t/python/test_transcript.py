@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from dwscli.users import user_name
+from dwscli.units import user_name
 from flux_k8s.config.table import Config
 from rabbitsim.cli.save import kvs_of
 from rabbitsim.commands import VirtualInstance

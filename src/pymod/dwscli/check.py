@@ -28,10 +28,9 @@ from dwscli.fit import (
     why_out,
 )
 from dwscli.instance import Instance, Nodes, all_rabbits
-from dwscli.messages import warn
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
-from dwscli.terminal import RED, add_color, screen, write
+from dwscli.terminal import RED, add_color, screen, warn, write
 from dwscli.units import duration, f58, size, timestamp
 from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site, check_submission

@@ -9,8 +9,15 @@ import time
 from typing import Optional
 
 from dwscli import ended
-from dwscli.instance import PAUSES, Instance, Refused, Tick, ask, unknown_job
-from dwscli.nodes import with_nodes_of_one
+from dwscli.instance import (
+    PAUSES,
+    Instance,
+    Refused,
+    Tick,
+    ask,
+    unknown_job,
+    with_nodes_of_one,
+)
 from dwscli.reading import number
 from dwscli.units import f58
 from flux_k8s.ports import Json

@@ -11,10 +11,10 @@ from typing import Iterable
 
 from dwscli import fluxinstance
 from dwscli.instance import Instance, Refused, all_rabbits, ask
-from dwscli.messages import KUBERNETES, Notice, warn
 from dwscli.rabbits import decode
 from dwscli.reading import objects, part, text, texts
-from dwscli.users import user_name
+from dwscli.terminal import KUBERNETES, Notice, warn
+from dwscli.units import user_name
 from flux_k8s.command import CommandError
 from flux_k8s.formats import hostlist
 from flux_k8s.ports import Json

@@ -16,8 +16,8 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli import records
 from dwscli.instance import Instance
-from dwscli.messages import warn
 from dwscli.reading import number, part, text, texts
+from dwscli.terminal import warn
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats import directives
 from flux_k8s.formats.timestamps import parse_timestamp

@@ -14,9 +14,9 @@ from typing import Protocol
 from dwscli.details import AWAY, ask_about, look_up, look_up_ended
 from dwscli.ended import NONE
 from dwscli.instance import Instance, Refused
-from dwscli.messages import warn
 from dwscli.page import old_line
 from dwscli.reading import number, text
+from dwscli.terminal import warn
 from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.objects.workflowstate import State

@@ -20,7 +20,7 @@ from typing import (
     Protocol,
 )
 
-from dwscli.reading import number, objects, part, texts
+from dwscli.reading import number, objects, part, text, texts
 from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site
@@ -261,3 +261,37 @@ def job_id(instance: Instance, word: str) -> int:
 def unknown_job(instance: Instance, id: int) -> Refused:
     where = f": {AROUND}" if instance.is_job else ""
     return Refused(errno.ENOENT, f"job {f58(id)} not found{where}")
+
+
+# The nodes of jobs, from Flux where the module does not know them: it reads them in a
+# job's prolog, and one that is loaded later knows the nodes of no job that runs.
+
+
+def with_nodes(instance: Instance, rows: list[Json]) -> list[Json]:
+    """Rows of ``dws.job-list``, with the nodes that Flux knows. It is asked once for
+    all, and only where nodes are missing."""
+    if not any(map(_lacks_nodes, rows)):
+        return rows
+    return [*_filled(rows, {job["id"]: job for job in instance.running_jobs()})]
+
+
+def with_nodes_of_one(instance: Instance, answer: Json) -> Json:
+    """An answer of ``dws.job-show``, with the nodes that Flux knows."""
+    if not _lacks_nodes(answer):
+        return answer
+    (found,) = _filled([answer], {answer["id"]: instance.job(answer["id"]) or {}})
+    return found
+
+
+def _lacks_nodes(row: Json) -> bool:
+    """Whether a job may have nodes that its row does not have."""
+    return not number(row, "nnodes") and text(row, "wants") in ("ready", "released")
+
+
+def _filled(rows: Iterable[Json], jobs: Mapping[int, Json]) -> Iterable[Json]:
+    for row in rows:
+        job = jobs.get(row["id"], {}) if _lacks_nodes(row) else {}
+        nnodes = number(job, "nnodes")
+        yield (
+            {**row, "nodes": text(job, "nodelist"), "nnodes": nnodes} if nnodes else row
+        )

@@ -13,7 +13,7 @@ from dwscli.namedformats import Formats
 from dwscli.page import AWAITED
 from dwscli.reading import count_hosts, id_of, number, text, texts
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
-from dwscli.users import user_name
+from dwscli.units import user_name
 from flux_k8s.formats import jobid
 from flux_k8s.objects.workflowstate import ERROR, TRANSIENT
 from flux_k8s.ports import Json

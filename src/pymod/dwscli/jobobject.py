@@ -12,8 +12,8 @@ import sys
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import sssjob as jobobject
-from dwscli.messages import warn
-from dwscli.users import user_name
+from dwscli.terminal import warn
+from dwscli.units import user_name
 from flux_k8s.command import CommandError
 from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError

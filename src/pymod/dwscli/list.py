@@ -11,15 +11,12 @@ from typing import Callable, Iterable, Mapping, Optional
 
 from dwscli import ended, fluxinstance, selection, table
 from dwscli.ended import ENDED, NONE
-from dwscli.instance import Instance, Refused, all_jobs, all_rabbits
+from dwscli.instance import Instance, Refused, all_jobs, all_rabbits, with_nodes
 from dwscli.jobfields import BUILTIN, FIELDS, Job, color
-from dwscli.messages import complain, warn
-from dwscli.nodes import with_nodes
 from dwscli.rabbits import chosen, decode
 from dwscli.reading import hosts, number, objects, part, text, texts
-from dwscli.terminal import write
-from dwscli.units import f58, size
-from dwscli.users import EVERYBODY
+from dwscli.terminal import complain, warn, write
+from dwscli.units import EVERYBODY, f58, size
 from flux_k8s.command import CommandError
 from flux_k8s.config.table import FILE_SYSTEMS
 from flux_k8s.objects.workflowstate import STATES

@@ -11,13 +11,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Iterable, Iterator, Mapping
 
-from dwscli.bars import bar, gauge
 from dwscli.ended import ENDED
 from dwscli.reading import Fields, id_of, number, objects, part, text, texts
 from dwscli.terminal import RED, YELLOW, Screen
-from dwscli.units import duration, f58, size, timestamp
-from dwscli.users import user_name
-from dwscli.width import columns, cut, padded, wrapped
+from dwscli.units import duration, f58, size, timestamp, user_name
+from dwscli.width import bar, columns, cut, gauge, padded, wrapped
 from flux_k8s.formats import hostlist
 from flux_k8s.objects.workflowstate import ERROR, TRANSIENT
 from flux_k8s.text import NOTE, printable

@@ -13,7 +13,6 @@ import sys
 import time
 from typing import Callable, Optional
 
-from dwscli.bars import gauge
 from dwscli.page import (
     data_line,
     heard_of,
@@ -26,7 +25,7 @@ from dwscli.page import (
 from dwscli.reading import id_of, number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
-from dwscli.width import columns, cut
+from dwscli.width import columns, cut, gauge
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable

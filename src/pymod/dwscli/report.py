@@ -9,11 +9,11 @@ import argparse
 import time
 from pathlib import Path
 
-from dwscli import ended, fluxinstance, spans, when
+from dwscli import ended, fluxinstance, spans, units
 from dwscli.instance import Instance, all_rabbits
 from dwscli.rabbits import chosen
 from dwscli.reading import number, objects, part
-from dwscli.recent import HOURS, active, ended_since
+from dwscli.selection import HOURS, active, ended_since
 from dwscli.terminal import write
 from dwscli.webpage import Report, web_page
 from flux_k8s.command import STDIN
@@ -52,7 +52,7 @@ def report(args: argparse.Namespace, instance: Instance) -> None:
         Refused: the module does not answer.
     """
     now = time.time()
-    since = when.parse(args.since, now) if args.since else now - HOURS * 3600
+    since = units.moment_of(args.since, now) if args.since else now - HOURS * 3600
     page = web_page(gather(instance, since))
     if args.output == STDIN:
         write([page.rstrip("\n")])

@@ -9,9 +9,8 @@ import errno
 
 from dwscli import fluxinstance
 from dwscli.instance import Instance, Refused, ask, job_id, unknown_job
-from dwscli.messages import KUBERNETES, Notice
 from dwscli.reading import number
-from dwscli.terminal import write
+from dwscli.terminal import KUBERNETES, Notice, write
 from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.ports import Json

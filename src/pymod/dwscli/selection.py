@@ -1,17 +1,21 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The options of ``flux dws list`` and ``flux dws usage`` that select jobs."""
+"""The jobs that options of subcommands select: some that have ended, or those of now
+and of the last hours."""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import time
-from typing import Optional
+from typing import Iterable, Iterator, Optional
 
-from dwscli import ended, when
-from dwscli.instance import Instance
-from dwscli.messages import warn
-from dwscli.users import user_id
+from dwscli import ended, units
+from dwscli.details import TOPIC
+from dwscli.instance import Instance, Refused, all_jobs, ask, with_nodes
+from dwscli.reading import objects
+from dwscli.terminal import warn
+from dwscli.units import user_id
 from flux_k8s.command import CommandError
 from flux_k8s.ports import Json
 from flux_k8s.text import quoted
@@ -43,7 +47,7 @@ def since(args: argparse.Namespace) -> float:
     Raises:
         CommandError: the option is no moment, or in the future.
     """
-    return when.parse(args.since, time.time()) if args.since else 0.0
+    return units.moment_of(args.since, time.time()) if args.since else 0.0
 
 
 def user(text: str, instance: Instance) -> Optional[int]:
@@ -56,3 +60,48 @@ def user(text: str, instance: Instance) -> Optional[int]:
     if found not in (None, instance.userid) and not instance.is_owner:
         raise CommandError(f"the jobs of user {quoted(text)} are not yours")
     return found
+
+
+HOURS = 24
+"""The hours of jobs that ended, by default."""
+
+DETAILED = 200
+"""Of more active jobs than this only the last state is known."""
+
+
+def active(instance: Instance, user: Optional[int]) -> tuple[list[Json], Json]:
+    """The active jobs, and the last answer of ``dws.job-list``.
+
+    Args:
+        user: of these jobs; None for those of everybody.
+
+    Returns: answers of ``dws.job-show``; of many jobs, rows of ``dws.job-list``.
+    """
+    request: Json = {} if user is None else {"userid": user}
+    rows: list[Json] = []
+    answer: Json = {}
+    for answer in all_jobs(instance, request):
+        rows += objects(answer, "jobs")
+    if len(rows) > DETAILED:
+        warn(f"of {len(rows)} active jobs, only the last state is drawn")
+        found = [{**row, "now": answer.get("now")} for row in rows]
+    else:
+        found = [*_details(instance, rows)]
+    return with_nodes(instance, found), answer
+
+
+def _details(instance: Instance, rows: Iterable[Json]) -> Iterator[Json]:
+    """All about jobs, without those that have ended meanwhile."""
+    for row in rows:
+        try:
+            yield ask(instance, TOPIC, {"id": row["id"]})
+        except Refused as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+
+def ended_since(instance: Instance, user: Optional[int], since: float) -> list[Json]:
+    """The jobs that ended since a time, as answers of ``dws.job-show``. Guests have
+    their own jobs only."""
+    owner = user if instance.is_owner else instance.userid
+    return ended.last_details(instance, owner, since, ended.LARGEST_LIST)

@@ -10,8 +10,8 @@ import os
 import sys
 from typing import Any, Mapping, Optional, Sequence
 
-from dwscli.messages import NAME, warn
-from dwscli.users import user_name
+from dwscli.terminal import NAME, warn
+from dwscli.units import user_name
 from flux_k8s.command import STDIN, CommandError, write_message
 from sssjob.schema.model import ObjectError
 from sssjob.schema.properties import AWARENESS_POLICY, REJECT

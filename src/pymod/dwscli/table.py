@@ -9,10 +9,9 @@ from typing import Callable, Iterable, Mapping, TypeVar
 
 from dwscli import namedformats
 from dwscli.formats import Field, Format
-from dwscli.messages import warn
 from dwscli.namedformats import Formats
 from dwscli.page import old_sentence
-from dwscli.terminal import Screen, add_color, screen, write
+from dwscli.terminal import Screen, add_color, screen, warn, write
 from dwscli.width import wrapped
 from flux_k8s.ports import Json
 

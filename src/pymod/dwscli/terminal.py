@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The abilities of standard output, and the options about them."""
+"""Standard output, its abilities and the options about them; and lines of standard
+error, as Flux's own commands write them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Iterable
 
 from dwscli import units
+from flux_k8s.command import write_message
 
 RED, GREEN, YELLOW, BLUE, GREY = "01;31", "01;32", "01;33", "01;34", "37"
 """Colours, as in ``flux jobs``."""
@@ -79,3 +81,38 @@ def write(lines: Iterable[str]) -> None:
     encoding = sys.stdout.encoding or "ascii"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
+
+
+# Standard error
+
+NAME = "dws"
+"""The command is ``flux dws``."""
+
+MOMENT = 2
+"""Seconds after which a user wonders what a command waits for."""
+
+KUBERNETES = "waiting for the dws module, which asks Kubernetes"
+
+
+def warn(message: str) -> None:
+    """Write a warning to standard error."""
+    write_message(NAME, "WARNING", message)
+
+
+class Notice:
+    """Says once what a command waits for, unless the answer comes within a moment."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+        self._ticks = 0
+
+    def tick(self) -> None:
+        """About a second has passed."""
+        self._ticks += 1
+        if self._ticks == MOMENT:
+            warn(self._message)
+
+
+def complain(message: str) -> None:
+    """Write an error to standard error."""
+    write_message(NAME, "ERROR", message)

@@ -9,16 +9,15 @@ import time
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from dwscli import ended, fluxinstance, spans, when
+from dwscli import ended, fluxinstance, spans, units
 from dwscli.chart import draw
 from dwscli.details import look_up
 from dwscli.instance import Instance, Refused, job_id
-from dwscli.messages import complain
-from dwscli.picture import svg
+from dwscli.picture import png, svg
 from dwscli.reading import number
-from dwscli.recent import HOURS, active, ended_since
+from dwscli.selection import HOURS, active, ended_since
 from dwscli.spans import JobSpans
-from dwscli.terminal import write
+from dwscli.terminal import complain, write
 from flux_k8s.command import STDIN, CommandError
 from flux_k8s.ports import Json
 
@@ -60,7 +59,7 @@ def timeline(args: argparse.Namespace, instance: Instance) -> Optional[int]:
         CommandError: there is none.
     """
     now = time.time()
-    since = when.parse(args.since, now) if args.since else now - HOURS * 3600
+    since = units.moment_of(args.since, now) if args.since else now - HOURS * 3600
     status = None
     if args.jobids:
         found = [*named(instance, args.jobids)]
@@ -76,8 +75,6 @@ def timeline(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     if args.output == STDIN:
         write([svg(picture).rstrip("\n")])
     elif args.output.endswith(".png"):
-        from dwscli.png import png
-
         Path(args.output).write_bytes(png(picture))
     else:
         Path(args.output).write_text(svg(picture), encoding="utf-8")

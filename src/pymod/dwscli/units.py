@@ -1,15 +1,23 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Durations, times, sizes and job IDs, as Flux's commands write them."""
+"""Durations, times, sizes, job IDs and users, as Flux's commands write and take
+them."""
 
 from __future__ import annotations
 
 import locale
 import math
 import os
+import pwd
+import re
 import time
+from datetime import datetime
+from functools import lru_cache
+from typing import Optional
 
+from flux_k8s.command import CommandError
 from flux_k8s.formats import jobid
+from flux_k8s.text import quoted
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _LATEST = 253402300799
@@ -58,3 +66,72 @@ def f58(id: int) -> str:
     if is_utf8() and "FLUX_F58_FORCE_ASCII" not in os.environ:
         return "ƒ" + text[1:]
     return text
+
+
+EVERYBODY = "all"
+"""The user whose jobs are everybody's, as in ``flux jobs -u all``."""
+
+
+@lru_cache(maxsize=None)
+def user_name(userid: int) -> Optional[str]:
+    """The name of a user, None for one that this machine does not know."""
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except (KeyError, OverflowError):
+        return None
+
+
+def user_id(text: str) -> Optional[int]:
+    """The user ID of a user's name or number; None for ``EVERYBODY``.
+
+    Raises:
+        CommandError: there is no such user.
+    """
+    if text == EVERYBODY:
+        return None
+    try:
+        return pwd.getpwnam(text).pw_uid
+    except (KeyError, ValueError):
+        pass
+    if text.isascii() and text.isdecimal() and len(text) < 11:
+        return int(text)
+    raise CommandError(f"--user: there is no user {quoted(text)}")
+
+
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|)", re.ASCII)
+_SECONDS = {"ms": 1e-3, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def moment_of(text: str, now: float) -> float:
+    """The UNIX time that a text stands for: ``-1h`` (a Flux Standard Duration ago), a
+    UNIX time, an ISO date with or without a time, or, where Flux's own modules are,
+    what people say, such as ``yesterday``.
+
+    Raises:
+        CommandError: it is no moment, or in the future.
+    """
+    moment = _moment_of(text, now)
+    if moment > now:
+        raise CommandError(f"--since={text} appears to be in the future")
+    return moment
+
+
+def _moment_of(text: str, now: float) -> float:
+    match = _DURATION.fullmatch(text[1:] if text.startswith("-") else text)
+    if match is not None and text.startswith("-"):
+        return now - float(match[1]) * _SECONDS[match[2]]
+    if match is not None and not match[2]:
+        return float(match[1])
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        from flux.util import parse_datetime
+
+        return float(parse_datetime(text).timestamp())
+    except (ImportError, ValueError, OverflowError):
+        raise CommandError(
+            f"--since: {quoted(text)} is no moment: expected one like -2h, 2026-11-22,"
+            " '2026-11-22 10:30' or a UNIX time"
+        ) from None

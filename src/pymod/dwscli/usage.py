@@ -21,7 +21,7 @@ from dwscli.instance import Instance
 from dwscli.namedformats import Formats
 from dwscli.reading import hosts, number, part, text
 from dwscli.terminal import write
-from dwscli.users import EVERYBODY, user_name
+from dwscli.units import EVERYBODY, user_name
 from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable

@@ -13,11 +13,11 @@ import base64
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Iterable, Iterator, Mapping, Sequence, Union
 
 from dwscli.chart import AXIS, COLORS, GRID, RATE, Axis, draw_bars, draw_rates
 from dwscli.jobfields import FIELDS, Job
-from dwscli.markup import Markup, Part, element, join
 from dwscli.page import old_sentence
 from dwscli.picture import Picture, inline_svg
 from dwscli.rabbits import color as rabbit_color
@@ -27,6 +27,52 @@ from dwscli.spans import JobSpans, averages, data_moved, rates
 from dwscli.terminal import RED, YELLOW
 from dwscli.units import duration, f58, size, timestamp
 from flux_k8s.ports import Json
+from flux_k8s.text import SHOWN, printable
+
+# HTML elements
+
+
+class Markup(str):
+    """A text that is HTML."""
+
+
+EMPTY = frozenset({"meta"})
+"""Elements without an end tag."""
+
+Part = Union[str, Markup]
+
+
+def element(tag: str, *parts: Part, **attributes: str) -> Markup:
+    """An HTML element. Texts in it are printable, cut to ``SHOWN`` characters, and
+    escaped, and so are the values of attributes.
+
+    Args:
+        attributes: the name of each without a ``_`` at its end, with ``-`` for others.
+    """
+    words = [tag]
+    for key, value in attributes.items():
+        name = key.rstrip("_").replace("_", "-")
+        words.append(f'{name}="{_escaped(value)}"')
+    head = f"<{' '.join(words)}>"
+    if tag in EMPTY:
+        return Markup(head)
+    return Markup(f"{head}{join(parts)}</{tag}>")
+
+
+def join(parts: Iterable[Part], between: str = "") -> Markup:
+    """Texts and elements, one behind the other."""
+    return Markup(
+        between.join(
+            part if isinstance(part, Markup) else _escaped(part) for part in parts
+        )
+    )
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text, SHOWN))
+
+
+# The page
 
 TITLE = "Storage on Rabbits"
 WIDTHS = {"wide": (1100, 288), "narrow": (400, 72)}
