@@ -21,6 +21,7 @@ from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.records import look_up
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.machine.ledger import Ledger
@@ -180,10 +181,7 @@ class Orphans:
         if jobid in self._jobs.unclaimed or jobid in self._jobs:
             return await self._release_if_ended(jobid)
         try:
-            reported = await self._data.repeat(jobid)
-            owed = not reported and await self._data.ended_before(jobid)
-            if not (reported or owed):
-                await self._data.tell_unrecorded(jobid)
+            owed = not await self._data.repeat(jobid)
         except RpcError as error:
             raise TryAgain(error) from error
         self._failing = False
@@ -273,14 +271,10 @@ class Orphans:
 
     async def _eventlog(self, jobid: int) -> str:
         """The eventlog of a job; "" for a job that was purged."""
-        payload = {"id": jobid, "keys": ["eventlog"], "flags": 0}
         try:
-            answer = await call(self._flux.rpc, "job-info.lookup", payload)
+            return await look_up(self._flux, jobid, "eventlog") or ""
         except RpcError as error:
-            if error.errnum != errno.ENOENT:
-                raise TryAgain(error) from error
-            return ""
-        return str(answer.get("eventlog"))
+            raise TryAgain(error) from error
 
     def _failed(self, jobid: int, again: TryAgain) -> None:
         """Log an error once: it concerns many jobs."""

@@ -509,6 +509,23 @@ def fair_shares(wanted: Sequence[int], total: int) -> list[int]:
     return shares
 
 
+async def look_up(flux: Flux, jobid: int, key: str) -> Optional[str]:
+    """The text at a key in a job's KVS directory; None if there is none, or Flux has
+    removed the job.
+
+    Raises:
+        RpcError: that is not known.
+    """
+    payload = {"id": jobid, "keys": [key], "flags": 0}
+    try:
+        answer = await call(flux.rpc, "job-info.lookup", payload)
+    except RpcError as error:
+        if error.errnum != errno.ENOENT:
+            raise
+        return None
+    return str(answer[key])
+
+
 async def is_purged(flux: Flux, jobid: int) -> bool:
     """Whether Flux has removed a job and its KVS directory. A write would make the
     directory anew.
@@ -516,11 +533,4 @@ async def is_purged(flux: Flux, jobid: int) -> bool:
     Raises:
         RpcError: that is not known.
     """
-    payload = {"id": jobid, "keys": ["jobspec"], "flags": 0}
-    try:
-        await call(flux.rpc, "job-info.lookup", payload)
-    except RpcError as error:
-        if error.errnum != errno.ENOENT:
-            raise
-        return True
-    return False
+    return await look_up(flux, jobid, "jobspec") is None

@@ -24,7 +24,7 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_seconds, format_timestamp
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, late_nodes, left_persistent
 from flux_k8s.jobs.plugin import request_plugin
-from flux_k8s.jobs.records import is_purged
+from flux_k8s.jobs.records import is_purged, look_up
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
@@ -163,8 +163,7 @@ class DataReports:
             RpcError: a request to Flux failed, and is to be repeated.
         """
         record = {"nodes": nodes, "at": self._flux.now(), "until": until}
-        text = json.dumps(record)
-        await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, text)
+        await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, json.dumps(record))
 
     async def note_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
         """Record that the data of a job could not be copied out, and until when its
@@ -202,7 +201,11 @@ class DataReports:
         loss = _shown(loss)
         note = printable(late_nodes(info), NOTE)
         if not await is_purged(self._flux, info.jobid):
-            loss = await self._as_recorded(info.jobid, loss)
+            # A module that was loaded before knew the reason, which is lost with it, or
+            # that the job did not run. Data that was out then is not lost with its
+            # Workflow, nor is what was lost lost again.
+            record = await self._recorded(info.jobid)
+            loss = loss if record is None else _loss_in(record)
             text = json.dumps(_record(loss, note))
             await call(self._flux.kvs_commit, info.jobid, DATA_OUT, text)
         await self._notify_plugin(info.jobid, loss)
@@ -222,28 +225,23 @@ class DataReports:
 
     async def repeat(self, jobid: int) -> bool:
         """Tell the jobs that depend on the data of a job what is recorded of it. They
-        fail if the job was purged. Return whether either is so.
+        fail if the job was purged, or has left neither a record nor a Workflow. Return
+        whether that is so, and not that the data still goes out.
 
         Raises:
             RpcError: a request to Flux failed, and is to be repeated.
         """
         record = await self._recorded(jobid)
         if record is not None:
-            await self._notify_plugin(jobid, _loss_in(record))
+            loss = _loss_in(record)
         elif await is_purged(self._flux, jobid):
-            await self._notify_plugin(jobid, LOST)
-        else:
+            loss = LOST
+        elif await self.ended_before(jobid):
             return False
+        else:
+            loss = UNRECORDED
+        await self._notify_plugin(jobid, loss)
         return True
-
-    async def tell_unrecorded(self, jobid: int) -> None:
-        """Tell the jobs that depend on the data of a job that it has left neither a
-        record nor a Workflow.
-
-        Raises:
-            RpcError: a request to Flux failed, and is to be repeated.
-        """
-        await self._notify_plugin(jobid, UNRECORDED)
 
     async def ended_before(self, jobid: int) -> bool:
         """Whether a job has ended, or is about to, before its data was out.
@@ -251,31 +249,13 @@ class DataReports:
         Raises:
             RpcError: that is not known.
         """
-        return await self._lookup(jobid, NODES_RELEASED) is not None
-
-    async def _as_recorded(self, jobid: int, loss: Optional[Note]) -> Optional[Note]:
-        """The loss as it is recorded already, if it is: a module that was loaded before
-        knew the reason, which is lost with it, or that the job did not run. Data that
-        was out then is not lost with its Workflow, nor is what was lost lost again."""
-        record = await self._recorded(jobid)
-        return loss if record is None else _loss_in(record)
+        return await look_up(self._flux, jobid, NODES_RELEASED) is not None
 
     async def _recorded(self, jobid: int) -> Optional[Json]:
         """The record of a job's data; None if it has none that can be read, or was
         purged."""
-        text = await self._lookup(jobid, DATA_OUT)
+        text = await look_up(self._flux, jobid, DATA_OUT)
         return None if text is None else _read_record(text)
-
-    async def _lookup(self, jobid: int, key: str) -> Optional[str]:
-        """What is at a key in a job's KVS; None if nothing is, or it was purged."""
-        payload = {"id": jobid, "keys": [key], "flags": 0}
-        try:
-            answer = await call(self._flux.rpc, "job-info.lookup", payload)
-        except RpcError as error:
-            if error.errnum != errno.ENOENT:
-                raise
-            return None
-        return str(answer[key])
 
     async def _notify_plugin(self, jobid: int, loss: Optional[Note]) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads
