@@ -12,7 +12,7 @@ import os
 import tempfile
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance
 from dwscli.ended import NONE
@@ -214,109 +214,64 @@ def _number(value: float) -> str:
     return str(value)
 
 
-# The metrics of the module
+# The tables of metrics
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric.
+
+    Attributes:
+        samples: those in an answer to ``dws.metrics``, or in the rows of Rabbits.
+    """
+
+    name: str
+    help: str
+    samples: Callable[[Any], Samples]
+    type: str = GAUGE
+
+    def metric(self, source: Any) -> Metric:
+        """The metric. Values that are not known are left out."""
+        found = Metric(PREFIX + self.name, self.type, self.help)
+        for labels, value in self.samples(source):
+            if value is not None:
+                found.add(value, labels)
+        return found
 
 
 def module_metrics(answer: Json) -> Iterator[Metric]:
     """The metrics of an answer to ``dws.metrics``."""
-    labels = {
-        "version": text(answer, "version"),
-        "plugin": text(answer, "plugin_version"),
-        "protocol": str(number(answer, "protocol") or 0),
-    }
-    help = "The versions of the dws module, its plugin, and their protocol."
-    yield _metric("build_info", GAUGE, help, [(labels, 1)])
-    for single in SINGLES:
-        value = single.value(answer)
-        yield _metric(single.name, single.type, single.help, [({}, value)])
-    for several in SEVERAL:
-        yield _metric(several.name, several.type, several.help, several.samples(answer))
+    for row in MODULE:
+        yield row.metric(answer)
     yield state_durations(part(answer, "seconds"))
 
 
-@dataclass(frozen=True)
-class Single:
-    """A metric with one sample."""
-
-    name: str
-    type: str
-    help: str
-    value: Callable[[Json], Optional[float]]
+def rabbit_metrics(rabbits: list[Json]) -> Iterator[Metric]:
+    """The metrics of the Rabbits in an answer to ``dws.rabbit-list``."""
+    for row in RABBITS:
+        yield row.metric(rabbits)
 
 
-@dataclass(frozen=True)
-class Several:
-    """A metric with a sample for each value of some labels."""
-
-    name: str
-    type: str
-    help: str
-    samples: Callable[[Json], Samples]
+def _one(value: Callable[[Json], Optional[float]]) -> Callable[[Json], Samples]:
+    """One sample without labels."""
+    return lambda answer: [({}, value(answer))]
 
 
 def _key(key: str) -> Callable[[Json], Optional[float]]:
     return lambda answer: number(answer, key)
 
 
+def _versions(answer: Json) -> Samples:
+    labels = {
+        "version": text(answer, "version"),
+        "plugin": text(answer, "plugin_version"),
+        "protocol": str(number(answer, "protocol") or 0),
+    }
+    yield labels, 1
+
+
 def _is_up(answer: Json) -> float:
     return float(text(answer, "kubernetes") == "ok" or lacks_jobs(answer))
-
-
-def _knows_jobs(answer: Json) -> float:
-    return float(not lacks_jobs(answer))
-
-
-SINGLES = (
-    Single(
-        "start_time_seconds",
-        GAUGE,
-        "When the dws service was started, as UNIX time. Counters begin at 0 then.",
-        _key("started"),
-    ),
-    Single("kubernetes_up", GAUGE, "Whether Kubernetes can be reached.", _is_up),
-    Single(
-        "jobs_known",
-        GAUGE,
-        "0 while Kubernetes can be reached, but dws-jobtap.so has not told its jobs.",
-        _knows_jobs,
-    ),
-    Single(
-        "kubernetes_age_seconds",
-        GAUGE,
-        "Seconds since Kubernetes was last heard of, while it cannot be reached.",
-        _key("age"),
-    ),
-    Single(
-        "oldest_state_age_seconds",
-        GAUGE,
-        "For how long the state, or the Workflow, that is awaited longest is awaited.",
-        _key("oldest"),
-    ),
-    Single(
-        "jobs_ended_total",
-        COUNTER,
-        "Jobs whose storage is gone, or whose Workflow was left to others.",
-        _key("ended"),
-    ),
-    Single(
-        "jobs_failed_total",
-        COUNTER,
-        "Jobs to which the dws service raised a fatal exception.",
-        _key("failed"),
-    ),
-    Single(
-        "kubernetes_requests_in_flight",
-        GAUGE,
-        "Requests to Kubernetes without an answer yet.",
-        _key("requests_in_flight"),
-    ),
-    Single(
-        "events_waiting",
-        GAUGE,
-        "Answers and events of Kubernetes that the dws service has not handled yet.",
-        _key("events"),
-    ),
-)
 
 
 def _states(answer: Json) -> Samples:
@@ -350,33 +305,79 @@ def _watches(answer: Json) -> Samples:
         yield {"kind": kind}, number(lost, kind)
 
 
-SEVERAL = (
-    Several(
+MODULE = (
+    Row(
+        "build_info",
+        "The versions of the dws module, its plugin, and their protocol.",
+        _versions,
+    ),
+    Row(
+        "start_time_seconds",
+        "When the dws service was started, as UNIX time. Counters begin at 0 then.",
+        _one(_key("started")),
+    ),
+    Row("kubernetes_up", "Whether Kubernetes can be reached.", _one(_is_up)),
+    Row(
+        "jobs_known",
+        "0 while Kubernetes can be reached, but dws-jobtap.so has not told its jobs.",
+        _one(lambda answer: float(not lacks_jobs(answer))),
+    ),
+    Row(
+        "kubernetes_age_seconds",
+        "Seconds since Kubernetes was last heard of, while it cannot be reached.",
+        _one(_key("age")),
+    ),
+    Row(
+        "oldest_state_age_seconds",
+        "For how long the state, or the Workflow, that is awaited longest is awaited.",
+        _one(_key("oldest")),
+    ),
+    Row(
+        "jobs_ended_total",
+        "Jobs whose storage is gone, or whose Workflow was left to others.",
+        _one(_key("ended")),
+        COUNTER,
+    ),
+    Row(
+        "jobs_failed_total",
+        "Jobs to which the dws service raised a fatal exception.",
+        _one(_key("failed")),
+        COUNTER,
+    ),
+    Row(
+        "kubernetes_requests_in_flight",
+        "Requests to Kubernetes without an answer yet.",
+        _one(_key("requests_in_flight")),
+    ),
+    Row(
+        "events_waiting",
+        "Answers and events of Kubernetes that the dws service has not handled yet.",
+        _one(_key("events")),
+    ),
+    Row(
         "jobs",
-        GAUGE,
         "Active jobs with storage, by the state that their Workflow was asked for.",
         _states,
     ),
-    Several(
+    Row(
         "queued_jobs",
-        GAUGE,
         "Jobs for which something is to be done (ready), is being done (busy), or has"
         " failed and is tried again (retrying).",
         _queue,
     ),
-    Several("queries", GAUGE, "Queries of users that have no answer yet.", _queries),
-    Several(
+    Row("queries", "Queries of users that have no answer yet.", _queries),
+    Row(
         "kubernetes_requests_total",
-        COUNTER,
         "Answers of Kubernetes, by the verb of the request and the result: ok, an HTTP"
         " status, or no answer.",
         _requests,
-    ),
-    Several(
-        "watches_lost_total",
         COUNTER,
+    ),
+    Row(
+        "watches_lost_total",
         "How often a watch of Kubernetes has failed and was started again, by kind.",
         _watches,
+        COUNTER,
     ),
 )
 
@@ -403,80 +404,47 @@ def _numbers(entry: Json, key: str) -> list[float]:
     return [value for value in listed if isinstance(value, (int, float))]
 
 
-# The metrics of Rabbits
+def _each(value: Callable[[Json], Optional[float]]) -> Callable[[list[Json]], Samples]:
+    """A sample for each Rabbit."""
+    return lambda rabbits: [({"rabbit": text(r, "name")}, value(r)) for r in rabbits]
 
 
 def _serves(rabbit: Json) -> Optional[float]:
     return None if text(rabbit, "state") == UNKNOWN else float(why_out(rabbit) is None)
 
 
-RABBIT = (
-    Single(
-        "rabbit_up",
-        GAUGE,
-        "Whether a Rabbit serves jobs that come.",
-        _serves,
-    ),
-    Single(
+RABBITS = (
+    Row("rabbit_up", "Whether a Rabbit serves jobs that come.", _each(_serves)),
+    Row(
         "rabbit_disabled",
-        GAUGE,
         "Whether the instance owner has disabled a Rabbit (flux dws disable).",
-        lambda rabbit: float(bool(part(rabbit, "disabled"))),
+        _each(lambda rabbit: float(bool(part(rabbit, "disabled")))),
     ),
-    Single(
+    Row(
         "rabbit_disagreement",
-        GAUGE,
         "Whether rabbit.mapping, the scheduler's graph and Kubernetes disagree about a"
         " Rabbit (flux dws rabbits has the reason).",
-        lambda rabbit: float(bool(text(rabbit, "disagreement"))),
+        _each(lambda rabbit: float(bool(text(rabbit, "disagreement")))),
     ),
-    Single(
+    Row(
         "rabbit_capacity_bytes",
-        GAUGE,
         "The bytes of a Rabbit that are for jobs.",
-        _key("capacity"),
+        _each(_key("capacity")),
     ),
-    Single(
+    Row(
         "rabbit_free_bytes",
-        GAUGE,
         "The bytes of a Rabbit that are left.",
-        _key("free"),
+        _each(_key("free")),
     ),
-    Single(
+    Row(
         "rabbit_withheld_bytes",
-        GAUGE,
         "The bytes of a Rabbit that the scheduler gives to no job.",
-        _key("withheld"),
+        _each(_key("withheld")),
     ),
-    Single(
-        "rabbit_jobs",
-        GAUGE,
-        "Active jobs with storage on a Rabbit.",
-        _key("njobs"),
-    ),
-    Single(
+    Row("rabbit_jobs", "Active jobs with storage on a Rabbit.", _each(_key("njobs"))),
+    Row(
         "rabbit_broken_links",
-        GAUGE,
         "Compute nodes that cannot reach their Rabbit.",
-        lambda rabbit: count_hosts(rabbit, "broken"),
+        _each(lambda rabbit: count_hosts(rabbit, "broken")),
     ),
 )
-
-
-def rabbit_metrics(rabbits: list[Json]) -> Iterator[Metric]:
-    """The metrics of the Rabbits in an answer to ``dws.rabbit-list``."""
-    for single in RABBIT:
-        samples = [
-            ({"rabbit": text(rabbit, "name")}, single.value(rabbit))
-            for rabbit in rabbits
-        ]
-        yield _metric(single.name, single.type, single.help, samples)
-
-
-def _metric(name: str, type: str, help: str, samples: Samples) -> Metric:
-    """A metric. Values that are not known are left out."""
-    found = Metric(PREFIX + name, type, help)
-    for labels, value in samples:
-        if value is not None:
-            found.add(value, labels)
-    return found
