@@ -11,7 +11,8 @@
 # .pth files there. A .pth file in a site directory of that Python would show what our
 # packages need (kubernetes, a newer urllib3) to all programs of the system, and behind
 # the system's own: where that has an older urllib3, ours would not be found. A link
-# shows nothing but the package. The two programs that need more, the service
+# shows nothing but the package; msgspec, which it needs everywhere, it finds by itself
+# (flux_k8s/__init__.py). The two programs that need more, the service
 # (flux_k8s/broker/__main__.py) and `flux rabbitmapping`, are ours as a whole, and put
 # what is installed beside flux_k8s first for themselves.
 #

@@ -11,7 +11,6 @@ import sys
 
 from flux_k8s.command import CommandError, parser, prefer_own_packages, run
 from flux_k8s.errors import ConfigError
-from flux_k8s.objects import topology
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION
 
@@ -60,6 +59,7 @@ def read(args: argparse.Namespace) -> RabbitMapping:
     """Ask the cluster."""
     prefer_own_packages()
     from flux_k8s.kube.client import blocking
+    from flux_k8s.objects import topology
 
     try:
         with blocking(args.kubeconfig) as cluster:

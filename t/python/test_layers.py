@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Iterator
@@ -139,6 +140,36 @@ def test_a_query_of_flux_dws_imports_nothing_that_is_heavy() -> None:
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     subprocess.run([sys.executable, "-I", "-c", program], check=True)
+
+
+def test_what_flux_imports_finds_msgspec_beside_itself_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """Flux's Python has links to our packages, but not to what they need."""
+    import subprocess
+
+    import msgspec
+
+    environment, links = tmp_path / "environment", tmp_path / "links"
+    links.mkdir()
+    for name in ("dwscli", "flux_k8s", "sssjob"):
+        shutil.copytree(SOURCES / name, environment / name)
+        (links / name).symlink_to(environment / name)
+    (environment / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    (environment / "yaml.py").touch()
+    program = """
+import importlib.util, runpy, sys
+sys.path.insert(0, sys.argv[1])
+before = list(sys.path)
+import dwscli.list, flux_k8s.ingest, sssjob.from_flux
+assert sys.path == before and importlib.util.find_spec("yaml") is None
+sys.argv = ["flux-rabbitmapping.py", "--help"]
+runpy.run_path(sys.path[0] + "/../rabbitmapping", run_name="__main__")
+"""
+    shutil.copy(TOP / "src/cmd/flux-rabbitmapping.py", tmp_path / "rabbitmapping")
+    command = [sys.executable, "-I", "-S", "-c", program, str(links)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    assert done.stdout.startswith(b"usage: flux rabbitmapping")
 
 
 def test_helpers_of_several_tests_are_in_support() -> None:

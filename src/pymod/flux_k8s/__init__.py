@@ -24,3 +24,27 @@ All folders may import :mod:`.ports` (the interfaces to Flux and Kubernetes),
 import modules in the folders. The commands share :mod:`.command`; the plugins of Flux's
 commands and of its job validator share :mod:`.ingest`.
 """
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any, Optional
+
+
+class _Beside:
+    """Finds ``msgspec`` beside this package, where there is none.
+
+    Flux's Python finds this package by a link, but not what is installed beside it. Its
+    commands are to find nothing else there (``src/link.sh``).
+    """
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> Optional[ModuleSpec]:
+        if name != "msgspec":
+            return None
+        return PathFinder.find_spec(name, [str(Path(__file__).resolve().parents[1])])
+
+
+sys.meta_path.append(_Beside)
