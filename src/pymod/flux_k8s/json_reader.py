@@ -64,139 +64,100 @@ class Reader:
 
     def has(self, path: str) -> bool:
         """Whether there is a value other than null at ``path``."""
-        return not _is_absent(self._find(path))
+        return self._find(path) not in (MISSING, None)
 
     def string(self, path: str, choices: Optional[Collection[str]] = None) -> str:
         """A string that is not empty, or one of ``choices``."""
-        return self._string(path, self._find(path), choices)
+        value = self._find(path)
+        if isinstance(value, str) and (value if choices is None else value in choices):
+            return value
+        if choices is None:
+            raise self.bad(path, "a string that is not empty")
+        raise self.bad(path, f"one of {', '.join(choices)}")
 
     def text(self, path: str) -> str:
         """A string, which may be empty."""
-        return self._text(path, self._find(path))
+        return self._typed(path, str, "a string")
 
     def integer(
         self, path: str, minimum: int = -INT64_MAX - 1, maximum: int = INT64_MAX
     ) -> int:
         """An integer from ``minimum`` to ``maximum``. Booleans are no integers."""
-        return self._integer(path, self._find(path), minimum, maximum)
+        value = self._find(path)
+        if is_integer(value) and minimum <= value <= maximum:
+            return int(value)
+        raise self.bad(path, _limits("an integer", minimum, maximum))
 
     def number(self, path: str, minimum: float = -math.inf) -> float:
         """A finite number of at least ``minimum``. Booleans are no numbers."""
-        return self._number(path, self._find(path), minimum)
+        value = self._find(path)
+        if is_number(value) and value >= minimum:
+            return float(value)
+        limit = "" if minimum == -math.inf else f" of at least {minimum:g}"
+        raise self.bad(path, f"a number{limit}")
 
     def boolean(self, path: str) -> bool:
         """True or false."""
-        return self._boolean(path, self._find(path))
+        return self._typed(path, bool, "true or false")
 
     def object(self, path: str) -> Reader:
         """An object."""
-        return self._object(path, self._find(path))
+        return Reader(self.name, self._typed(path, dict, "an object"), self._full(path))
 
     def list(self, path: str) -> tuple[Any, ...]:
         """An array of anything."""
-        return self._list(path, self._find(path))
+        return tuple(self._typed(path, (list, tuple), "an array"))
 
     def objects(self, path: str) -> tuple[Reader, ...]:
         """An array of objects."""
-        return self._objects(path, self._find(path))
-
-    def strings(self, path: str) -> tuple[str, ...]:
-        """An array of strings."""
-        return self._strings(path, self._find(path))
-
-    def optional_string(
-        self, path: str, choices: Optional[Collection[str]] = None
-    ) -> Optional[str]:
-        value = self._find(path)
-        return None if _is_absent(value) else self._string(path, value, choices)
-
-    def optional_text(self, path: str) -> Optional[str]:
-        value = self._find(path)
-        return None if _is_absent(value) else self._text(path, value)
-
-    def optional_integer(
-        self, path: str, minimum: int = -INT64_MAX - 1, maximum: int = INT64_MAX
-    ) -> Optional[int]:
-        value = self._find(path)
-        if _is_absent(value):
-            return None
-        return self._integer(path, value, minimum, maximum)
-
-    def optional_number(self, path: str, minimum: float = -math.inf) -> Optional[float]:
-        value = self._find(path)
-        return None if _is_absent(value) else self._number(path, value, minimum)
-
-    def optional_boolean(self, path: str) -> Optional[bool]:
-        value = self._find(path)
-        return None if _is_absent(value) else self._boolean(path, value)
-
-    def optional_object(self, path: str) -> Optional[Reader]:
-        value = self._find(path)
-        return None if _is_absent(value) else self._object(path, value)
-
-    def optional_objects(self, path: str) -> tuple[Reader, ...]:
-        value = self._find(path)
-        return () if _is_absent(value) else self._objects(path, value)
-
-    def optional_strings(self, path: str) -> tuple[str, ...]:
-        value = self._find(path)
-        return () if _is_absent(value) else self._strings(path, value)
-
-    # The checks of the values that were found
-
-    def _string(self, path: str, value: Any, choices: Optional[Collection[str]]) -> str:
-        if choices is not None:
-            if not isinstance(value, str) or value not in choices:
-                raise self.bad(path, f"one of {', '.join(choices)}")
-        elif not isinstance(value, str) or not value:
-            raise self.bad(path, "a string that is not empty")
-        return value
-
-    def _text(self, path: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise self.bad(path, "a string")
-        return value
-
-    def _integer(self, path: str, value: Any, minimum: int, maximum: int) -> int:
-        if not is_integer(value) or not minimum <= value <= maximum:
-            raise self.bad(path, _limits("an integer", minimum, maximum))
-        return int(value)
-
-    def _number(self, path: str, value: Any, minimum: float) -> float:
-        if not is_number(value) or value < minimum:
-            limit = "" if minimum == -math.inf else f" of at least {minimum:g}"
-            raise self.bad(path, f"a number{limit}")
-        return float(value)
-
-    def _boolean(self, path: str, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise self.bad(path, "true or false")
-        return value
-
-    def _object(self, path: str, value: Any) -> Reader:
-        if not isinstance(value, dict):
-            raise self.bad(path, "an object")
-        return Reader(self.name, value, self._full(path))
-
-    def _list(self, path: str, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise self.bad(path, "an array")
-        return tuple(value)
-
-    def _objects(self, path: str, value: Any) -> tuple[Reader, ...]:
         full = self._full(path)
         return tuple(
             Reader(self.name, item, f"{full}[{index}]")
-            for index, item in enumerate(self._list(path, value))
+            for index, item in enumerate(self.list(path))
         )
 
-    def _strings(self, path: str, value: Any) -> tuple[str, ...]:
-        values = self._list(path, value)
+    def strings(self, path: str) -> tuple[str, ...]:
+        """An array of strings."""
+        values = self.list(path)
         for index, item in enumerate(values):
             if not isinstance(item, str):
                 place = f"{self._full(path)}[{index}]"
                 raise BadObject(self.name, place, item, "a string")
         return values
+
+    def optional_string(
+        self, path: str, choices: Optional[Collection[str]] = None
+    ) -> Optional[str]:
+        return self.string(path, choices) if self.has(path) else None
+
+    def optional_text(self, path: str) -> Optional[str]:
+        return self.text(path) if self.has(path) else None
+
+    def optional_integer(
+        self, path: str, minimum: int = -INT64_MAX - 1, maximum: int = INT64_MAX
+    ) -> Optional[int]:
+        return self.integer(path, minimum, maximum) if self.has(path) else None
+
+    def optional_number(self, path: str, minimum: float = -math.inf) -> Optional[float]:
+        return self.number(path, minimum) if self.has(path) else None
+
+    def optional_boolean(self, path: str) -> Optional[bool]:
+        return self.boolean(path) if self.has(path) else None
+
+    def optional_object(self, path: str) -> Optional[Reader]:
+        return self.object(path) if self.has(path) else None
+
+    def optional_objects(self, path: str) -> tuple[Reader, ...]:
+        return self.objects(path) if self.has(path) else ()
+
+    def optional_strings(self, path: str) -> tuple[str, ...]:
+        return self.strings(path) if self.has(path) else ()
+
+    def _typed(self, path: str, type: Any, expected: str) -> Any:
+        value = self._find(path)
+        if isinstance(value, type):
+            return value
+        raise self.bad(path, expected)
 
     def _full(self, path: str) -> str:
         return f"{self.path}.{path}" if self.path else path
@@ -211,30 +172,15 @@ class Reader:
         if "." not in path:
             return self.value.get(path, MISSING)
         value: Any = self.value
-        for key in path.split("."):
-            if isinstance(value, dict):
-                value = value.get(key, MISSING)
-            elif value is MISSING or value is None:
+        keys = path.split(".")
+        for number, key in enumerate(keys):
+            if value is MISSING or value is None:
                 return MISSING
-            else:
-                raise self._no_object(path)
-        return value
-
-    def _no_object(self, path: str) -> BadObject:
-        """The error about the first value on the way to ``path`` that is no
-        object."""
-        value: Any = self.value
-        walked: list[str] = []
-        for key in path.split("."):
             if not isinstance(value, dict):
-                break
-            value = value[key]
-            walked.append(key)
-        return BadObject(self.name, self._full(".".join(walked)), value, "an object")
-
-
-def _is_absent(value: Any) -> bool:
-    return value is MISSING or value is None
+                place = self._full(".".join(keys[:number]))
+                raise BadObject(self.name, place, value, "an object")
+            value = value.get(key, MISSING)
+        return value
 
 
 def is_integer(value: Any) -> bool:
