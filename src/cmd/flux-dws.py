@@ -63,7 +63,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def refuse(args: argparse.ArgumentParser, word: str) -> NoReturn:
     """End with an error that names the subcommand that is meant."""
-    from flux_k8s.formats.closest import closest
+    from flux_k8s.formats.directives import closest
     from flux_k8s.text import quoted
 
     meant = closest(word, SUBCOMMANDS)

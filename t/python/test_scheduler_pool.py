@@ -19,9 +19,8 @@ from flux_k8s.ports import Json
 from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from flux_k8s.scheduler import bits, rwriter
 from flux_k8s.scheduler.free import Chassis, Grant, Taken
-from flux_k8s.scheduler.pool import Infeasible, Node, Pool, storage_nodes
+from flux_k8s.scheduler.pool import Infeasible, Node, Pool, reserve, storage_nodes
 from flux_k8s.scheduler.request import MAX_GROUPS, Group
-from flux_k8s.scheduler.reservation import reserve
 from rabbitsim.flux import pool as standin
 from support.effort import examples
 from support.schedpool import (

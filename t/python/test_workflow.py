@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from flux_k8s.config.table import Config
 from flux_k8s.formats import rset
 from flux_k8s.formats.directives import parse
-from flux_k8s.formats.goduration import parse_go_duration
 from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.timestamps import parse_go_duration
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step

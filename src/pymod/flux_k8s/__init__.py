@@ -18,7 +18,7 @@ The folders are layers. Each may import those below it:
 
 All folders may import :mod:`.ports` (the interfaces to Flux and Kubernetes),
 :mod:`.errors`, :mod:`.json_reader`, :mod:`.limits`, :mod:`.reasons`,
-:mod:`.resourceversion`, :mod:`.slots`, :mod:`.text` and :mod:`.version`. Start with
+:mod:`.slots`, :mod:`.text` and :mod:`.version`. Start with
 :mod:`.jobs.workflow`. The modules :mod:`.cleanup`, :mod:`.directivebreakdown`,
 :mod:`.storage`, :mod:`.systemstatus` and :mod:`.watch` are the names by which others
 import modules in the folders. The commands share :mod:`.command`; the plugins of Flux's

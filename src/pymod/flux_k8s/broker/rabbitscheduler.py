@@ -42,9 +42,8 @@ from flux_k8s.scheduler import request as requests
 from flux_k8s.scheduler import rwriter
 from flux_k8s.scheduler.free import Grant
 from flux_k8s.scheduler.graph import RequestError, ResourceGraph
-from flux_k8s.scheduler.pool import Infeasible, Pool
+from flux_k8s.scheduler.pool import NOTHING, Infeasible, Pool, Reservation, reserve
 from flux_k8s.scheduler.request import Request
-from flux_k8s.scheduler.reservation import NOTHING, Reservation, reserve
 from flux_k8s.scheduler.share import Share
 from flux_k8s.text import NOTE, printable
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from flux_k8s.errors import DirectiveError, show
-from flux_k8s.formats.closest import closest
 from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME_LENGTH, WORDS
 
 PREFIX = "#DW"
@@ -67,6 +67,20 @@ _PREFIX_WORD = re.compile(rf"{PREFIX}(?!\S)(?<!\S{PREFIX})")
 """The prefix as a word. ``re`` is fast where a pattern begins with known letters."""
 Span = tuple[int, int]
 """The start and the end of a part of a text."""
+
+_COMPARED = 64
+"""Characters of a word that is compared: comparing takes the square of them."""
+
+
+def closest(word: str, known: Iterable[str]) -> Optional[str]:
+    """The known word that is most like ``word``, or differs from it in the case of
+    letters only; None if none is like it."""
+    if len(word) > _COMPARED:
+        return None
+    by_folded = {name.casefold(): name for name in known if len(name) <= _COMPARED}
+    for folded in get_close_matches(word.casefold(), by_folded, n=1):
+        return by_folded[folded]
+    return None
 
 
 @dataclass(frozen=True)

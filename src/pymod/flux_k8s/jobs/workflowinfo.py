@@ -13,11 +13,11 @@ from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.dataprogress import DataProgress
 from flux_k8s.jobs.recording import Recording
+from flux_k8s.objects.metadata import is_newer
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.resourceversion import is_newer
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.slots import slotted
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 from flux_k8s.errors import BadObject
 from flux_k8s.kube.status import status_error
 from flux_k8s.objects.decoding import Filled, decode, plain
+from flux_k8s.objects.metadata import is_newer
 from flux_k8s.ports import BAD_RESPONSE, Encoded, KubeError, Seen
-from flux_k8s.resourceversion import is_newer
 
 ObjectKey = tuple[str, str]
 """Namespace (empty for an object without one) and name."""

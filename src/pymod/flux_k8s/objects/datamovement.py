@@ -19,8 +19,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.formats.directives import UNITS
-from flux_k8s.formats.goduration import parse_go_duration
-from flux_k8s.formats.timestamps import parse_timestamp
+from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
 from flux_k8s.json_reader import INT64_MAX, decimal, is_number
 from flux_k8s.objects.nnfdatamovement import Command, NnfDataMovement
 from flux_k8s.objects.workflowstate import STATES

@@ -9,6 +9,7 @@ from typing import Any, Mapping, Optional
 from msgspec import Struct, field
 
 from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import decimal
 from flux_k8s.objects.decoding import decode
 from flux_k8s.ports import Encoded
 
@@ -63,3 +64,10 @@ def names_of(object: Encoded) -> Metadata:
         return metadata_of(object)
     except BadObject:
         return Metadata()
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Whether a resourceVersion of an object is newer than another one. Those of a kind
+    are ordered decimal numbers; versions of another form are not compared."""
+    mine, its = decimal(version), decimal(other)
+    return mine is not None and its is not None and mine > its

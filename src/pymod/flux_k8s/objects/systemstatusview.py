@@ -20,9 +20,9 @@ from typing import AbstractSet, Any, Iterable, Mapping
 
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
+from flux_k8s.objects.metadata import is_newer
 from flux_k8s.objects.systemstatus import SystemStatus
 from flux_k8s.ports import Encoded, Json
-from flux_k8s.resourceversion import is_newer
 
 NAME = "default"
 """The name of the one SystemStatus."""

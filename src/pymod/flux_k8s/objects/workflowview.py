@@ -9,8 +9,7 @@ from typing import Any, Mapping, Optional, Union
 from msgspec import Struct, field, to_builtins
 
 from flux_k8s.errors import BadObject
-from flux_k8s.formats.goduration import parse_go_duration
-from flux_k8s.formats.timestamps import parse_timestamp
+from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
 from flux_k8s.json_reader import is_integer, read_string
 from flux_k8s.objects.decoding import Filled, decode, named, plain
 from flux_k8s.objects.workflowdirectives import (

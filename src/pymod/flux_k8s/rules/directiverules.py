@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Optional, Sequence
 
 from flux_k8s.errors import BadObject, DirectiveError
-from flux_k8s.formats.closest import closest
-from flux_k8s.formats.directives import Directive, mistake
+from flux_k8s.formats.directives import Directive, closest, mistake
 from flux_k8s.json_reader import Reader
 from flux_k8s.text import printable
 

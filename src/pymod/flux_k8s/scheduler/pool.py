@@ -13,6 +13,7 @@ gives back nodes one by one, the storage is in use until then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.errors import DWSError
@@ -419,3 +420,47 @@ def _name(group: Group) -> str:
 
 def _plural(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+@dataclass(frozen=True, eq=False)
+class Reservation:
+    """What is kept for a job from those behind it that do not end in time.
+
+    Attributes:
+        begin: when it can be started, UNIX time, if all jobs run to the end of their
+            time limits; -inf if that is not known.
+        grant: what it gets then.
+    """
+
+    begin: float
+    grant: Grant
+
+    def leaves(self, now: float, duration: float) -> bool:
+        """Whether a job that is started now ends in time.
+
+        Args:
+            duration: seconds; 0 for no limit.
+        """
+        return self.begin == inf or 0 < duration <= self.begin - now
+
+
+NOTHING = Reservation(inf, Grant())
+"""No job waits."""
+
+
+def reserve(pool: Pool, request: Request, ends: Mapping[int, float]) -> Reservation:
+    """The reservation of a request that fits if no job runs.
+
+    Jobs that are started with regard to it do not make it begin later.
+
+    Args:
+        ends: when the time limit of each job is over, as far as it has one.
+    """
+    limited = sorted(
+        (end, jobid) for jobid, end in ends.items() if jobid in pool.grants
+    )
+    jobs = [jobid for _, jobid in limited]
+    count = pool.fits_after(request, jobs)
+    if not count:
+        return Reservation(-inf, pool.place_after(request, list(pool.grants)))
+    return Reservation(limited[count - 1][0], pool.place_after(request, jobs[:count]))
