@@ -64,6 +64,7 @@ def test_a_copy_that_runs_tells_bytes_rate_and_seconds_left() -> None:
         rate=50 * MIB,
         left=2.0,
         message=RUNNING["commandStatus"]["lastMessage"],  # type: ignore[index]
+        begun=1795318885.0,
     )
     assert found.total == 100 * MIB and not found.finished
 

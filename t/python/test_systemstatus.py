@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.formats.resourcestatus import NodeStates
 from flux_k8s.machine.wanted import disabled_nodes
-from flux_k8s.objects.systemstatusview import (
+from flux_k8s.objects.systemstatus import (
     SystemStatusView,
     changes,
     patch,

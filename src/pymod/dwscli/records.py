@@ -41,12 +41,11 @@ def movements(found: Any) -> list[Json]:
 
 def _movement(item: Json) -> Json:
     movement = datamovement.parse(item)
-    begun, over = datamovement.times(item)
     return {
         **movement.to_json(),
         "phase": movement.phase,
-        "begun": begun,
-        "ended": over,
+        "begun": movement.begun,
+        "ended": movement.ended,
     }
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Keeps the SystemStatus of DWS as the nodes of Flux are
-(:mod:`flux_k8s.objects.systemstatusview` has its rules).
+(:mod:`flux_k8s.objects.systemstatus` has its rules).
 
 Jobs with Rabbit storage avoid the nodes that others have disabled there until those
 are Enabled again.
@@ -20,7 +20,7 @@ from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.machine.nodes import Nodes
-from flux_k8s.objects.systemstatusview import (
+from flux_k8s.objects.systemstatus import (
     ENABLED,
     NAME,
     SystemStatusView,

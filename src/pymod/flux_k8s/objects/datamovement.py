@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The progress of data movement, by NnfDataMovements, and of mounts, by ClientMounts.
+"""NnfDataMovements: the copies of files for jobs, and how far they are.
 
 ``NnfDataMovement.status.commandStatus`` has the percentage of the copy, and the last
 line of ``dcp``::
@@ -8,7 +8,7 @@ line of ``dcp``::
     Copied 10.000 MiB (10%) in 0.200 secs (50.000 MiB/s) 2 secs left ...
 
 Its ``data`` and ``rate`` are there when the copy is over. A field that is missing or
-malformed is unknown, and no error.
+malformed is unknown, and no error: nothing depends on it but what users are shown.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Callable, Iterable, Mapping, Optional
 
+from msgspec import Struct, field
+
+from flux_k8s.errors import BadObject
 from flux_k8s.formats.directives import UNITS
 from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
 from flux_k8s.json_reader import INT64_MAX, decimal, is_number
-from flux_k8s.objects.nnfdatamovement import Command, NnfDataMovement
+from flux_k8s.objects.decoding import decode
+from flux_k8s.objects.metadata import Metadata, names_of
 from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import NNF_GROUP, Encoded, Json
 from flux_k8s.text import SHOWN, printable
@@ -60,6 +64,7 @@ class Movement:
         left: seconds until its end; None if that is not known.
         message: the last output of the copy, or the reason of its failure.
         directive: the number of the directive; None if that is not known.
+        begun, ended: UNIX times; None if they are not known.
     """
 
     name: str
@@ -73,6 +78,8 @@ class Movement:
     left: Optional[float]
     message: str
     directive: Optional[int] = None
+    begun: Optional[float] = None
+    ended: Optional[float] = None
 
     def to_json(self) -> Json:
         """As in the answers to ``dws.job-show``, which are about one state."""
@@ -138,10 +145,46 @@ def key_of(object: Json) -> tuple[str, str]:
     return str(metadata.get("namespace")), str(metadata.get("name"))
 
 
+class _Place(Struct):
+    path: Any = None
+
+
+class _Spec(Struct):
+    source: Optional[_Place] = None
+    destination: Optional[_Place] = None
+
+
+class _Command(Struct, rename="camel"):
+    last_message: Any = None
+    progress: Any = None
+    data: Any = None
+    rate: Any = None
+    elapsed_time: Any = None
+
+
+class _Status(Struct, rename="camel"):
+    state: Any = None
+    status: Any = None
+    message: Any = None
+    start_time: Any = None
+    end_time: Any = None
+    command_status: Optional[_Command] = None
+
+
+class _NnfDataMovement(Struct):
+    metadata: Metadata = field(default_factory=Metadata)
+    spec: Optional[_Spec] = None
+    status: Optional[_Status] = None
+
+
 def parse(object: Encoded) -> Movement:
     """Read an NnfDataMovement."""
-    found = NnfDataMovement.read(object)
-    status, command = found.status, found.status.command
+    try:
+        found = decode(_NnfDataMovement, object, "NnfDataMovement {reference}")
+    except BadObject:
+        found = _NnfDataMovement(names_of(object))
+    spec, status = found.spec or _Spec(), found.status or _Status()
+    command = status.command_status or _Command()
     last, state, result = map(
         _text, (command.last_message, status.state, status.status)
     )
@@ -154,8 +197,8 @@ def parse(object: Encoded) -> Movement:
     return Movement(
         name=printable(found.metadata.reference, SHOWN),
         phase=_text(found.metadata.label(STATE_LABEL)),
-        source=_text(found.source),
-        destination=_text(found.destination),
+        source=_text(spec.source and spec.source.path),
+        destination=_text(spec.destination and spec.destination.path),
         state=(result or state) if over else state,
         percent=percent,
         bytes=moved,
@@ -163,15 +206,9 @@ def parse(object: Encoded) -> Movement:
         left=0.0 if over else _left(last, command, percent),
         message=failure or last,
         directive=decimal(_text(found.metadata.label(DIRECTIVE_LABEL))),
+        begun=parse_timestamp(_text(status.start_time)),
+        ended=parse_timestamp(_text(status.end_time)),
     )
-
-
-def times(object: Encoded) -> tuple[Optional[float], Optional[float]]:
-    """The UNIX times at which an NnfDataMovement began and ended; None for a time that
-    is not known."""
-    status = NnfDataMovement.read(object).status
-    begun, over = map(_text, (status.start_time, status.end_time))
-    return parse_timestamp(begun), parse_timestamp(over)
 
 
 class Totals:
@@ -183,15 +220,15 @@ class Totals:
 
     def add(self, object: Json) -> None:
         """Add an NnfDataMovement."""
-        movement, (begun, ended) = parse(object), times(object)
+        movement = parse(object)
         phase = movement.phase if movement.phase in STATES else ""
         sofar = self._of.get(phase, {"movements": 0})
         self._of[phase] = {
             "phase": phase,
             "movements": sofar["movements"] + 1,
             "bytes": _together(sum, sofar.get("bytes"), movement.bytes),
-            "begun": _together(min, sofar.get("begun"), begun),
-            "ended": _together(max, sofar.get("ended"), ended),
+            "begun": _together(min, sofar.get("begun"), movement.begun),
+            "ended": _together(max, sofar.get("ended"), movement.ended),
         }
 
     def to_json(self) -> list[Json]:
@@ -238,12 +275,12 @@ def _together(
     return combine(known) if known else None
 
 
-def _percent(command: Command) -> int:
+def _percent(command: _Command) -> int:
     value = command.progress
     return max(0, min(100, int(value))) if is_number(value) else 0
 
 
-def _left(last: str, command: Command, percent: int) -> Optional[float]:
+def _left(last: str, command: _Command, percent: int) -> Optional[float]:
     """Seconds until the end, as ``dcp`` says, or as far as the copy came until now."""
     said = _LEFT.search(last)
     if said is not None:
