@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.formats import bits
 from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.fluxion import RABBIT_MODULE, Fluxion
 from flux_k8s.machine.fluxiongraph import read_nodes, read_rabbits, read_ssds
 from flux_k8s.machine.wanted import Wanted
 from flux_k8s.ports import Flux, Json, RpcError, Timer
 from flux_k8s.reasons import Reason
-from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.graph import ALLOCATED, DOWN, RequestError, ResourceGraph
 from flux_k8s.scheduler.pool import Pool
 from rabbitsim.flux import pool as standin

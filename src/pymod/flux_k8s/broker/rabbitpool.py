@@ -14,12 +14,12 @@ from typing import Any, Iterable, Optional
 
 from flux.resource.ResourcePool import ResourcePool
 
-from flux_k8s.formats import idset, rset
+from flux_k8s.formats import bits, idset, rset
 from flux_k8s.objects import mapping as mappings
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
-from flux_k8s.scheduler import bits, rwriter
+from flux_k8s.scheduler import rwriter
 from flux_k8s.scheduler.pool import Pool, make_chassis, storage_nodes
 
 NO_RABBITS = mappings.assemble({}, {})

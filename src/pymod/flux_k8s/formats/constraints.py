@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_, or_
-from typing import Any, Collection, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Collection, Iterable, Optional, Union
 
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist, idset
@@ -40,6 +40,10 @@ JOB_CHARACTERS = 16 * JOB_MEMBERS
 so many takes 20 ms."""
 
 
+Members = frozenset[Union[str, int]]
+"""The hosts of ``hostlist``, or the ranks of ``ranks``."""
+
+
 @dataclass(frozen=True)
 class Constraint:
     """A valid constraint. Make one with :func:`parse`, or with a function below.
@@ -54,9 +58,8 @@ class Constraint:
 
     operator: str = ""
     values: tuple[Union[str, Constraint], ...] = ()
-    _members: frozenset[Union[str, int]] = field(
-        default=frozenset(), repr=False, compare=False
-    )
+    _members: Members = field(default=frozenset(), repr=False, compare=False)
+    _bound: Optional[int] = None
 
     def match(self, host: str, rank: int, properties: Collection[str] = ()) -> bool:
         """Whether the node ``host``, of broker ``rank``, satisfies the constraint.
@@ -64,26 +67,15 @@ class Constraint:
         Without values, ``properties``, ``and`` and ``or`` match everything,
         ``hostlist``, ``ranks`` and ``not`` nothing.
         """
-        if self.operator == PROPERTIES:
-            return all(
-                name[1:] not in properties
-                if name.startswith("^")
-                else name in properties
-                for name in self.names
-            )
-        if self.operator == HOSTLIST:
-            return host in self._members
-        if self.operator == RANKS:
-            return rank in self._members
-        matches = (child.match(host, rank, properties) for child in self.children)
-        if self.operator == OR:
-            return not self.values or any(matches)
-        if self.operator == NOT:
-            return not all(matches)
-        return all(matches)
+        found = self.select(
+            1,
+            lambda name: int(name in properties),
+            lambda members: int(host in members or rank in members),
+        )
+        return found == 1
 
     def select(
-        self, all: int, having: Mapping[str, int], number_of: Mapping[Any, int]
+        self, all: int, having: Callable[[str], int], those: Callable[[Members], int]
     ) -> int:
         """Those of some nodes that :meth:`match`, as the bits of an integer: a guest's
         constraint has a thousand operators, and Python has the union and the
@@ -91,24 +83,35 @@ class Constraint:
 
         Args:
             all: the nodes.
-            having: those that have each property.
-            number_of: the bit of each host, and of each rank.
+            having: those that have a property.
+            those: those of some hosts or ranks.
         """
+        if self._bound is not None:
+            return self._bound & all
         if self.operator == PROPERTIES:
             found = all
             for name in self.names:
                 absent = name.startswith("^")
-                those = having.get(name[absent:], 0)
-                found &= ~those if absent else those
+                with_it = having(name[absent:])
+                found &= ~with_it if absent else with_it
             return found
         if self.operator in (HOSTLIST, RANKS):
-            members = self._members & number_of.keys()
-            return bits(map(number_of.__getitem__, members)) & all
-        chosen = [child.select(all, having, number_of) for child in self.children]
+            return those(self._members) & all
+        chosen = [child.select(all, having, those) for child in self.children]
         if self.operator == OR and chosen:
             return reduce(or_, chosen)
         both = reduce(and_, chosen, all)
         return all & ~both if self.operator == NOT else both
+
+    def bind(self, those: Callable[[Members], int]) -> Constraint:
+        """The same constraint, which keeps the nodes that :meth:`select` would ask
+        ``those`` for in place of hosts and ranks."""
+        if self.operator in (HOSTLIST, RANKS):
+            return Constraint(self.operator, _bound=those(self._members))
+        if self.children:
+            children = tuple(child.bind(those) for child in self.children)
+            return replace(self, values=children)
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,11 +122,6 @@ class Constraint:
     def children(self) -> tuple[Constraint, ...]:
         """The values of ``and``, ``or`` and ``not``."""
         return tuple(value for value in self.values if isinstance(value, Constraint))
-
-    @property
-    def members(self) -> frozenset[Union[str, int]]:
-        """The hosts of ``hostlist``, or the ranks of ``ranks``."""
-        return self._members
 
     def to_json(self) -> dict[str, Any]:
         """The constraint as RFC 31 JSON."""
@@ -221,17 +219,6 @@ def normalise(constraint: Any, name: str = "constraints") -> dict[str, Any]:
         BadObject: as :func:`parse`.
     """
     return _normal(parse(constraint, name)).to_json()
-
-
-def bits(numbers: Iterable[int]) -> int:
-    """The integer that has the bits of these numbers."""
-    found = bytearray()
-    for number in numbers:
-        place, bit = divmod(number, 8)
-        if place >= len(found):
-            found.extend(bytes(place + 1 - len(found)))
-        found[place] |= 1 << bit
-    return int.from_bytes(found, "little")
 
 
 def _normal(constraint: Constraint) -> Constraint:

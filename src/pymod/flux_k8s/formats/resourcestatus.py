@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Iterable, Mapping, Union
 
-from flux_k8s.formats import idset, rset
-from flux_k8s.formats.constraints import Constraint, bits
+from flux_k8s.formats import bits, idset, rset
+from flux_k8s.formats.constraints import Constraint, Members
 from flux_k8s.json_reader import Reader
 
 
@@ -61,11 +61,17 @@ class NodeStates:
     def matching(self, constraint: Constraint) -> frozenset[str]:
         """The nodes that satisfy a constraint."""
         everything = (1 << len(self.hosts)) - 1
-        found = constraint.select(everything, self._having, self._number_of)
-        if found == everything:
-            return frozenset(self.hosts)
-        bits = bin(found)[:1:-1]
-        return frozenset(host for host, bit in zip(self.hosts, bits) if bit == "1")
+        having = self._having
+        found = constraint.select(
+            everything, lambda name: having.get(name, 0), self._set_of
+        )
+        return frozenset(self.hosts[number] for number in bits.numbers(found))
+
+    def _set_of(self, members: Members) -> int:
+        """The places of those of some hosts or ranks, as the bits of an integer."""
+        return bits.mask(
+            self._number_of[member] for member in members & self._number_of.keys()
+        )
 
     @cached_property
     def _number_of(self) -> Mapping[Union[str, int], int]:
@@ -79,12 +85,7 @@ class NodeStates:
     @cached_property
     def _having(self) -> Mapping[str, int]:
         """``properties``, with the places of the nodes as the bits of an integer."""
-        return {
-            name: bits(
-                self._number_of[host] for host in having & self._number_of.keys()
-            )
-            for name, having in self.properties.items()
-        }
+        return {name: self._set_of(hosts) for name, hosts in self.properties.items()}
 
 
 def parse(status: Any) -> NodeStates:

@@ -3,9 +3,9 @@
 """What is free of an instance's nodes and storage, and what a request gets of it.
 
 The nodes are numbered by rank, the Rabbits as in the mapping, and sets of them, of
-cores and of ``ssd`` are the bits of integers (:mod:`.bits`). The nodes with equally
-many free cores and GPUs are one set. So an attempt to place a request costs some
-operations on integers for each Rabbit, however many nodes there are.
+cores and of ``ssd`` are the bits of integers (:mod:`flux_k8s.formats.bits`). The nodes
+with equally many free cores and GPUs are one set. So an attempt to place a request
+costs some operations on integers for each Rabbit, however many nodes there are.
 
 The first nodes that fit are taken, but of ``ssd`` the last ones, as Fluxion's match
 policy ``first`` does. A request of one group is placed whenever that is possible. So is
@@ -21,7 +21,7 @@ from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from flux_k8s.scheduler import bits
+from flux_k8s.formats import bits
 from flux_k8s.scheduler.request import Group, Need, Place, Request
 
 

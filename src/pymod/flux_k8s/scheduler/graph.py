@@ -13,10 +13,10 @@ import errno
 from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats import bits
 from flux_k8s.formats.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
 from flux_k8s.json_reader import Reader, decimal
 from flux_k8s.ports import Json
-from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.pool import Pool
 from flux_k8s.scheduler.rwriter import CLUSTER, path_of_chassis
 

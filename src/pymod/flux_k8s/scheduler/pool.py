@@ -13,30 +13,21 @@ gives back nodes one by one, the storage is in use until then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import inf
-from typing import Iterable, Mapping, Optional, Sequence
+from operator import or_
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.errors import DWSError
-from flux_k8s.formats.constraints import (
-    AND,
-    HOSTLIST,
-    NOT,
-    OR,
-    PROPERTIES,
-    RANKS,
-    Constraint,
-)
+from flux_k8s.formats import bits
+from flux_k8s.formats.constraints import Constraint, Members
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects.mapping import RabbitMapping
-from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.free import Chassis, Free, Grant, Misfit, Taken
 from flux_k8s.scheduler.request import Group, Request
 
 MAX_CONSTRAINTS = 1024
 """The constraints whose nodes are kept."""
-
-NUMBERS = "numbers"
-"""The operator of a constraint that :meth:`Pool.bind` makes."""
 
 
 class Infeasible(DWSError):
@@ -117,8 +108,10 @@ class Pool:
         self.down_ssds = [0] * len(self.chassis)
         self.generation = self.outages = self.recoveries = 0
         self._apart = apart
-        self._nodes_of: dict[str, int] = {}
-        self._number_of = {node.rank: n for n, node in enumerate(self.nodes)}
+        self._nodes_of: dict[Any, int] = {}
+        self._number_of: dict[Any, int] = {
+            node.rank: n for n, node in enumerate(self.nodes)
+        }
         for number, node in enumerate(self.nodes):
             self._nodes_of[node.host] = self._nodes_of.get(node.host, 0) | 1 << number
         self._properties = {
@@ -271,15 +264,7 @@ class Pool:
         """The same request, with sets of this pool's nodes for the hosts and ranks that
         its constraint names. Thousands of jobs may wait, each of which names thousands
         of hosts that are not there."""
-        return replace(request, constraint=self._bind(request.constraint))
-
-    def _bind(self, constraint: Constraint) -> Constraint:
-        operator = constraint.operator
-        if operator in (HOSTLIST, RANKS):
-            return Constraint(NUMBERS, (f"{self._select(constraint, False):x}",))
-        if operator in (AND, OR, NOT):
-            return Constraint(operator, tuple(map(self._bind, constraint.children)))
-        return constraint
+        return replace(request, constraint=request.constraint.bind(self._nodes_among))
 
     def check(self, request: Request) -> None:
         """Refuse a request that could not be satisfied if no job ran, all nodes were up
@@ -360,32 +345,15 @@ class Pool:
 
     def _select(self, constraint: Constraint, marked: bool) -> int:
         everything = (1 << len(self.nodes)) - 1
-        operator = constraint.operator
-        if operator == PROPERTIES:
-            for name in constraint.names:
-                absent = name.startswith("^")
-                having = self._having(name[absent:], marked)
-                everything &= ~having if absent else having
-            return everything
-        if operator == HOSTLIST:
-            found = 0
-            for host in constraint.members & self._nodes_of.keys():
-                found |= self._nodes_of[str(host)]
-            return found
-        if operator == NUMBERS:
-            return int(constraint.names[0], 16)
-        if operator == RANKS:
-            return self.set_of(map(int, constraint.members & self._number_of.keys()))
-        chosen = [self._select(child, marked) for child in constraint.children]
-        if operator == OR and chosen:
-            found = 0
-            for nodes in chosen:
-                found |= nodes
-            return found
-        found = everything
-        for nodes in chosen:
-            found &= nodes
-        return everything & ~found if operator == NOT else found
+        return constraint.select(
+            everything, lambda name: self._having(name, marked), self._nodes_among
+        )
+
+    def _nodes_among(self, members: Members) -> int:
+        """The set of the nodes of some hosts or ranks."""
+        hosts = (self._nodes_of[host] for host in members & self._nodes_of.keys())
+        ranks = members & self._number_of.keys()
+        return reduce(or_, hosts, bits.mask(map(self._number_of.__getitem__, ranks)))
 
     def _having(self, name: str, marked: bool) -> int:
         marks = self._marks.get(name, 0) if marked else 0

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
-from flux_k8s.formats import idset, jgf
+from flux_k8s.formats import bits, idset, jgf
 from flux_k8s.formats.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SHORTHAND, SSD
 from flux_k8s.formats.rset import ResourceSet, Target
 from flux_k8s.json_reader import decimal
 from flux_k8s.ports import Json
-from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.free import Grant, Taken
 from flux_k8s.scheduler.pool import Node, Pool
 from flux_k8s.scheduler.request import CORE, GPU
