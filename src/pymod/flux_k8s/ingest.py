@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Callable, Optional, Protocol
+from typing import Any, Callable, Optional
 
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.errors import BadObject, DirectiveError, DWSError
@@ -29,19 +29,8 @@ RULES_TIMEOUT = 1.0
 """Seconds that a submission waits for them."""
 
 
-class Future(Protocol):
-    """``flux.rpc.RPC``."""
-
-    def wait_for(self, timeout: float) -> Any: ...
-    def get(self) -> Any: ...
-
-
-class Handle(Protocol):
-    """``flux.Flux``."""
-
-    def conf_get(self, key: str) -> Any: ...
-    def attr_get(self, name: str) -> Any: ...
-    def rpc(self, topic: str, payload: Any) -> Future: ...
+Handle = Any
+"""``flux.Flux``: its ``conf_get``, ``attr_get`` and ``rpc`` are called."""
 
 
 class Ingest:

@@ -77,7 +77,7 @@ class Reader:
 
     def text(self, path: str) -> str:
         """A string, which may be empty."""
-        return self._typed(path, str, "a string")
+        return str(self._typed(path, str, "a string"))
 
     def integer(
         self, path: str, minimum: int = -INT64_MAX - 1, maximum: int = INT64_MAX
@@ -98,7 +98,7 @@ class Reader:
 
     def boolean(self, path: str) -> bool:
         """True or false."""
-        return self._typed(path, bool, "true or false")
+        return bool(self._typed(path, bool, "true or false"))
 
     def object(self, path: str) -> Reader:
         """An object."""

@@ -11,7 +11,6 @@ from typing import (
     Collection,
     Mapping,
     Optional,
-    Protocol,
     TypeVar,
     Union,
 )
@@ -42,22 +41,6 @@ class Target:
     rank: int
     host: str
     children: Mapping[str, str]
-
-
-class Allocated(Protocol):
-    """The nodes of an allocation, and its storage."""
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The host of each rank. A host with several brokers is listed several
-        times."""
-
-    def graph(self, name: str = "R") -> jgf.Graph:
-        """The Rabbits of the graph in ``scheduling``. Errors call R ``name``.
-
-        Raises:
-            BadObject, UnreadableR: the graph is malformed.
-        """
 
 
 @dataclass(frozen=True)
@@ -94,6 +77,11 @@ class ResourceSet:
         return tuple(target.host for target in self.targets)
 
     def graph(self, name: str = "R") -> jgf.Graph:
+        """The Rabbits of the graph in ``scheduling``. Errors call R ``name``.
+
+        Raises:
+            BadObject: the graph is malformed.
+        """
         return jgf.parse(self.scheduling or {}, name)
 
     @property
@@ -132,7 +120,7 @@ class Summary:
     """The part of a job's R that the service keeps.
 
     Attributes:
-        hosts: the host of each rank, as in :class:`Allocated`.
+        hosts: the host of each rank, as in :class:`ResourceSet`.
         rabbits: the Rabbits of the graph, or the error if the graph is malformed.
     """
 
@@ -140,6 +128,7 @@ class Summary:
     rabbits: Union[jgf.Graph, UnreadableR]
 
     def graph(self, name: str = "R") -> jgf.Graph:
+        """The Rabbits of the graph. Raises UnreadableR."""
         if isinstance(self.rabbits, UnreadableR):
             raise self.rabbits
         return self.rabbits
@@ -173,7 +162,11 @@ class Summary:
         return cls(hosts, graph)
 
 
-def summarize(rset: Allocated, name: str = "R") -> Summary:
+Allocated = Union[ResourceSet, Summary]
+"""The nodes of an allocation, and its storage."""
+
+
+def summarize(rset: ResourceSet, name: str = "R") -> Summary:
     """The summary of R. Errors call R ``name``."""
     try:
         return Summary(rset.hosts, rset.graph(name))
