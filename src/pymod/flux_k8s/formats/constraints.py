@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_, or_
-from typing import Any, Callable, Collection, Iterable, Optional, Union
+from typing import Any, Callable, Collection, Iterable, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist, idset
@@ -38,6 +38,10 @@ that its operators may have. A guest wrote it."""
 JOB_CHARACTERS = 16 * JOB_MEMBERS
 """The most characters of all names, hostlists and idsets of such a constraint. To read
 so many takes 20 ms."""
+
+MEMBERS, VALUES, CHARACTERS = "hosts and ranks", "values", "characters"
+_BOUNDS = {MEMBERS: MAX_MEMBERS, VALUES: MAX_MEMBERS, CHARACTERS: MAX_CHARACTERS}
+_JOB_BOUNDS = {MEMBERS: JOB_MEMBERS, VALUES: JOB_VALUES, CHARACTERS: JOB_CHARACTERS}
 
 
 Members = frozenset[Union[str, int]]
@@ -142,27 +146,15 @@ NEVER = Constraint(NOT)
 """Matches nothing: ``{"not": []}``."""
 
 
-def parse(
-    obj: Any,
-    name: str = "constraints",
-    most: int = MAX_MEMBERS,
-    most_values: int = MAX_MEMBERS,
-    most_characters: int = MAX_CHARACTERS,
-) -> Constraint:
+def parse(obj: Any, name: str = "constraints") -> Constraint:
     """Read a constraint. Errors call the object ``name``.
-
-    Args:
-        most: more hosts and ranks than this are taken for a mistake.
-        most_values: so are more values of operators than this.
-        most_characters: and more characters in these values.
 
     Raises:
         BadObject: an operator is unknown, or there are several in one object;
             ``not`` has more than one value; a value is no property name,
-            hostlist, idset or constraint.
+            hostlist, idset or constraint; there is more than the bounds allow.
     """
-    size = _Size(name, most, most_values, most_characters)
-    return _parse(obj, name, "", 0, size)
+    return _parse(obj, name, "", 0, _Size(name, _BOUNDS))
 
 
 def parse_of_job(obj: Any) -> Constraint:
@@ -172,12 +164,8 @@ def parse_of_job(obj: Any) -> Constraint:
         BadObject: as :func:`parse`; it is larger than ``JOB_MEMBERS``, ``JOB_VALUES``
             and ``JOB_CHARACTERS`` allow.
     """
-    return parse(
-        {} if obj is None else obj,
-        most=JOB_MEMBERS,
-        most_values=JOB_VALUES,
-        most_characters=JOB_CHARACTERS,
-    )
+    size = _Size("constraints", _JOB_BOUNDS)
+    return _parse({} if obj is None else obj, "constraints", "", 0, size)
 
 
 def exclude_properties(names: Iterable[str]) -> dict[str, Any]:
@@ -195,9 +183,7 @@ def only_hosts(names: Iterable[str]) -> dict[str, Any]:
     return normalise({HOSTLIST: [hostlist.encode(names)]})
 
 
-def conjunction(
-    *constraints: Optional[Any], name: str = "constraints"
-) -> dict[str, Any]:
+def conjunction(*constraints: Optional[Any]) -> dict[str, Any]:
     """The constraint for nodes that all ``constraints`` match, normalised.
 
     None stands for no constraint.
@@ -205,11 +191,11 @@ def conjunction(
     Raises:
         BadObject: as :func:`parse`.
     """
-    parsed = [parse(item, name) for item in constraints if item is not None]
+    parsed = [parse(item) for item in constraints if item is not None]
     return _normal_and(Constraint(AND, tuple(parsed))).to_json()
 
 
-def normalise(constraint: Any, name: str = "constraints") -> dict[str, Any]:
+def normalise(constraint: Any) -> dict[str, Any]:
     """A constraint that matches the same nodes, in its shortest form: constants
     are folded, ``and`` in ``and`` and ``or`` in ``or`` are flattened, repetitions
     are dropped, hostlists and idsets are encoded anew, and all properties that a
@@ -218,7 +204,7 @@ def normalise(constraint: Any, name: str = "constraints") -> dict[str, Any]:
     Raises:
         BadObject: as :func:`parse`.
     """
-    return _normal(parse(constraint, name)).to_json()
+    return _normal(parse(constraint)).to_json()
 
 
 def _normal(constraint: Constraint) -> Constraint:
@@ -304,17 +290,10 @@ class _Size:
     """Counts the values that a constraint has, their characters, and the hosts and
     ranks that it names, repetitions included."""
 
-    def __init__(
-        self, name: str, most: int, most_values: int, most_characters: int
-    ) -> None:
+    def __init__(self, name: str, most: Mapping[str, int]) -> None:
         self._name = name
         self.most = most
-        self._most = {
-            "hosts and ranks": most,
-            "values": most_values,
-            "characters": most_characters,
-        }
-        self._found = dict.fromkeys(self._most, 0)
+        self._found = dict.fromkeys(most, 0)
 
     def add(self, what: str, number: int) -> None:
         """Count more of them.
@@ -323,7 +302,7 @@ class _Size:
             BadObject: there are more than may be.
         """
         self._found[what] += number
-        most = self._most[what]
+        most = self.most[what]
         if self._found[what] > most:
             found = f"more than {most} {what}"
             raise BadObject(self._name, "the whole", found, f"at most {most}")
@@ -349,7 +328,7 @@ def _parse(obj: Any, name: str, path: str, depth: int, size: _Size) -> Constrain
     here = f"{path}.{operator}" if path else operator
     if not isinstance(values, list):
         raise BadObject(name, here, values, "an array")
-    size.add("values", len(values))
+    size.add(VALUES, len(values))
     if operator in (AND, OR, NOT):
         if operator == NOT and len(values) > 1:
             raise BadObject(name, here, values, "an array of one constraint")
@@ -360,9 +339,9 @@ def _parse(obj: Any, name: str, path: str, depth: int, size: _Size) -> Constrain
         return Constraint(operator, children)
     members: set[Union[str, int]] = set()
     for index, value in enumerate(values):
-        size.add("characters", len(value) if isinstance(value, str) else 0)
-        found = _members(operator, value, name, f"{here}[{index}]", size.most)
-        size.add("hosts and ranks", len(found))
+        size.add(CHARACTERS, len(value) if isinstance(value, str) else 0)
+        found = _members(operator, value, name, f"{here}[{index}]", size.most[MEMBERS])
+        size.add(MEMBERS, len(found))
         members.update(found)
     return Constraint(operator, tuple(values), frozenset(members))
 

@@ -41,12 +41,6 @@ def decode(text: str, most: int = MAX_HOSTS) -> tuple[str, ...]:
     Raises:
         ValueError: ``text`` is no hostlist, or has more than ``most`` hosts.
     """
-    return _decode(text, most, most)
-
-
-def _decode(text: str, room: int, most: int) -> tuple[str, ...]:
-    """The hosts of a hostlist string that may have ``room`` hosts, ``most`` with those
-    before it."""
     hosts: list[str] = []
     for expression in _split(text):
         match = _EXPRESSION.match(expression)
@@ -59,9 +53,9 @@ def _decode(text: str, room: int, most: int) -> tuple[str, ...]:
             hosts.append(_checked(expression, text))
         else:
             _checked(prefix + suffix + "0", text)
-            left = room - len(hosts)
-            hosts.extend(_expand(prefix, idlist, suffix, text, left, most))
-        if len(hosts) > room:
+            room = most - len(hosts)
+            hosts.extend(_expand(prefix, idlist, suffix, text, room, most))
+        if len(hosts) > most:
             raise _too_many(text, most)
     return tuple(hosts)
 
@@ -75,7 +69,9 @@ def decode_all(texts: Iterable[str]) -> tuple[str, ...]:
     """
     hosts: list[str] = []
     for text in texts:
-        hosts.extend(_decode(text, MAX_HOSTS - len(hosts), MAX_HOSTS))
+        hosts.extend(decode(text))
+        if len(hosts) > MAX_HOSTS:
+            raise _too_many(text, MAX_HOSTS)
     return tuple(hosts)
 
 
