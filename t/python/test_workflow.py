@@ -71,10 +71,6 @@ def view_of(
         deleting=deleting,
         changed=changed,
         elapsed=0.1,
-        breakdowns=(),
-        computes=None,
-        environment={},
-        token=None,
         damage=damage,
     )
 

@@ -102,18 +102,6 @@ _LONGEST_COPIES = 65536
 """Characters of the annotation :data:`COPIES`, at most: a Workflow has fewer copies."""
 
 
-def annotations_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All annotations of a Workflow."""
-    annotations = metadata.get("annotations")
-    return annotations if isinstance(annotations, dict) else {}
-
-
-def labels_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All labels of a Workflow."""
-    labels = metadata.get("labels")
-    return labels if isinstance(labels, dict) else {}
-
-
 def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a :class:`~flux_k8s.objects.workflowview.WorkflowView` that are
     annotations, but for the times at which the service requested states."""

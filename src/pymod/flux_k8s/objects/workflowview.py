@@ -12,10 +12,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
 from flux_k8s.json_reader import is_integer, read_string
 from flux_k8s.objects.decoding import Filled, decode, named, plain
-from flux_k8s.objects.workflowdirectives import (
-    COPYING,
-    read_directives,
-)
+from flux_k8s.objects.workflowdirectives import COPYING, read_directives
 from flux_k8s.objects.workflowdrivers import (
     Driver,
     outstanding,
@@ -25,8 +22,6 @@ from flux_k8s.objects.workflowdrivers import (
 from flux_k8s.objects.workflowmarks import (
     INSTANCE,
     NO_FAILURE,
-    annotations_of,
-    labels_of,
     read_copies,
     read_hosts,
     read_marks,
@@ -40,7 +35,7 @@ from flux_k8s.objects.workflowstate import (
     State,
     Times,
 )
-from flux_k8s.ports import Encoded
+from flux_k8s.ports import Encoded, Json
 from flux_k8s.reasons import Note
 from flux_k8s.text import NOTE, printable
 
@@ -55,53 +50,36 @@ WLM_ID = "flux"
 
 
 class WorkflowView(Struct, frozen=True, kw_only=True):
-    """The parts of a Workflow that the service reads. The names of annotations are
-    those of :mod:`flux_k8s.objects.workflowmarks`.
+    """The parts of a Workflow that the service reads: the object itself, what its
+    directives ask for, its drivers, and the service's marks, by the annotations in
+    :mod:`flux_k8s.objects.workflowmarks`. Times are UNIX times.
 
     Attributes:
         desired, state: None where the object has none, or an unknown one.
         status, message: of ``state``, which lags behind ``desired``.
-        changed: when DWS began with ``state`` (UNIX time), or None.
-        requested: when the service requested ``desired`` (UNIX time), or None.
-        warned: whether the annotation :data:`WARNED` is set.
+        changed: when DWS began with ``state``.
+        breakdowns, computes, token: namespace and name of each DirectiveBreakdown, of
+            the Computes, and of the Secret with the workflow token.
         damage: the error in a malformed object, or None.
-        teardown_requested: whether the service requested Teardown.
         forced: whether DWS takes ``desired`` for reached (``forceReady``).
+        userid: None where ``spec.userID`` is no user ID.
+        types: of the file systems that the directives make.
+        mounts: the number of file systems that each compute node mounts.
+        persistent_storage, made_to_last: the names of the persistent storage that the
+            job uses, and that it makes.
+        moves_data, runs_containers: whether it may have NnfDataMovements, containers.
         outstanding: the commands of the directives that DWS has not completed in
             ``state``.
-        mounts: the number of file systems that each compute node mounts.
+        ended: for each state, when the last of its drivers completed it; None where
+            there is none, or one has not.
         unsaved: source and destination of each copy_out directive that DWS has not
             carried out, without those of which the annotation :data:`COPIES` says that
             it has.
         copies_noted: whether that annotation is set.
-        persistent_storage: the names of the persistent storage that the job uses.
-        made_to_last: the names of the persistent storage that the job makes.
-        cut_off: whether the abort of the job was carried out.
-        userid: the job's user by ``spec.userID``; None where that is no user ID.
-        directives: the directives as they were submitted.
-        types: the types of the file systems that the directives make.
-        instance: the label :data:`INSTANCE`, or "".
-        begun: for each state the UNIX time at which the service requested it; None
-            where that is not recorded.
-        ended: for each state the UNIX time at which the last of its drivers completed
-            it; None where there is none, or one has not.
-        releases_unmounted: by the annotation :data:`RELEASE`, whether the job's nodes
-            go to other jobs when they have unmounted.
-        nodes_released: whether the annotation :data:`NODES_RELEASED` is set.
-        stages_ahead: by the annotation :data:`STAGE`, whether the job's storage is made
-            before the job has nodes.
-        staged_for: the annotation :data:`STAGED_FOR`; None where it is missing.
-        moves_data: whether the Workflow may have NnfDataMovements.
-        runs_containers: whether the Workflow may have containers.
-        copies_out: whether it has copy_out directives.
-        kept_for, left_mounted: the annotations :data:`KEPT_FOR` and
-            :data:`LEFT_MOUNTED`, or "".
-        given_up: whether the annotation :data:`GIVEN_UP` is set.
-        failed_until, rescued: the annotations :data:`FAILED_UNTIL` and :data:`RESCUED`
-            (UNIX times), or None.
-        failure: the annotations :data:`FAILURE` and :data:`FAILURE_REASON`, or
-            :data:`NO_FAILURE`.
-        remade: the annotation :data:`REMADE`, or 0.
+        begun: for each state, when the service requested it, as far as is recorded.
+        kept_for, left_mounted: nodes (RFC 29), or "".
+        failure: why data could not be copied out, or :data:`NO_FAILURE`.
+        remade: how often it was made again.
     """
 
     uid: str
@@ -115,39 +93,39 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     message: str
     finalizers: tuple[str, ...]
     deleting: bool
-    changed: Optional[float]
-    elapsed: Optional[float]
-    breakdowns: tuple[tuple[str, str], ...]
-    """Namespace and name of each DirectiveBreakdown."""
-    computes: Optional[tuple[str, str]]
-    environment: Mapping[str, str]
-    token: Optional[tuple[str, str]]
-    """Namespace and name of the Secret with the workflow token."""
+    changed: Optional[float] = None
+    elapsed: Optional[float] = None
+    breakdowns: tuple[tuple[str, str], ...] = ()
+    computes: Optional[tuple[str, str]] = None
+    environment: Mapping[str, str] = {}
+    token: Optional[tuple[str, str]] = None
     damage: Optional[str] = None
-    teardown_requested: bool = False
-    requested: Optional[float] = None
-    warned: bool = False
     forced: bool = False
-    outstanding: tuple[str, ...] = ()
-    mounts: int = 0
-    unsaved: tuple[str, ...] = ()
-    copies_noted: bool = False
-    persistent_storage: tuple[str, ...] = ()
-    made_to_last: tuple[str, ...] = ()
-    cut_off: bool = False
     userid: Optional[int] = None
+    instance: str = ""
+
     directives: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
-    instance: str = ""
-    begun: Times = NO_TIMES
+    mounts: int = 0
+    persistent_storage: tuple[str, ...] = ()
+    made_to_last: tuple[str, ...] = ()
+    moves_data: bool = False
+    runs_containers: bool = False
+    copies_out: bool = False
+
+    outstanding: tuple[str, ...] = ()
     ended: Times = NO_TIMES
+    unsaved: tuple[str, ...] = ()
+
+    copies_noted: bool = False
+    begun: Times = NO_TIMES
+    teardown_requested: bool = False
+    warned: bool = False
+    cut_off: bool = False
     releases_unmounted: bool = False
     nodes_released: bool = False
     stages_ahead: bool = False
     staged_for: Optional[str] = None
-    moves_data: bool = False
-    runs_containers: bool = False
-    copies_out: bool = False
     kept_for: str = ""
     left_mounted: str = ""
     given_up: bool = False
@@ -223,8 +201,9 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         """Since when the service waits for ``desired`` (UNIX time); None when that is
         not recorded. Until DWS begins with ``desired``, ``changed`` is about the state
         before."""
-        if self.requested is not None:
-            return self.requested
+        requested = None if self.desired is None else self.begun[self.desired]
+        if requested is not None:
+            return requested
         return self.changed if self.state is self.desired else None
 
     @property
@@ -291,19 +270,16 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     def _damaged(cls, workflow: Any, damage: str) -> WorkflowView:
         """The view of a malformed Workflow: enough to follow its Teardown."""
         metadata, spec, status = (
-            part if isinstance(part, dict) else {}
-            for part in (workflow.get(key) for key in ("metadata", "spec", "status"))
+            _part(workflow, key) for key in ("metadata", "spec", "status")
         )
         finalizers = metadata.get("finalizers")
-        annotations = annotations_of(metadata)
-        begun = requested_times(annotations)
-        desired = STATES.get(read_string(spec, "desiredState"))
+        annotations = _part(metadata, "annotations")
         return cls(
             uid=read_string(metadata, "uid"),
             resource_version=read_string(metadata, "resourceVersion"),
             jobid=_jobid(read_string(spec, "jobID")),
             wlm=read_string(spec, "wlmID"),
-            desired=desired,
+            desired=STATES.get(read_string(spec, "desiredState")),
             state=STATES.get(read_string(status, "state")),
             ready=status.get("ready") is True,
             status=printable(read_string(status, "status"), NOTE),
@@ -311,15 +287,8 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
             **read_marks(annotations),
-            instance=read_string(labels_of(metadata), INSTANCE),
-            requested=None if desired is None else begun[desired],
-            begun=begun,
-            changed=None,
-            elapsed=None,
-            breakdowns=(),
-            computes=None,
-            environment={},
-            token=None,
+            instance=read_string(_part(metadata, "labels"), INSTANCE),
+            begun=requested_times(annotations),
             damage=damage,
         )
 
@@ -416,7 +385,6 @@ def _read(workflow: _Workflow) -> dict[str, Any]:
     if status.state is not None:
         state = workflow.state("status.state", status.state)
     annotations = metadata.annotations or {}
-    begun = requested_times(annotations)
     directives = read_directives(spec.directives or ())
     drivers = status.drivers or ()
     copied = read_copies(annotations)
@@ -427,13 +395,12 @@ def _read(workflow: _Workflow) -> dict[str, Any]:
         "finalizers": metadata.finalizers or (),
         "deleting": metadata.deletion is not None,
         "instance": (metadata.labels or {}).get(INSTANCE, ""),
-        "begun": begun,
+        "begun": requested_times(annotations),
         **read_marks(annotations),
         "userid": userid if is_integer(userid) and userid >= 0 else None,
         "jobid": _jobid(spec.jobid if isinstance(spec.jobid, str) else ""),
         "wlm": spec.wlm,
         "desired": desired,
-        "requested": begun[desired],
         "forced": spec.forced or False,
         **directives.storage,
         "state": state,
@@ -459,3 +426,8 @@ def _read(workflow: _Workflow) -> dict[str, Any]:
 def _jobid(text: str) -> str:
     """The job ID with the prefix that :func:`flux_k8s.formats.jobid.f58` writes."""
     return f"f{text[1:]}" if text.startswith("ƒ") else text
+
+
+def _part(value: Json, key: str) -> Json:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
