@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import constraints
-from flux_k8s.formats.constraints import Constraint
 from flux_k8s.formats.resourcestatus import NodeStates
 from flux_k8s.ports import Json
-from support.effort import measures_time
+from support.effort import count_calls
 from support.fluxpython import needs_flux, of_flux
 
 NODES: list[tuple[str, int, frozenset[str]]] = [
@@ -107,7 +105,6 @@ def test_the_nodes_that_a_constraint_selects_are_those_that_match(
     assert selected == {host for host, rank, _ in NODES if rank in ranks}
 
 
-@measures_time
 @pytest.mark.parametrize(
     "constraint",
     [
@@ -117,22 +114,16 @@ def test_the_nodes_that_a_constraint_selects_are_those_that_match(
         {"properties": ["^fast", "slow"] * 500},
     ],
 )
-def test_the_constraint_of_a_guest_takes_little_time_on_a_large_machine(
+def test_the_constraint_of_a_guest_costs_no_more_on_a_large_machine(
     constraint: Json,
 ) -> None:
     hosts = tuple(f"node{number}" for number in range(11_136))
     having = {"fast": frozenset(hosts[::2]), "slow": frozenset(hosts[::3])}
     states = NodeStates(hosts, frozenset(), {}, having)
-    parsed = constraints.parse_of_job(constraint)
-
-    def seconds(constraint: Constraint) -> float:
-        start = time.process_time()
-        states.matching(constraint)
-        return time.process_time() - start
-
-    states.matching(parsed)
-    least = min(seconds(constraints.parse({"not": [{}]})) for _ in range(5))
-    assert min(seconds(parsed) for _ in range(3)) < 0.01 + 10 * least
+    none = {"not": [{}]}
+    states.matching(constraints.parse(none))
+    parsed = constraints.parse_of_job({"and": [none, constraint]})
+    assert count_calls(lambda: states.matching(parsed)) < 15_000
 
 
 @pytest.mark.parametrize(("constraint", "ranks"), EXAMPLES)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import sys
 from collections import Counter
 from math import inf
 from typing import Any, Optional
@@ -23,7 +22,7 @@ from flux_k8s.scheduler.free import Chassis, Grant, Taken
 from flux_k8s.scheduler.pool import Infeasible, Node, Pool, reserve, storage_nodes
 from flux_k8s.scheduler.request import MAX_GROUPS, Group
 from rabbitsim.flux import pool as standin
-from support.effort import examples
+from support.effort import count_calls, examples
 from support.schedpool import (
     CHUNKS,
     CORES,
@@ -616,16 +615,7 @@ def test_no_request_takes_long_however_many_sorts_of_nodes_there_are(
             number, Grant({number: Taken(bits.mask(range(number % SORTS)), 0)}), {}
         )
 
-    def count(_frame: object, event: str, _arg: object) -> None:
-        nonlocal calls
-        calls += event.endswith("call")
-
-    calls = 0
-    sys.setprofile(count)
-    try:
-        pool.allocate(size, wanted)
-    finally:
-        sys.setprofile(None)
+    calls = count_calls(lambda: pool.allocate(size, wanted))
     assert calls < 40 * size * len(resources)
 
 

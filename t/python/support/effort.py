@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import pytest
@@ -22,9 +23,6 @@ BRIEF = settings.default.max_examples == settings.get_profile("brief").max_examp
 night = pytest.mark.skipif(not SOAKING, reason="make soak")
 """For a test that takes long, and whose fault seldom is that of a change: what is
 built, installed and drawn, or the same as another test with more of everything."""
-
-measures_time = pytest.mark.skipif(not SOAKING, reason="make soak: it measures time")
-"""For a test that compares processor times: other work on the machine may fail it."""
 
 
 def examples(usual: int) -> settings:
@@ -49,3 +47,20 @@ def pairs(
         for column, other in enumerate(second)
         if SOAKING or (row + column) % usual == 0
     ]
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """How many functions are called while some work is done: its cost, whatever else
+    the machine does."""
+    calls = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event.endswith("call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls

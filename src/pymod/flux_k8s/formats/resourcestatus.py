@@ -65,7 +65,10 @@ class NodeStates:
         found = constraint.select(
             everything, lambda name: having.get(name, 0), self._set_of
         )
-        return frozenset(self.hosts[number] for number in bits.numbers(found))
+        if found == everything:
+            return frozenset(self.hosts)
+        digits = bin(found)[:1:-1]
+        return frozenset(host for host, one in zip(self.hosts, digits) if one == "1")
 
     def _set_of(self, members: Members) -> int:
         """The places of those of some hosts or ranks, as the bits of an integer."""
