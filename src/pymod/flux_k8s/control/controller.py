@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Callable, Coroutine, Generic, Hashable, Optional, TypeVar
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.coroutines import Bind, Call, drive
+from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.ports import Clock, KindOfRequest, KubeError, RpcError, Timer
 from flux_k8s.slots import slotted
 
@@ -79,8 +79,8 @@ class _Item:
             self.timer = None
 
 
-def _call(key: Any, function: Callable[[], None]) -> None:
-    function()
+def _call(key: Any, function: Callable[..., object], *args: Any) -> None:
+    function(*args)
 
 
 def _ignore(key: Any) -> None:
@@ -104,9 +104,8 @@ class Options(Generic[Key]):
             error goes to the caller of the callback.
         patience: seconds after which a run that is under way is reported to ``slow``.
         slow: gets the key of a run that is under way for that long.
-        scope: calls a function on behalf of a key. It handles
+        scope: calls a function with arguments on behalf of a key. It handles
             unexpected exceptions.
-        bind: makes a callback one on behalf of the key that is being handled.
     """
 
     debounce: float = 0.0
@@ -116,8 +115,7 @@ class Options(Generic[Key]):
     expected: tuple[type[Exception], ...] = (TryAgain, KubeError, RpcError)
     patience: Optional[float] = None
     slow: Callable[[Key], None] = _ignore
-    scope: Callable[[Key, Callable[[], None]], None] = _call
-    bind: Bind = lambda callback: callback
+    scope: Callable[..., None] = _call
 
 
 class Controller(Generic[Key]):
@@ -176,7 +174,7 @@ class Controller(Generic[Key]):
             self.add(key, 0.0)
             return
         self._ready.pop(key, None)
-        self._options.scope(key, partial(self._begin, key, self._item(key)))
+        self._options.scope(key, self._begin, key, self._item(key))
 
     def restart(self, key: Key, delay: Optional[float] = None) -> None:
         """Forget the state of a key, and begin anew. Answers to a run that is under way
@@ -286,7 +284,7 @@ class Controller(Generic[Key]):
             if self._stopped or key not in self._ready:
                 continue
             del self._ready[key]
-            self._options.scope(key, partial(self._begin, key, self._items[key]))
+            self._options.scope(key, self._begin, key, self._items[key])
         if self._ready:
             self._pump_later()
 
@@ -302,11 +300,11 @@ class Controller(Generic[Key]):
             drive(self._reconcile(key), done, self._options.expected, bind)
 
         def bind(callback: Callable[..., None]) -> Callable[..., None]:
-            return self._options.bind(guard(callback))
+            return partial(self._options.scope, key, guard(callback))
 
         guard(start)()
         if self._options.patience is not None and self._is_current(key, item, run):
-            slow = partial(self._options.scope, key, partial(self._options.slow, key))
+            slow = partial(self._options.scope, key, self._options.slow, key)
             item.timer = self._clock.call_later(self._options.patience, slow)
 
     def _is_current(self, key: Key, item: _Item, run: int) -> bool:

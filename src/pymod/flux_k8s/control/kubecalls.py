@@ -128,14 +128,15 @@ def _malformed(expected: str) -> KubeError:
 
 
 def _checked(request: Call[Json], check: Callable[[Json], None]) -> Call[Json]:
-    """A request whose answer is an error if it is malformed."""
+    """A request whose answer is the error of a check, where that raises one: it is that
+    of the caller, whose request it was."""
 
     def start(answer: Answer) -> None:
-        def got(result: Union[Json, KubeError]) -> None:
+        def got(result: Union[Json, Exception]) -> None:
             try:
-                if not isinstance(result, KubeError):
+                if not isinstance(result, Exception):
                     check(result)
-            except KubeError as error:
+            except Exception as error:
                 result = error
             answer(result)
 

@@ -17,11 +17,12 @@ from itertools import filterfalse
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Answer, Call, call, drive, settle
+from flux_k8s.control.coroutines import Answer, Call, call, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import f58
+from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.persistence import has_persisted
@@ -82,7 +83,9 @@ class InUse:
         machine: RabbitManager,
         jobs: JobTable,
         workflows: WorkflowRequests,
+        scope: JobScope,
     ) -> None:
+        self._scope = scope
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
@@ -336,26 +339,25 @@ class InUse:
         Another step of the job may still wait for Kubernetes, and the plugin does not
         wait long."""
         # A deadline, not a retry: it ends beside the step that the job is in.
-        self._flux.call_later(SILENCE, partial(self.drain_all, info))
-
-    def _is_use_known(self, info: WorkflowInfo) -> bool:
-        """Whether this service, or an earlier one, has found the nodes and Rabbits that
-        an abort takes out of service, or nothing is left of the job's storage."""
-        recorded = info.view is not None and info.view.cut_off
-        found = bool(info.use_report) or info.cut_off or recorded
-        job = self._jobs.get(info.jobid)
-        return found or job is None or job.info is not info
+        drain = partial(self._scope.run, info.jobid, self.drain_all, info)
+        self._flux.call_later(SILENCE, drain)
 
     def drain_all(self, info: WorkflowInfo) -> None:
-        """Drain all nodes of a job, unless it is known which of them still mount its
-        storage."""
-        if not (info.all_drained or self._is_use_known(info)):
-            info.all_drained = True
-            drive(self._drain_all(info), lambda result: None, ())
+        """Drain all nodes of a job, unless this service, or an earlier one, has found
+        which of them still mount its storage, or nothing is left of that."""
+        known = info.view is not None and info.view.cut_off
+        if not (known or info.use_report or self._is_over(info)):
+            info.use_report = SILENT
+            self._scope.spawn(info.jobid, self._drain_all(info))
+
+    def _is_over(self, info: WorkflowInfo) -> bool:
+        """Whether nothing is left to be done for a job."""
+        job = self._jobs.get(info.jobid)
+        return job is None or job.info is not info
 
     async def _drain_all(self, info: WorkflowInfo) -> None:
         hosts = await self._hosts(info)
-        if not hosts or self._is_use_known(info):
+        if not hosts or info.use_report != SILENT:
             return
         names = hostlist.encode(hosts)
         drained = f"{names}: drained until it does"
@@ -365,11 +367,11 @@ class InUse:
         self._raise_report(info, text, Reason.USE_UNKNOWN)
 
     async def _hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
-        """The nodes of a job; none if job-list does not know them, or it is known
-        meanwhile which of them are in use. While job-list does not answer, it is asked
-        again: the plugin lets the job go, and its nodes are given to others."""
+        """The nodes of a job; none if job-list does not know them. While it does not
+        answer, it is asked again: the plugin lets the job go, and its nodes are given
+        to others."""
         logged = False
-        while info.allocation is None and not self._is_use_known(info):
+        while info.allocation is None and not self._is_over(info):
             try:
                 return await self._listed_hosts(info)
             except (RpcError, BadObject, ValueError) as error:
@@ -441,7 +443,7 @@ class InUse:
     def _raise_report(self, info: WorkflowInfo, note: str, why: Reason) -> None:
         """Raise an exception with the report, once, while the job is active. It is
         fatal if data is lost, unless the job has a fatal exception already."""
-        if not info.use_report:
+        if info.use_report in ("", SILENT):
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
             info.failed = True
             self._raise(info, DWS, severity, note, why)
@@ -480,7 +482,6 @@ class InUse:
         if ends and nodes and self._settings.config.keeps_mounted:
             annotations[KEPT_FOR] = hostlist.encode(nodes)
         await self._workflows.annotate(info, annotations)
-        info.cut_off = True
 
     def _list(
         self, info: WorkflowInfo, kind: Kind, namespace: Optional[str]

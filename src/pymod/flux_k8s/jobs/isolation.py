@@ -17,8 +17,10 @@ import contextlib
 import syslog
 import traceback
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Optional, TypeVar, cast
+from functools import partial
+from typing import Any, Callable, Coroutine, Iterator, Optional
 
+from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import DWSError
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import NoteWork, Work
@@ -26,8 +28,6 @@ from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
 from flux_k8s.reasons import DWS, FATAL, Reason
 from flux_k8s.slots import slotted
-
-Port = TypeVar("Port")
 
 RETRIES = 3
 """The number of new attempts to release a job's storage after an exception."""
@@ -107,44 +107,15 @@ class JobScope:
         self._work = work
         self._note_work(work)
 
-    def bind(self, callback: Callable[..., None]) -> Callable[..., None]:
-        """A callback that runs ``callback`` for the current job, or for the one that it
-        is bound to already."""
-        if self._work is None or isinstance(callback, _BoundCallback):
-            return callback
-        return _BoundCallback(self, self._work.jobid, callback)
-
-    def port(self, port: Port) -> Port:
-        """A port that binds the callbacks in all calls to the current job."""
-        return cast(Port, _BoundPort(port, self))
-
-
-class _BoundCallback:
-    def __init__(
-        self, scope: JobScope, jobid: int, callback: Callable[..., None]
+    def spawn(
+        self,
+        jobid: int,
+        coroutine: Coroutine[Call[Any], Any, object],
+        expected: tuple[type[Exception], ...] = (),
     ) -> None:
-        self._scope = scope
-        self._jobid = jobid
-        self._callback = callback
-
-    def __call__(self, *args: Any) -> None:
-        self._scope.run(self._jobid, self._callback, *args)
-
-
-class _BoundPort:
-    def __init__(self, port: object, scope: JobScope) -> None:
-        self._port = port
-        self._scope = scope
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._port, name)
-        bind = self._scope.bind
-
-        def call(*args: Any, **options: Any) -> Any:
-            bound = (bind(arg) if callable(arg) else arg for arg in args)
-            return method(*bound, **options)
-
-        return call
+        """Run a coroutine for a job beside its steps. ``expected`` errors end it."""
+        bind = partial(partial, self.run, jobid)
+        self.run(jobid, drive, coroutine, lambda result: None, expected, bind)
 
 
 @slotted
@@ -165,8 +136,9 @@ class Faults:
     reported: bool = False
 
     def handle(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
-        """Fail the job, or give it up, and return whether to reconcile the job again.
-        If that raises an exception as well, the job is given up."""
+        """Fail the job, or give it up, and return whether to reconcile the job again,
+        if only to let it go (:class:`~flux_k8s.jobs.lastresort.LastResort`). If that
+        raises an exception as well, nothing is done for the job any more."""
         if self.given_up:
             return False
         try:
@@ -175,7 +147,7 @@ class Faults:
             self.given_up = True
             text = f"{f58(info.jobid)}: cannot be failed: {describe(another)}"
             flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
-            return False
+            return True
 
     def _fail(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
         self.note = note = f"internal error, the log has more: {summary(error)}"
@@ -186,11 +158,11 @@ class Faults:
                 flux.raise_exception(info.jobid, DWS, FATAL, note, reason)
             return False
         self.count += 1
-        if self.count <= RETRIES:
-            return True
-        self.given_up = True
-        flux.log(syslog.LOG_CRIT, f"{f58(info.jobid)}: {left_behind(info)}", reason)
-        return False
+        if self.count > RETRIES:
+            self.given_up = True
+            text = f"{f58(info.jobid)}: {left_behind(info)}"
+            flux.log(syslog.LOG_CRIT, text, reason)
+        return True
 
 
 def left_behind(info: WorkflowInfo) -> str:

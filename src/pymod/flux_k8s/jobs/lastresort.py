@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import syslog
 
-from flux_k8s.control.controller import Controller, Options
 from flux_k8s.jobs.inuse import InUse
-from flux_k8s.jobs.isolation import JobScope, describe, left_behind
-from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.jobs.isolation import describe, left_behind
+from flux_k8s.jobs.jobtable import Job
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.reports import DataReports
@@ -24,41 +23,20 @@ from flux_k8s.text import NOTE, printable
 class LastResort:
     """Releases the epilogs of jobs that were given up, and reports what they lose."""
 
-    def __init__(
-        self, flux: Flux, jobs: JobTable, in_use: InUse, scope: JobScope
-    ) -> None:
+    def __init__(self, flux: Flux, in_use: InUse) -> None:
         self._flux = flux
-        self._jobs = jobs
         self._in_use = in_use
         self._data = DataReports(flux)
-        self._controller = Controller[int](
-            flux,
-            self._release,
-            options=Options[int](expected=FAILURES, scope=scope.run, bind=scope.bind),
-        )
 
-    def stop(self) -> None:
-        """Release no epilog any more."""
-        self._controller.stop()
-
-    def check(self, jobid: int) -> None:
-        """Release a job's epilog if the job was given up."""
-        job = self._jobs.get(jobid)
-        if job is None or not job.faults.given_up:
-            return
-        if job.info.goal is Goal.RELEASED and not job.info.released:
-            self._controller.add(jobid)
-
-    async def _release(self, jobid: int) -> None:
+    async def release(self, job: Job) -> None:
         """Release a job's epilog, when the nodes that may still mount its storage are
         drained, and it is recorded what became of its data. Of these, what ends in an
         unexpected exception as well is left out: the job does not wait for it.
 
         Raises:
-            KubeError, RpcError: it is to be tried again.
+            StepError: it is to be tried again.
         """
-        job = self._jobs.get(jobid)
-        if job is None or job.info.released:
+        if job.info.goal is not Goal.RELEASED or job.info.released:
             return
         for part in (self._drain, self._report, self._record):
             try:
@@ -68,7 +46,7 @@ class LastResort:
             except Exception as error:
                 text = f"{job.info.f58}: internal error: {describe(error)}"
                 self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
-        await request_plugin(self._flux, "epilog-remove", {"id": jobid})
+        await request_plugin(self._flux, "epilog-remove", {"id": job.info.jobid})
         job.info.released = True
 
     async def _drain(self, job: Job) -> None:

@@ -116,7 +116,7 @@ class Orphans:
             context.flux,
             self._look_after,
             self._failed,
-            Options[int](expected=(TryAgain,), scope=scope.run, bind=scope.bind),
+            Options[int](expected=(TryAgain,), scope=scope.run),
         )
 
     def stop(self) -> None:

@@ -257,7 +257,7 @@ class RequestHandler:
                 self._answer("setup", setup, partial(act, result), respond)
 
         assert self._setup_reader is not None
-        self._setup_reader.read(setup.text, self._scope.bind(done))
+        self._setup_reader.read(setup.text, partial(self._scope.run, jobid, done))
 
     def _set_up(self, jobid: int, allocation: Summary) -> None:
         """The job has nodes. Those of Rabbits mount no storage, so they are none of

@@ -18,6 +18,7 @@ from flux_k8s.errors import NoEffect
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobtable import Decision, Job, JobTable
+from flux_k8s.jobs.lastresort import LastResort
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.step import Next, Step, is_final
@@ -50,6 +51,7 @@ class Reconciler:
         self._steps = steps
         self._staging = steps.staging
         self._turns = UserTurns(context.settings, jobs.ask)
+        self._last_resort = LastResort(context.flux, steps.in_use)
         self._outage = outage
         self._reporter = reporter
         self._jobs_changed = jobs_changed
@@ -59,6 +61,9 @@ class Reconciler:
         :class:`~flux_k8s.control.controller.Controller`."""
         job = self._job_at_hand(jobid)
         if job is None:
+            return None
+        if job.faults.given_up:
+            await self._let_go(job)
             return None
         step = self._next_step(job)
         if step.step is Step.WAIT:
@@ -91,6 +96,8 @@ class Reconciler:
     def _job_at_hand(self, jobid: int) -> Optional[Job]:
         """A job for which something may be done now."""
         job = self._jobs.get(jobid)
+        if job is not None and job.faults.given_up:
+            return job
         if job is None or self._jobs.is_left_alone(jobid):
             return None
         self._jobs.see_unseen(job)
@@ -123,6 +130,17 @@ class Reconciler:
         self._turns.forget(job.info.jobid)
         self._jobs.remove(job)
         self._jobs_changed()
+
+    async def _let_go(self, job: Job) -> None:
+        """Release the epilog of a job that was given up.
+
+        Raises:
+            TryAgain: it is to be tried again after a pause.
+        """
+        try:
+            await self._last_resort.release(job)
+        except FAILURES as error:
+            raise TryAgain(error) from error
 
     async def _take(self, job: Job, step: Next) -> None:
         """Take a step.

@@ -25,9 +25,10 @@ from functools import lru_cache
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import call, drive
+from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.formats.jobid import f58
+from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.recording import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.cleanup import workflow_selector
@@ -126,7 +127,8 @@ class _NotRecorded(Exception):
 class Records:
     """Keeps records of jobs."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, scope: JobScope) -> None:
+        self._scope = scope
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
@@ -136,7 +138,7 @@ class Records:
         and at its end. ``workflow`` comes from an answer or from the watch, whichever
         is first. The other may never come."""
         if info.view is not None and info.owns(info.view):
-            drive(self._note(info, info.view, workflow), lambda result: None, ())
+            self._scope.spawn(info.jobid, self._note(info, info.view, workflow))
 
     async def _note(
         self, info: WorkflowInfo, view: WorkflowView, workflow: Encoded

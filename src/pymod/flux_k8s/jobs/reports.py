@@ -19,9 +19,10 @@ import syslog
 from dataclasses import replace
 from typing import Optional
 
-from flux_k8s.control.coroutines import Bind, call, drive
+from flux_k8s.control.coroutines import call
 from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_seconds, format_timestamp
+from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, late_nodes, left_persistent
 from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.records import is_purged, look_up
@@ -36,16 +37,14 @@ from flux_k8s.text import NOTE, printable
 
 
 class FailureReports:
-    """Reports failures of jobs.
+    """Reports failures of jobs."""
 
-    Args:
-        bind: as for :class:`~flux_k8s.jobs.steps.Steps`.
-    """
-
-    def __init__(self, flux: Flux, workflows: WorkflowRequests, bind: Bind) -> None:
+    def __init__(
+        self, flux: Flux, workflows: WorkflowRequests, scope: JobScope
+    ) -> None:
         self._flux = flux
         self._workflows = workflows
-        self._bind = bind
+        self._scope = scope
 
     async def fail(self, info: WorkflowInfo, why: Note) -> None:
         """Raise a fatal exception, in the answer that the job's dependency
@@ -59,7 +58,7 @@ class FailureReports:
         if info.view is not None and info.owns(info.view):
             # The job does not wait for it.
             saved = self._workflows.save_failed(info)
-            drive(saved, lambda result: None, FAILURES, self._bind)
+            self._scope.spawn(info.jobid, saved, FAILURES)
         if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
             payload: Json = {
                 "id": info.jobid,

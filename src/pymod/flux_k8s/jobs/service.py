@@ -27,7 +27,6 @@ from flux_k8s.jobs.copies import Copies
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.lastresort import LastResort
 from flux_k8s.jobs.optionalwatches import DataMovements
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
@@ -74,10 +73,9 @@ class Service:
         kube_metrics: Callable[[], Json] = dict,
     ) -> None:
         self.context = context
-        flux, kube, settings = context.flux, context.kube, context.settings
+        flux = context.flux
         self._scope = scope = JobScope(self._broke, self._releases, note_work)
-        of_job = Context(scope.port(flux), scope.port(kube), settings)
-        records = Records(of_job)
+        records = Records(context, scope)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._reporter = Reporter(flux, outage)
         self._jobs = jobs = JobTable(
@@ -102,19 +100,11 @@ class Service:
         movements = DataMovements(
             context, jobs, self._movements_changed, self._movement_changed
         )
-        self._copies = copies = Copies(of_job, movements.of, jobs.ask)
-        steps = Steps(
-            of_job,
-            machine,
-            jobs,
-            records,
-            copies,
-            scope.bind,
-        )
+        self._copies = copies = Copies(context, movements.of, jobs.ask)
+        steps = Steps(context, machine, jobs, records, copies, scope)
         self._reconciler = Reconciler(
             context, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
-        self._last_resort = LastResort(flux, jobs, steps.in_use, scope)
         self._staging = steps.staging
         release = steps.release_share
         self._orphans = Orphans(context, jobs, outage, scope, release, machine.ledger)
@@ -151,7 +141,6 @@ class Service:
                 patience=PATIENCE,
                 slow=lambda jobid: self._reconciler.report_slow_step(jobid),
                 scope=self._scope.run,
-                bind=self._scope.bind,
             ),
         )
 
@@ -168,7 +157,6 @@ class Service:
         self._jobs.stop()
         self._queries.stop()
         self._outage.stop()
-        self._last_resort.stop()
         self._machine.stop()
         self._lister.stop()
         self._orphans.stop()
@@ -203,7 +191,6 @@ class Service:
     def _broke(self, jobid: int, error: Exception) -> None:
         """Something that was done for a job raised an exception."""
         self._reconciler.broke(jobid, error)
-        self._last_resort.check(jobid)
 
     def _releases(self, jobid: int) -> bool:
         """Whether a job's storage is to be released."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Awaitable, Callable, Mapping, Union
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Bind, call
+from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import refusal, refused
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.formats import hostlist
@@ -24,6 +24,7 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.copies import Copies
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
+from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import MOUNTING, Keeping
@@ -78,12 +79,8 @@ class Steps:
         jobs: JobTable,
         records: Records,
         copies: Copies,
-        bind: Bind,
+        scope: JobScope,
     ) -> None:
-        """
-        Args:
-            bind: makes a callback one of the job for which a step is carried out.
-        """
         self._flux = flux = context.flux
         self._records = records
         self._copies = copies
@@ -99,9 +96,9 @@ class Steps:
             context, self._planner, self.workflows, machine.nodes
         )
         self._data = DataReports(flux)
-        self._failures = FailureReports(flux, self.workflows, bind)
+        self._failures = FailureReports(flux, self.workflows, scope)
         self.staging = Staging(context, machine, self._planner, jobs)
-        self.in_use = InUse(context, machine, jobs, self.workflows)
+        self.in_use = InUse(context, machine, jobs, self.workflows, scope)
         self.keeping = keeping = Keeping(
             context,
             machine,

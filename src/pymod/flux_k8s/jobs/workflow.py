@@ -180,7 +180,7 @@ def _prepare_ahead(
 
 def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     """The way down, from a job that ended to nothing left."""
-    if info.aborted and not (info.cut_off or view.cut_off):
+    if info.aborted and not view.cut_off:
         # The plugin lets the job go: its nodes are given to others then.
         return Step.CUT_OFF()
     if info.aborted and not info.released:

@@ -104,11 +104,9 @@ class WorkflowInfo:
         warned: the job has a warning that Teardown makes no progress.
         reported_nodes: the failed nodes that an exception of the job names.
         data_reported: it was reported what became of the data of a job that had ended.
-        cut_off: the nodes and Rabbits in use at an abort were taken out of service.
-        use_report: the line of the log about them, or that Kubernetes does not say
-            which they are; "" before. An exception of the job has the first one.
-        all_drained: all nodes of the job were, or are being, drained at an abort, since
-            Kubernetes did not answer which of them are in use.
+        use_report: the line of the log about the nodes and Rabbits in use at an abort,
+            or that Kubernetes does not say which they are; "" before. An exception of
+            the job has the first one.
         withheld: the scheduler keeps the job's storage from others, although the job
             gives it back; False: it is to; None before.
 
@@ -181,9 +179,7 @@ class WorkflowInfo:
     warned: bool = False
     reported_nodes: frozenset[str] = frozenset()
     data_reported: bool = False
-    cut_off: bool = False
     use_report: str = ""
-    all_drained: bool = False
     withheld: Optional[bool] = None
 
     # What steps have found out or are about; another service finds it out anew.
