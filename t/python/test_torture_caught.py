@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Callable, Optional
 
 import pytest
+from msgspec.structs import replace
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
@@ -99,7 +100,8 @@ class HastyMountWatch(MountWatch):
 
 
 async def cut_off(self: InUse, info: WorkflowInfo) -> None:
-    info.cut_off = True
+    if info.view is not None:
+        info.view = replace(info.view, cut_off=True)
 
 
 WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {

@@ -147,7 +147,7 @@ def test_a_job_that_waits_says_so_in_its_memo_and_to_queries() -> None:
     system = slow(user_workflows=2)
     *others, waits = hold(system, 3)
     wait(system, 1.0)
-    text = LIMITS
+    text = LIMITS.text
     assert memo(system, waits, WAITS) == text
     rows = {row["id"]: row for row in query(system, "job-list")["jobs"]}
     assert rows[waits]["waits"] == text and rows[waits]["state"] == "none"

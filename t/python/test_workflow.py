@@ -20,7 +20,7 @@ from flux_k8s.formats.timestamps import parse_go_duration
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, Mounts, WorkflowInfo
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
@@ -56,6 +56,7 @@ def view_of(
     jobid: str = f58(JOBID),
     changed: Optional[float] = NOW - 1,
     damage: Optional[str] = None,
+    cut_off: bool = False,
 ) -> WorkflowView:
     return WorkflowView(
         uid="uid",
@@ -72,6 +73,7 @@ def view_of(
         changed=changed,
         elapsed=0.1,
         damage=damage,
+        cut_off=cut_off,
     )
 
 
@@ -95,6 +97,7 @@ S = State
 
 WRONG = partial(view_of, ready=False, status="Error", message="no space")
 OPEN = view_of(S.PostRun, ready=False)
+CUT = view_of(S.PostRun, ready=False, cut_off=True)
 DELETING = view_of(S.PreRun, deleting=True)
 OTHERS = view_of(S.Proposal, jobid="fSomeOther")
 DAMAGED = view_of(S.Proposal, damage="x")
@@ -156,7 +159,7 @@ def failed_in(state: State) -> Note:
             Step.REMOVE_FINALIZER(),
         ),
         (
-            info_of(RELEASED, view_of(S.Teardown), unmounted=True),
+            info_of(RELEASED, view_of(S.Teardown), mounts=Mounts(settled=True)),
             Step.RELEASE_EPILOG(),
         ),
         (
@@ -192,7 +195,7 @@ def failed_in(state: State) -> Note:
             Step.DRAIN_MOUNTED(failed_in(S.PostRun)),
         ),
         (
-            info_of(RELEASED, WRONG(S.PostRun), ran=True, still_mounted=()),
+            info_of(RELEASED, WRONG(S.PostRun), ran=True, mounts=Mounts(left=())),
             Step.FAIL(failed_in(S.PostRun)),
         ),
         (
@@ -219,11 +222,11 @@ def failed_in(state: State) -> Note:
         # an abort
         (info_of(RELEASED, OPEN, ran=True, **ABORTED), Step.CUT_OFF()),
         (
-            info_of(RELEASED, OPEN, ran=True, **ABORTED, cut_off=True),
+            info_of(RELEASED, CUT, ran=True, **ABORTED),
             Step.RELEASE_EPILOG(),
         ),
         (
-            info_of(RELEASED, OPEN, ran=True, **ABORTED, cut_off=True, released=True),
+            info_of(RELEASED, CUT, ran=True, **ABORTED, released=True),
             Step.MOVE(to=S.Teardown),
         ),
         (
@@ -243,7 +246,7 @@ def test_each_situation_has_its_step(info: WorkflowInfo, expected: Next) -> None
 
 KEPT = replace(view_of(S.PostRun, ready=False), kept_for="compute-01")
 RELEASED_KEPT = replace(KEPT, nodes_released=True)
-WRITES: dict[str, Any] = {"writers": ("compute-01",), "writers_at": NOW}
+WRITES: dict[str, Any] = {"mounts": Mounts(writers=("compute-01",), found_at=NOW)}
 LATER = Step.WAIT(until=NOW + WRITERS_VALID)
 
 
@@ -265,10 +268,10 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
                 late("DWS did not wait for it"),
             ),
         ),
-        (view_of(S.PostRun), {"writers": ()}, Step.MOVE(to=S.DataOut)),
+        (view_of(S.PostRun), {"mounts": Mounts(writers=())}, Step.MOVE(to=S.DataOut)),
         (
             view_of(S.PostRun),
-            {"writers": (), "failed": True},
+            {"mounts": Mounts(writers=()), "failed": True},
             Step.MOVE(to=S.Teardown),
         ),
         (view_of(S.PostRun), WRITES, LATER),
@@ -294,18 +297,21 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
         (RELEASED_KEPT, {**WRITES, "released": True}, LATER),
         (
             RELEASED_KEPT,
-            {"writers": (), "writers_at": NOW, "released": True},
+            {"mounts": Mounts(writers=(), found_at=NOW), "released": True},
             LATER,
         ),
         (
             RELEASED_KEPT,
-            {"writers": (), "writers_at": NOW - WRITERS_VALID, "released": True},
+            {
+                "mounts": Mounts(writers=(), found_at=NOW - WRITERS_VALID),
+                "released": True,
+            },
             Step.FIND_WRITERS(late("DWS waits for it")),
         ),
         # its epilog was given up
         (
-            view_of(S.PostRun, ready=False),
-            {"aborted": True, "cut_off": True, "released": True},
+            CUT,
+            {"aborted": True, "released": True},
             Step.FIND_WRITERS(
                 late("its epilog was given up"),
             ),
@@ -333,6 +339,7 @@ VIEWS = st.none() | st.builds(
     jobid=st.sampled_from([f58(JOBID), "fother"]),
     changed=st.none() | st.floats(0, 2 * NOW),
     damage=st.none() | st.just("damaged"),
+    cut_off=st.booleans(),
 )
 INFOS = st.builds(
     info_of,
@@ -351,7 +358,6 @@ INFOS = st.builds(
     failure=st.none() | st.just(Note("failure", Reason.DWS_REFUSED)),
     failed=st.booleans(),
     troubled_since=st.none() | st.floats(0, 2 * NOW),
-    cut_off=st.booleans(),
 )
 
 
@@ -383,10 +389,12 @@ def test_a_job_whose_storage_is_released_is_never_held_for_ever(
 def carry_out(info: WorkflowInfo, chosen: Next) -> None:
     """What a step achieves where everything works."""
     if chosen.step is Step.MOVE:
-        info.view = view_of(chosen.to)
+        cut_off = info.view is not None and info.view.cut_off
+        info.view = view_of(chosen.to, cut_off=cut_off)
     elif chosen.step is Step.WAIT and info.view is not None:
         assert info.view.desired is not None
-        info.view = view_of(info.view.desired, finalizers=info.view.finalizers)
+        kept = {"finalizers": info.view.finalizers, "cut_off": info.view.cut_off}
+        info.view = view_of(info.view.desired, **kept)
         if FINALIZER not in info.view.finalizers:
             info.view = None
     elif chosen.step is Step.REMOVE_FINALIZER:
@@ -397,9 +405,10 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
     elif chosen.step is Step.RELEASE_EPILOG:
         info.released = True
     elif chosen.step is Step.CUT_OFF:
-        info.cut_off = True
+        assert info.view is not None
+        info.view = replace(info.view, cut_off=True)
     elif chosen.step is Step.DRAIN_MOUNTED:
-        info.unmounted, info.still_mounted = True, ()
+        info.mounts = Mounts(settled=True, left=())
     elif chosen.step is Step.FAIL:
         info.failed = True
 

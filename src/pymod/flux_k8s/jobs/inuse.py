@@ -112,8 +112,8 @@ class InUse:
         clientmounts, why = await self._clientmounts(info, note.text)
         hosts = await self._late(info, clientmounts)
         await self._drain(info, hosts, why)
-        info.still_mounted = tuple(dict.fromkeys((*(info.still_mounted or ()), *hosts)))
-        info.unmounted = info.view is None or info.view.complete
+        info.mounts.left = tuple(dict.fromkeys((*(info.mounts.left or ()), *hosts)))
+        info.mounts.settled = info.view is None or info.view.complete
 
     async def find_writers(
         self, info: WorkflowInfo, note: str, told: bool
@@ -151,8 +151,8 @@ class InUse:
             # Else DWS tells the others when it goes on.
             rest = filterfalse(frozenset(late).__contains__, hosts)
             writers += await self._find_writers(tuple(rest))
-        info.still_mounted = hosts
-        info.unmounted = not told
+        info.mounts.left = hosts
+        info.mounts.settled = not told
         return writers, overdue
 
     def _overdue(self, info: WorkflowInfo, late: tuple[str, ...]) -> tuple[str, ...]:
@@ -165,10 +165,10 @@ class InUse:
         if view is None or not view.kept_for:
             return late
         kept_for = frozenset(view.kept_for_nodes)
-        info.late = {host: info.late.get(host, now) for host in late}
+        info.mounts.late = {host: info.mounts.late.get(host, now) for host in late}
         return tuple(
             host
-            for host, since in info.late.items()
+            for host, since in info.mounts.late.items()
             if host not in kept_for
             and (view.complete or (limit is not None and now - since >= limit))
         )
@@ -226,7 +226,7 @@ class InUse:
         """Drain nodes that still have the job's storage mounted, unless they are
         drained for that already. ``end`` is that of the report."""
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
-        known, drained = frozenset(info.still_mounted or ()), self._drained
+        known, drained = frozenset(info.mounts.left or ()), self._drained
         texts = {host: drained.get(host, "") for host in hosts}
         # Somebody else's reason may stand before it, or another job's in its place.
         news = [

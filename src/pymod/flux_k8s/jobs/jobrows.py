@@ -126,9 +126,10 @@ def waits_of(info: WorkflowInfo, known: Known) -> str:
         return "copies that go on: another one of the job has failed"
     if not view.awaits_unmount:
         return known.waits or _held_by(info) or _nodes_and_rabbits(info, known)
-    if info.writers is None:
+    writers = info.mounts.writers
+    if writers is None:
         return kept_until(view.kept_for)
-    return kept_until(hostlist.encode(info.writers)) if info.writers else known.waits
+    return kept_until(hostlist.encode(writers)) if writers else known.waits
 
 
 def _nodes_and_rabbits(info: WorkflowInfo, known: Known) -> str:

@@ -26,7 +26,7 @@ from flux_k8s.jobs.reporter import Progress
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.work import Work
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Seen
@@ -253,9 +253,9 @@ class JobTable:
             return None
         return [view for view, _ in self.unclaimed.values()]
 
-    def moment(self, config: Config) -> Moment:
-        """The present, for decisions about jobs."""
-        return Moment(self._clock.now(), config, self.outage.outages)
+    def moment(self, config: Config, lost: str = "") -> Moment:
+        """The present, for decisions about a job."""
+        return Moment(self._clock.now(), config, self.outage.outages, lost)
 
     def note_withheld(self, jobid: int) -> None:
         """The scheduler keeps a job's storage from others."""
@@ -372,7 +372,13 @@ class JobTable:
         """The nodes that wait for mounts; None as long as that is not known."""
         if not self.complete:
             return None
-        return awaited_nodes(job.info for job in self._jobs.values())
+        hosts: set[str] = set()
+        for info in self.infos():
+            if info.goal is Goal.READY and not info.mounted:
+                if info.allocation is None:
+                    return None
+                hosts.update(info.allocation.hosts)
+        return frozenset(hosts)
 
     def may_mount(self, jobid: int) -> bool:
         """Whether a job's storage may be mounted yet; True if that is not known."""

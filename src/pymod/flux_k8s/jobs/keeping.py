@@ -78,6 +78,7 @@ class Keeping:
         self._workflows = workflows
         self._in_use = in_use
         self._data = data
+        self._marking: set[int] = set()
         self._giving_up: set[int] = set()
         self._jobs = jobs
 
@@ -99,7 +100,7 @@ class Keeping:
         assert view is not None
         passed_over = view.forced or info.failure_tolerance > 0 or not view.complete
         if not (passed_over or await self._in_use.passed_over(info)):
-            info.writers, info.still_mounted, info.unmounted = (), (), True
+            info.mounts.writers, info.mounts.left, info.mounts.settled = (), (), True
             return
         writers, overdue = await self._in_use.find_writers(
             info, following.why.text, following.failed
@@ -112,7 +113,7 @@ class Keeping:
                 await self._data.note_kept(info, names, kept_until(names))
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
-        info.writers, info.writers_at = writers, now
+        info.mounts.writers, info.mounts.found_at = writers, now
 
     async def let_nodes_go(self, info: WorkflowInfo, note: Note) -> None:
         """Drain the nodes that have not unmounted, and mark the Workflow: the others
@@ -121,9 +122,9 @@ class Keeping:
         ends = self.may_end(info.view)
         await self._in_use.drain_mounted(info, note)
         if ends:
-            await self._workflows.keep(info, info.still_mounted or (), ends)
+            await self._workflows.keep(info, info.mounts.left or (), ends)
         else:
-            info.unmounted = True
+            info.mounts.settled = True
 
     async def keep_failed(self, info: WorkflowInfo, note: Note) -> None:
         """Keep the storage of a job whose data could not be copied out, where the job
@@ -139,12 +140,12 @@ class Keeping:
             )
             return
         until = self._clock.now() + limit
-        info.keeping = True
+        self._marking.add(info.jobid)
         try:
             await self._data.note_failed(info, until, note)
             await self._workflows.keep_failed(info, until, note)
         finally:
-            info.keeping = False
+            self._marking.discard(info.jobid)
         if info.logs_rescue:
             self._data.log_failed(info, until, note)
 
@@ -155,7 +156,7 @@ class Keeping:
         jobs = [info.jobid]
         for other in self._jobs.infos():
             failed = other.view is not None and other.view.has_failed
-            kept = failed or other.keeping
+            kept = failed or other.jobid in self._marking
             if kept and other.userid == info.userid and other is not info:
                 jobs.append(other.jobid)
         size = sum(sum(self._ledger.bytes_of(jobid).values()) for jobid in jobs)
@@ -184,7 +185,7 @@ class Keeping:
             for other in self._jobs.infos()
             if other.view is not None
             and other is not info
-            and not (other.view.complete and other.writers == ())
+            and not (other.view.complete and other.mounts.writers == ())
         ]
         for held in [*others, *unclaimed]:
             if not held.awaits_unmount:

@@ -26,7 +26,7 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
         found.append(UNKNOWN_LOSS)  # it does not say which copies there were to be
     if view.unsaved:
         found.append(_not_copied(view.unsaved))
-    hosts = view.left_mounted or hostlist.encode(info.still_mounted or ())
+    hosts = view.left_mounted or hostlist.encode(info.mounts.left or ())
     if hosts and view.persistent_storage:
         names = ", ".join(view.persistent_storage)
         found.append(f"{hosts} may not have written everything to {names}")
@@ -57,7 +57,7 @@ def cause_of(info: WorkflowInfo) -> Reason:
         return Reason.EPILOG_GIVEN_UP
     if not info.failed and (info.abandoned or view.given_up):
         return Reason.GIVEN_UP
-    mounted = view.left_mounted or info.still_mounted
+    mounted = view.left_mounted or info.mounts.left
     return Reason.UNMOUNT_FAILED if mounted else Reason.CAUSE_UNKNOWN
 
 

@@ -25,8 +25,8 @@ def problem_of(
     arise; None for each that there is not."""
     if info.failure is not None:
         return Problem(info.failure), None
-    if info.lost_storage:
-        note = f"its data is lost before it had nodes: {info.lost_storage}"
+    if at.lost:
+        note = f"its data is lost before it had nodes: {at.lost}"
         return Problem(Note(note, Reason.RABBIT_BROKEN)), None
     if view.damage is None and view.deleting:
         return Problem(info.interference_note(DELETED)), None
@@ -128,4 +128,4 @@ def may_be_written(info: WorkflowInfo, view: WorkflowView, config: Config) -> bo
         return False
     if view.desired is State.PreRun:
         return view.complete
-    return view.desired is State.PostRun and info.writers != ()
+    return view.desired is State.PostRun and info.mounts.writers != ()

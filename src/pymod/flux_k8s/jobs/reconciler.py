@@ -111,16 +111,18 @@ class Reconciler:
         self._jobs.note_change(job.info.jobid)
 
     def _next_step(self, job: Job) -> Next:
-        self._staging.update(job.info)
-        job.info.keep_past(self._flux.now())
-        step = next_step(job.info, self._jobs.moment(self._settings.config))
-        return self._turns.decide(job.info, step)
+        info = job.info
+        self._staging.queue.update(info)
+        info.keep_past(self._flux.now())
+        at = self._jobs.moment(self._settings.config, self._staging.lost(info))
+        return self._turns.decide(info, next_step(info, at))
 
     def _wait(self, job: Job, step: Next) -> Optional[float]:
         """Seconds until a step of the job, or a report about it, may be due; None if
         neither is."""
         job.info.failing_since = None
-        dues = step.until, self._reporter.report_state(job.info, job.progress)
+        why = "" if step.note is None else step.note.text
+        dues = step.until, self._reporter.report_state(job.info, job.progress, why)
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._flux.now())
 

@@ -135,10 +135,14 @@ class Reporter:
             self._memo(info, progress, f"Kubernetes: {self._outage.reason}")
         progress.outage = self._outage.reason is not None
 
-    def report_state(self, info: WorkflowInfo, progress: Progress) -> Optional[float]:
+    def report_state(
+        self, info: WorkflowInfo, progress: Progress, why: str = ""
+    ) -> Optional[float]:
         """Remove a job's memo, or post one with the message of DWS about a state that
         takes long: copying much data may take long, and so may a state that never ends.
-        A job without a Workflow may wait for others of its user.
+
+        Args:
+            why: what a job without a Workflow waits for, or "".
 
         Returns:
             When (UNIX time) the state will have taken long; None if no memo is due.
@@ -152,7 +156,7 @@ class Reporter:
         if self._outage.reason is not None:
             return None
         if view is None or progress.state is None:
-            self._memo(info, progress, info.user_limit or None)
+            self._memo(info, progress, why or None)
             return None
         state, since = progress.state
         due = since + DWS_PATIENCE

@@ -333,19 +333,15 @@ class Staging:
         exclude = constraints.conjunction(self._machine.constraint(), where)
         return Proposal(resources, exclude)
 
-    def update(self, info: WorkflowInfo) -> None:
-        """A job may have changed, or a Rabbit."""
-        self.queue.update(info)
-        self._note_lost(info)
-
-    def _note_lost(self, info: WorkflowInfo) -> None:
-        """Note whether a Rabbit broke that has the data of a job without nodes."""
+    def lost(self, info: WorkflowInfo) -> str:
+        """The Rabbits that broke with the data of a job without nodes, and their
+        states, or ""."""
         view = info.view
         if not info.is_staged or view is None or (view.desired or 0) > State.DataIn:
-            return
+            return ""
         machine = self._machine
         rabbits = machine.ledger.rabbits_of(info.jobid)
-        info.lost_storage = ", ".join(
+        return ", ".join(
             f"Rabbit {name} is {machine.status(name)}"
             for name in sorted(rabbits, key=hostlist.natural_key)
             if not machine.keeps_data(name)

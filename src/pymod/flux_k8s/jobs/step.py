@@ -102,7 +102,7 @@ class Next:
     """The next step of a job; :meth:`Step.__call__` makes it.
 
     Attributes:
-        note: why, for an exception, a drain, or a report.
+        note: why, for an exception, a drain, a report, or a memo.
         to: the state to move to (MOVE).
         until: the UNIX time until which the job waits at most (WAIT).
         failed: DWS has given up: Teardown (WARN), or the unmounts, so that it unmounts

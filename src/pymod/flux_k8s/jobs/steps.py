@@ -245,13 +245,13 @@ class Steps:
         waited for all nodes. DWS does not wait for nodes that are Disabled in
         SystemStatus, nor for any node of a PostRun that was forced."""
         assert info.view is not None
-        if info.writers is not None:
+        if info.mounts.writers is not None:
             return  # it is known that none could write
         if info.view.forced or await self.in_use.passed_over(info):
             note = Note("DWS did not wait for it", Reason.UNMOUNT_FAILED)
             await self.in_use.drain_mounted(info, note)
         else:
-            info.unmounted = True
+            info.mounts.settled = True
 
     async def _leave_out(self, info: WorkflowInfo, following: Next) -> None:
         note = "" if following.note is None else following.note.text

@@ -48,11 +48,14 @@ class Moment:
         now: the UNIX time.
         config: the configuration.
         outages: those of Kubernetes until now.
+        lost: the Rabbits that broke with the data of a job without nodes, and their
+            states, or "".
     """
 
     now: float
     config: Config
     outages: Outages = field(default_factory=Outages)
+    lost: str = ""
 
     def deadline(self, begin: float, limit: float) -> float:
         """When (UNIX time) a limit of some seconds is over that runs since a time."""
@@ -117,8 +120,11 @@ def running_limits(
     refused = info.refused_state
     if refused is not None:
         # The next try, for which there is a pause, may be taken.
-        tried = info.tried
-        limits += [x for x in _state_limits(info, view, refused, at) if x[0] <= tried]
+        limits += [
+            limit
+            for limit in _state_limits(info, view, refused, at)
+            if info.refusal is not None and limit[0] <= info.refusal.at
+        ]
     return limits + _stage_limit(info, view, at)
 
 
@@ -272,12 +278,12 @@ def _stage_limit(
 def unmade(info: WorkflowInfo, at: Moment) -> tuple[Optional[Problem], Optional[float]]:
     """The same for a Workflow that Kubernetes does not let us create."""
     limit, begin = at.config.setup_timeout, info.begun.get(State.Proposal)
-    if not info.refusal or limit is None or begin is None:
+    if info.refusal is None or limit is None or begin is None:
         return None, None
     deadline = at.deadline(begin, limit)
-    if info.tried < deadline:
+    if info.refusal.at < deadline:
         return None, None
-    text = f"Proposal took more than setup_timeout={limit:g}s; {info.refusal}"
+    text = f"Proposal took more than setup_timeout={limit:g}s; {info.refusal.error}"
     note = Note(text, Reason.SETUP_TIMEOUT)
     return (Problem(note) if at.now >= deadline else None), deadline
 
@@ -288,7 +294,7 @@ def unmounts_late(
     """The same for nodes that are to unmount in Teardown, since the job had not got to
     PostRun. With ``unmount_failure`` they do not hold up the others."""
     limit = at.config.postrun_timeout if at.config.keeps_mounted else None
-    over = info.unmounted or view.nodes_released or info.released
+    over = info.mounts.settled or view.nodes_released or info.released
     begin = begin_of(info, view, State.Teardown, at)
     if limit is None or begin is None or over or view.runs_containers:
         return None, None
@@ -307,8 +313,8 @@ def _late(
     both = both and not (view.kept_for or view.rescued)
     what = "PostRun and DataOut" if both else state.name
     text = f"{what} took more than {key}={limit:g}s"
-    if info.refused_state is state:
-        text += f"; {info.refusal}"
+    if info.refusal is not None and info.refused_state is state:
+        text += f"; {info.refusal.error}"
     elif view.state is not state:
         text += "; DWS has not begun with it"
     return Problem(Note(text, LATE[key]), key=key)

@@ -25,9 +25,13 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.workflowview import WorkflowView
+from flux_k8s.reasons import Note, Reason
 from flux_k8s.slots import slotted
 
-LIMITS = "this user's other jobs (rabbit.user_workflows, rabbit.user_directives_limit)"
+LIMITS = Note(
+    "this user's other jobs (rabbit.user_workflows, rabbit.user_directives_limit)",
+    Reason.LIMIT_REACHED,
+)
 """The memo of a job that waits in line. Which limit it is may change all the time."""
 
 CREATES = 8
@@ -90,8 +94,7 @@ class UserTurns:
         self._creating: set[int] = set()
 
     def decide(self, info: WorkflowInfo, step: Next) -> Next:
-        """The next step of a job: the one that its storage calls for, or Wait. Then
-        ``info.user_limit`` says for what."""
+        """The next step of a job: the one that its storage calls for, or Wait."""
         jobid, user = info.jobid, self._user_of(info)
         creates = step.step is Step.CREATE and not info.planned
         if not creates:
@@ -102,8 +105,7 @@ class UserTurns:
         self._refresh(user)
         self._admit(jobid)
         waits = creates and jobid not in user.planning
-        info.user_limit = LIMITS if waits else ""
-        return Step.WAIT() if waits else step
+        return Step.WAIT(LIMITS) if waits else step
 
     def failed(self, jobid: int) -> None:
         """A step of the job has failed: if that was to create its Workflow, others are

@@ -214,7 +214,7 @@ def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     if not view.complete:
         if view.awaits_unmount:
             # A node that could not write may be back before DWS does without it.
-            deadline = info.writers_at + WRITERS_VALID
+            deadline = info.mounts.found_at + WRITERS_VALID
             if at.now >= deadline:
                 return Step.FIND_WRITERS(_because("DWS waits for it"))
         return Step.WAIT(until=deadline)
@@ -291,7 +291,7 @@ def _await_unmount(
 def _writers_valid_until(info: WorkflowInfo) -> Optional[float]:
     """The UNIX time until which it is known which nodes could write; None if it is
     not."""
-    return None if info.writers is None else info.writers_at + WRITERS_VALID
+    return None if info.mounts.writers is None else info.mounts.found_at + WRITERS_VALID
 
 
 def _give_up(
@@ -310,7 +310,7 @@ def _give_up(
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
-        if info.still_mounted is None:
+        if info.mounts.left is None:
             return Step.DRAIN_MOUNTED(problem.note)
     fatal = problem is not None and not (problem.limit or info.abandoned)
     if not info.failed and (fatal or losses(info, view)):
@@ -336,7 +336,7 @@ def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Next:
 
 def _tear_down(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     if view.complete and not info.released:
-        if not info.unmounted:
+        if not info.mounts.settled:
             return Step.DRAIN_MOUNTED(_because("Teardown is complete"))
         if info.ran and not info.failed and losses(info, view):
             gone = Note("the storage is gone", cause_of(info))

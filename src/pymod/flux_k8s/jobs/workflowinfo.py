@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Iterable, Optional
+from typing import NamedTuple, Optional
 
 from flux_k8s.config.settings import Identity
 from flux_k8s.formats.jobid import f58, workflow_name
@@ -45,6 +45,41 @@ as he likes, and have each fail at once."""
 
 @slotted
 @dataclass
+class Mounts:
+    """What is known of the nodes that have a job's storage mounted at its end, by
+    :mod:`flux_k8s.jobs.inuse` and :mod:`flux_k8s.jobs.keeping`.
+
+    Attributes:
+        settled: all nodes have unmounted, or are drained.
+        left: the nodes that had not unmounted when PostRun was given up. They are
+            drained. None before they are known.
+        writers: the nodes that have storage mounted that is to be unmounted, and could
+            write to it; None before they are known. Only with ``unmount_failure``.
+        found_at: the UNIX time at which they were found.
+        late: the nodes that DWS has told to unmount, of storage that is kept, and that
+            have not; since when this service knows that (UNIX time).
+    """
+
+    settled: bool = False
+    left: Optional[tuple[str, ...]] = None
+    writers: Optional[tuple[str, ...]] = None
+    found_at: float = 0.0
+    late: dict[str, float] = field(default_factory=dict)
+
+
+class Refusal(NamedTuple):
+    """An error of Kubernetes to the last attempt to request a state.
+
+    Attributes:
+        at: the UNIX time of that attempt.
+    """
+
+    at: float
+    error: str
+
+
+@slotted
+@dataclass
 class WorkflowInfo:
     """The state of one job's storage.
 
@@ -77,9 +112,8 @@ class WorkflowInfo:
         deleted: the last view of the Workflow that was deleted last.
         begun: for each state the UNIX time at which this service has first tried to
             request it, or has first seen that it was.
-        tried: the UNIX time of the last attempt to request a state.
-        refusal: the error of the last attempt to request a state; "" if Kubernetes has
-            taken the request.
+        refusal: the error of the last attempt to request a state; None if Kubernetes
+            has taken the request.
         troubled_since: when this service first saw the Error or TransientCondition
             that the Workflow is in (UNIX time).
         interference: a sentence about the deletion or Teardown of the Workflow by
@@ -113,27 +147,15 @@ class WorkflowInfo:
         **What steps have found out or are about; another service finds it out anew.**
 
         fits: the plan of a Workflow that was made again fits what Flux was told.
-        user_limit: the limits of its user for which the job waits before it gets a
-            Workflow, in words, or ""; :mod:`flux_k8s.jobs.userturns` writes this.
         survey: the last survey of the nodes that lack their storage.
         failing_since: the UNIX time since which the step that the job is in fails
             while Kubernetes answers other requests; None during an outage.
-        still_mounted: the nodes that had not unmounted when PostRun was given up. They
-            are drained. None before they are known.
-        late: the nodes that DWS has told to unmount, of storage that is kept, and that
-            have not; since when this service knows that (UNIX time).
-        unmounted: all nodes have unmounted, or are drained.
-        writers: the nodes that have storage mounted that is to be unmounted, and could
-            write to it; None before they are known. Only with ``unmount_failure``.
-        writers_at: the UNIX time at which they were found.
+        mounts: the nodes that have its storage mounted at its end.
         not_kept: why the storage of the job cannot be kept after a failure, for the
             exception about it: the limit that its user would exceed; "" if the service
             could not keep others off, or containers run on its nodes. None if it can.
-        keeping: its Workflow is being marked, so that its storage is kept.
         rescuing: a request of a user to rescue its data is being carried out.
         rescues: the number of those that were, by this service.
-        lost_storage: the Rabbits that broke with the data of a job without nodes, and
-            their states, or "".
         recording: the records of the job.
     """
 
@@ -158,8 +180,7 @@ class WorkflowInfo:
     doubtful: bool = False
     deleted: Optional[WorkflowView] = None
     begun: dict[State, float] = field(default_factory=dict)
-    tried: float = 0.0
-    refusal: str = ""
+    refusal: Optional[Refusal] = None
     troubled_since: Optional[float] = None
     interference: Optional[Note] = None
     nodes_released: bool = False
@@ -184,19 +205,12 @@ class WorkflowInfo:
 
     # What steps have found out or are about; another service finds it out anew.
     fits: bool = False
-    user_limit: str = ""
     survey: Optional[Survey] = None
     failing_since: Optional[float] = None
-    still_mounted: Optional[tuple[str, ...]] = None
-    late: dict[str, float] = field(default_factory=dict)
-    unmounted: bool = False
-    writers: Optional[tuple[str, ...]] = None
-    writers_at: float = 0.0
+    mounts: Mounts = field(default_factory=Mounts)
     not_kept: Optional[str] = None
-    keeping: bool = False
     rescuing: bool = False
     rescues: int = 0
-    lost_storage: str = ""
     recording: Recording = field(default_factory=Recording)
     f58: str = field(init=False)
     name: str = field(init=False)
@@ -232,7 +246,7 @@ class WorkflowInfo:
     def refused_state(self) -> Optional[State]:
         """The state whose request Kubernetes refuses; None if there is none."""
         view, asked = self.view, max(self.begun, default=None)
-        if not self.refusal or asked is None or view is None:
+        if self.refusal is None or asked is None or view is None:
             return None
         return asked if view.desired is None or asked > view.desired else None
 
@@ -362,7 +376,7 @@ class WorkflowInfo:
         Args:
             unmounted: its nodes had unmounted.
         """
-        self.unmounted = self.unmounted or unmounted
+        self.mounts.settled = self.mounts.settled or unmounted
         self.nodes_released = True
         self.want_released(ran=True, waits=False)
 
@@ -411,7 +425,7 @@ class WorkflowInfo:
         if before is not None and before.uid != view.uid:
             self.begun = {}
         if view.complete and not (before is not None and before.complete):
-            self.writers = None  # nodes may have unmounted, or were passed over
+            self.mounts.writers = None  # nodes may have unmounted, or were passed over
         self.doubtful = self.doubtful or not self.owns(view)
         if view.desired is not None:
             self.begun.setdefault(view.desired, now)
@@ -508,15 +522,3 @@ def _is_made(view: WorkflowView) -> bool:
     making = view.desired not in (None, State.Proposal, State.Teardown)
     made = view.ended[State.Setup] is not None
     return asked or making or made or view.staged_for is not None
-
-
-def awaited_nodes(infos: Iterable[WorkflowInfo]) -> Optional[frozenset[str]]:
-    """The nodes of jobs that wait for their storage to be mounted; None as long as
-    it is not known of each job which nodes it has."""
-    hosts: set[str] = set()
-    for info in infos:
-        if info.goal is Goal.READY and not info.mounted:
-            if info.allocation is None:
-                return None
-            hosts.update(info.allocation.hosts)
-    return frozenset(hosts)

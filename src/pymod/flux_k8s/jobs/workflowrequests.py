@@ -22,7 +22,7 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.tokens import Tokens
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Refusal, WorkflowInfo
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.objects.workflowmarks import (
@@ -89,21 +89,21 @@ class WorkflowRequests:
         that Kubernetes refuses while it answers a GET. (Storage that is awaited has
         another limit, and Teardown, which is requested until it is taken, has none.)
         The GET also shows whether the refusal was for a view that is out of date."""
-        info.tried = self._flux.now()
+        tried = self._flux.now()
         try:
             await carried_out
         except FAILURES as error:
-            info.refusal = ""
+            info.refusal = None
             first = info.begun.pop(state, None)
             if isinstance(error, KubeError):
                 with contextlib.suppress(*FAILURES):
                     await self.lookup(info)
-                    info.refusal = f"Kubernetes: {error}"
+                    info.refusal = Refusal(tried, f"Kubernetes: {error}")
                     if state is not State.Teardown:
                         now = self._flux.now()
                         info.begun[state] = now if first is None else first
             raise
-        info.refusal = ""
+        info.refusal = None
 
     # Requests in the queue that is named after the Workflow
 
@@ -250,11 +250,11 @@ class WorkflowRequests:
         annotations = {**self._request_time(info, state), **marks}
         if state is State.Teardown:
             if info.view is not None:
-                info.unmounted = info.unmounted or _never_mounted(info.view)
+                info.mounts.settled = info.mounts.settled or _never_mounted(info.view)
                 await self._records.leave(info, info.view)
             annotations.update({TEARDOWN_REQUESTED: "true", **cause_note(info)})
-        if info.writers is not None and info.still_mounted:
-            annotations[LEFT_MOUNTED] = hostlist.encode(info.still_mounted)
+        if info.mounts.writers is not None and info.mounts.left:
+            annotations[LEFT_MOUNTED] = hostlist.encode(info.mounts.left)
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if state is State.Teardown and info.aborted:
             spec["hurry"] = True
@@ -270,7 +270,7 @@ class WorkflowRequests:
         any request for a state that it has rejected, Teardown is requested alone."""
         view = info.view
         patch: Patch = body
-        if view is not None and FINALIZER in view.finalizers and not info.refusal:
+        if view is not None and FINALIZER in view.finalizers and info.refusal is None:
             patch = cleanup.teardown_patch(view, body)
         workflow = await self._patch(info, patch)
         self._tokens.unlink(info)
