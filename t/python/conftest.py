@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:  # a test waits for no import that it does not need
-    from rabbitsim.kube.server import KubeServer
     from rabbitsim.kube.store import Store
     from support.client import Connect, Fake, KubeClient, Service
     from support.jobtap import JobManager
@@ -73,17 +72,6 @@ def store() -> Store:
     from support.store import new_store
 
     return new_store()
-
-
-@pytest.fixture
-def server() -> Iterator[KubeServer]:
-    """The simulated API server, empty, on a port of loopback."""
-    from support.kubernetes import make_server
-
-    server = make_server()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -7,11 +7,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from flux_k8s.kube.watch import PAGE
 from flux_k8s.ports import COMPUTES, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.kube.assets import ApiServer
 from rabbitsim.kube.server import KubeServer
@@ -98,27 +96,6 @@ def test_a_kind_that_is_not_served_differs_from_a_missing_object(
     assert error.reason == "KindNotFound"
     error = service.refused(client.get, Kind("no.example", "X", "xs"), "d", "w")
     assert error.reason == "GroupNotFound"
-
-
-def test_many_objects_come_in_pages(service: Service, kubeconfig: str) -> None:
-    client = service.client(kubeconfig)
-    handler = Recorder()
-    client.watch(COMPUTES, "default", handler)
-    answers: list[Any] = []
-    names = {f"c{number}" for number in range(2 * PAGE + 10)}
-    for name in names:
-        client.create(COMPUTES, "default", computes(name), answers.append, key=name)
-    service.run(lambda: len(answers) == len(names), patience=60)
-    service.run(lambda: set(handler.view) == names)
-
-    second = Recorder()
-    client.watch(COMPUTES, "default", second)
-    service.run(lambda: "synced" in second.calls)
-    assert second.calls.index("synced") == len(names)
-    assert second.view == handler.view
-    for name in names:
-        client.delete(COMPUTES, "default", name, answers.append, key=name)
-    service.run(lambda: not handler.view and not second.view, patience=60)
 
 
 def test_labels_select_what_is_watched(service: Service, kubeconfig: str) -> None:

@@ -224,14 +224,10 @@ def test_an_element_is_as_its_section_says(contents: str) -> None:
 INVALID = r"""
 <Id>2</Id> -> : has 2 Id, expected one at most
 <Name>n</Name><Name>n</Name> -> : has 2 Name, expected one at most
-<NodeCount>1.5</NodeCount> -> /NodeCount: is "1.5", expected an integer of 64 bits
 <NodeCount>9223372036854775808</NodeCount> -> /NodeCount: is "9223372036854775808", exp
 <StartTime>-1</StartTime> -> /StartTime: is "-1", expected
-<Duration>4294967296</Duration> -> /Duration: is "4294967296", expected
 <Interactive>yes</Interactive> -> /Interactive: is "yes", expected true or false
 <Memory>much</Memory> -> /Memory: is "much", expected a number
-<Memory>INF</Memory> -> /Memory: is "INF", expected a number
-<Memory>-INF</Memory> -> /Memory: is "-INF", expected a number
 <Memory>NaN</Memory> -> /Memory: is "NaN", expected a number
 <Disk dynamic="maybe">1</Disk> -> /Disk: dynamic is "maybe", expected true or false
 <Node count='few'>n</Node> -> /Node: count is "few", expected an integer
@@ -259,24 +255,14 @@ INVALID = r"""
 <Dependency code="3">j</Dependency> -> /Dependency: code is for condition OnExit -> ~
 <Name awarenessPolicy='No'>n</Name> -> /Name: awarenessPolicy is "No", expected one of
 # What is not understood goes by the policy.
-<Colour/> -> /Colour: is not understood, Job may not have it
 <JobDefaults><User>u</User></JobDefaults> -> /JobDefaults: is not understood
-<Name><Id>1</Id></Name> -> /Name: has Id in it, which is not understood
 <Memory op='GE'>1</Memory> -> /Memory: may have no attribute op, which is not
-<Memory colour='red'>1</Memory> -> /Memory: may have no attribute colour, which
 <Memory context='Spare'>1</Memory> -> /Memory: context is "Spare", which is not
   understood, expected one of Configured, Available, Used, Dedicated;
-<Feature aggregation="Range">a[1-2]</Feature> -> /Feature: aggregation is "Range", which
-  is not understood, expected one of List, Pattern;
 <TaskDistribution type="Luck">2</TaskDistribution> -> /TaskDistribution: type is "Luck"
 <ResourceLimit name="x" type="Firm">1</ResourceLimit> -> /ResourceLimit: type is "Firm"
-<OutputFile redirectList='Append,No'/> -> /OutputFile: redirectList is "No", which is
-  not understood, expected one of Append, Close, Flush, Keep, Merge;
-<ErrorFile redirectList='Append,No'/> -> /ErrorFile: redirectList is "No", which
 <InputFile redirectList='Append'/> -> /InputFile: redirectList is "Append", which is not
   understood, expected one of Close;
-<NotificationList>Soon</NotificationList> -> /NotificationList: is "Soon", which is not
-  understood, expected one of JobStart, JobEnd, All, None;
 <Requested><Name>n</Name></Requested> -> /Requested/Name: is not understood
 <Requested><User op='No'>u</User></Requested> -> /Requested/User: op is "No", which is
   not understood, expected one of EQ, NE, LT, GT, LE, GE, Match;
