@@ -110,13 +110,14 @@ class DwsModule(BrokerModule):
         tables = {name: config.get(name) for name in ("rabbit", "queues")}
         hint = misspelt(config)
         if tables["rabbit"] is None:
-            raise ConfigError(
-                "rabbit",
-                "there is no such table in the configuration, expected one with"
-                " mapping (a file from flux rabbitmapping) and kubeconfig (unless"
-                " the instance owner has one, or is in a pod with a service account)"
-                + hint,
+            # flux config reload shows the first 160 bytes.
+            expected = (
+                ", expected one with mapping (a file from flux rabbitmapping) and"
+                " kubeconfig (unless the instance owner has one, or is in a pod with a"
+                " service account)"
             )
+            problem = f"there is no such table in the configuration{hint or expected}"
+            raise ConfigError("rabbit", problem)
         table = Config.parse(tables["rabbit"])
         if table.mapping is None and hint:
             raise ConfigError("rabbit.mapping", f"is not set in this table{hint}")
