@@ -372,12 +372,13 @@ def fit_facts(
         yield "Fits by", f"{when}: {_rooms(place.later)}"
         yield "Waits for", f"the time limit of {_jobs(place.waits_for)}"
     elif not place.possible:
-        withheld = any(
-            number(row, "ssds_withheld") for row in objects(answer, "rabbits")
-        )
-        when = "all nodes are connected"
-        if others or withheld:
-            when = "others are back" if others else "storage that no job has is gone"
+        rows = objects(answer, "rabbits")
+        reasons = ["others are back"] if others else []
+        if any(text(row, "broken") for row in rows):
+            reasons.append("all nodes are connected")
+        if not others and any(number(row, "ssds_withheld") for row in rows):
+            reasons.append("storage that no job has is gone")
+        when = " or ".join(reasons) or "all nodes are connected"
         count = _count(place.most, "node")
         yield (
             "Fits by",
