@@ -23,7 +23,7 @@ from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
 from flux_k8s.jobs.hello import held_job
 from flux_k8s.jobs.plugin import read_create
 from flux_k8s.jobs.records import join_logs
-from flux_k8s.jobs.tokens import read_token
+from flux_k8s.jobs.workflowrequests import read_token
 from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.failures import response_error
 from flux_k8s.kube.status import status_error

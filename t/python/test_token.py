@@ -9,7 +9,7 @@ import json
 from typing import Callable
 
 from flux_k8s.config.table import Config
-from flux_k8s.jobs.tokens import TOKEN_KEY
+from flux_k8s.jobs.workflowrequests import TOKEN_KEY
 from flux_k8s.ports import SECRET
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.jobs.persistence import PERSISTENCE
+from flux_k8s.jobs.workflowrequests import PERSISTENCE
 from flux_k8s.objects.workflowmarks import COPIES
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault

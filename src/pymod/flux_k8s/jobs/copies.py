@@ -22,11 +22,10 @@ from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, absent_or_forbidden
-from flux_k8s.jobs.persistence import has_persisted
-from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import list_movements
-from flux_k8s.jobs.timelimits import Moment, overdue
+from flux_k8s.jobs.timelimits import Moment, copies_unknown, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.objects.datamovement import SUCCESS, Movement, key_of, parse
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
@@ -58,7 +57,7 @@ def awaited_until(
 
 
 class Copies:
-    """Keeps the :class:`~flux_k8s.jobs.dataprogress.DataProgress` of jobs.
+    """Keeps the :class:`~flux_k8s.jobs.findings.DataProgress` of jobs.
 
     Args:
         shown: returns the data movements of a job that the watch has shown; None while
@@ -69,12 +68,13 @@ class Copies:
     def __init__(
         self,
         context: Context,
+        workflows: WorkflowRequests,
         shown: Callable[[int], Optional[Movements]],
         ask: Callable[[int], None],
     ) -> None:
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
-        self._settings = context.settings
+        self._workflows = workflows
         self._shown = shown
         self._ask = ask
         self._logged = False
@@ -110,7 +110,9 @@ class Copies:
         try:
             await list_movements(self._calls, info.name, listed.take)
         except KubeError as error:
-            if not (absent_or_forbidden(error) or await self._has_persisted(info)):
+            if not (
+                absent_or_forbidden(error) or await self._workflows.has_persisted(info)
+            ):
                 raise
             data.refused = self._flux.now()
             self._log_refusal(error)
@@ -122,10 +124,6 @@ class Copies:
         data.listed, data.digest, data.refused = requested_at, listed.digest, None
         data.going = set(listed.going) - ended
         return listed.copied()
-
-    async def _has_persisted(self, info: WorkflowInfo) -> bool:
-        now, namespace = self._flux.now(), self._settings.namespace
-        return await has_persisted(self._calls, namespace, info, now)
 
     def _log_refusal(self, error: KubeError) -> None:
         if not self._logged:

@@ -16,7 +16,6 @@ from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject, DWSError, NotReady
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
@@ -71,7 +70,7 @@ class Exclusion:
         while the watch hangs.
 
         A survey that names no node is made where Kubernetes has not answered for
-        :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
+        ``PERSISTENCE`` seconds, though it answers other
         requests; at once where it refuses the requests, and the state has failed for a
         job that tolerates no failure: the job fails all the same, and nodes would only
         have been named.
@@ -83,7 +82,6 @@ class Exclusion:
         assert info.view is not None and info.view.state is not None
         state, requested_at = info.view.state, self._flux.now()
         lost = not (info.failure_tolerance or info.view.complete)
-        namespace = self._settings.namespace
         try:
             await self._workflows.lookup(info)
             if info.view is None or info.view.state is not state:
@@ -93,8 +91,8 @@ class Exclusion:
             else:
                 await self._inspect_mounts(info, info.view)
         except KubeError as error:
-            refused, now = lost and error.status in FORBIDDEN, self._flux.now()
-            if not (refused or await has_persisted(self._calls, namespace, info, now)):
+            refused = lost and error.status in FORBIDDEN
+            if not (refused or await self._workflows.has_persisted(info)):
                 raise
             info.survey = Survey(state, requested_at, (), (), served=False, known=False)
 

@@ -25,7 +25,6 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
-from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import Reader
@@ -178,7 +177,7 @@ class InUse:
     ) -> tuple[Optional[list[ClientMount]], Note]:
         """The ClientMounts of a job, and ``note``. None, and a note that says so, if
         Kubernetes has not listed them for
-        :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
+        ``PERSISTENCE`` seconds, though it answers other
         requests.
 
         Raises:
@@ -187,7 +186,7 @@ class InUse:
         try:
             found = await self._list(info, CLIENTMOUNT, None)
         except KubeError as error:
-            if not await self._has_persisted(info):
+            if not await self._workflows.has_persisted(info):
                 raise
             text = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
             return None, Note(text, Reason.USE_UNKNOWN)
@@ -281,7 +280,7 @@ class InUse:
     async def cut_off(self, info: WorkflowInfo) -> None:
         """Drain the nodes and disable the Rabbits that a job still uses, and report
         them. A part that fails does not delay the others. A part that Kubernetes
-        refuses is given up after :data:`~flux_k8s.jobs.persistence.PERSISTENCE`
+        refuses is given up after ``PERSISTENCE``
         seconds; a drain is repeated until Flux carries it out.
 
         Raises:
@@ -457,22 +456,18 @@ class InUse:
     ) -> None:
         """Note that the abort was carried out, or have the parts that failed repeated.
         They are given up only after Kubernetes has answered other requests for
-        :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds: parts that fail in an
+        ``PERSISTENCE`` seconds: parts that fail in an
         outage may succeed after it.
 
         Raises:
             KubeError: the parts are to be repeated.
         """
-        if problems and not await self._has_persisted(info):
+        if problems and not await self._workflows.has_persisted(info):
             raise problems[0][1]
         await self._note_cut_off(info, nodes)
         for what, error in problems:
             text = f"given up, see to it by hand: {what}: {error}"
             self._log(info, syslog.LOG_ERR, text, Reason.KUBERNETES_ERROR)
-
-    async def _has_persisted(self, info: WorkflowInfo) -> bool:
-        namespace, now = self._settings.namespace, self._flux.now()
-        return await has_persisted(self._calls, namespace, info, now)
 
     async def _note_cut_off(self, info: WorkflowInfo, nodes: Sequence[str]) -> None:
         """Annotate the Workflow: the abort was carried out, and these nodes have not

@@ -28,8 +28,8 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.formats.jobid import f58
+from flux_k8s.jobs.findings import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.isolation import JobScope
-from flux_k8s.jobs.recording import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.cleanup import workflow_selector
 from flux_k8s.objects.datamovement import Totals

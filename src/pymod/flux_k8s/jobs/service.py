@@ -23,7 +23,6 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.settings import Queues
 from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
-from flux_k8s.jobs.copies import Copies
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
@@ -100,8 +99,8 @@ class Service:
         movements = DataMovements(
             context, jobs, self._movements_changed, self._movement_changed
         )
-        self._copies = copies = Copies(context, movements.of, jobs.ask)
-        steps = Steps(context, machine, jobs, records, copies, scope)
+        steps = Steps(context, machine, jobs, records, scope, movements.of)
+        self._copies = steps.copies
         self._reconciler = Reconciler(
             context, jobs, steps, outage, self._reporter, machine.jobs_changed
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import syslog
 from functools import partial
-from typing import Awaitable, Callable, Mapping, Union
+from typing import Awaitable, Callable, Mapping, Optional, Union
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
@@ -21,7 +21,7 @@ from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.copies import Copies
+from flux_k8s.jobs.copies import Copies, Movements
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import JobScope
@@ -32,12 +32,11 @@ from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.placement import JobPlacement
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import read_jobspec, request_plugin
-from flux_k8s.jobs.problems import copies_unknown
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reports import DataReports, FailureReports
 from flux_k8s.jobs.staging import Staging
 from flux_k8s.jobs.step import Next, Step
-from flux_k8s.jobs.tokens import Tokens
+from flux_k8s.jobs.timelimits import copies_unknown
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.manager import RabbitManager
@@ -78,20 +77,23 @@ class Steps:
         machine: RabbitManager,
         jobs: JobTable,
         records: Records,
-        copies: Copies,
         scope: JobScope,
+        movements_shown: Callable[[int], Optional[Movements]],
     ) -> None:
+        """
+        Args:
+            movements_shown: as for :class:`Copies`.
+        """
         self._flux = flux = context.flux
         self._records = records
-        self._copies = copies
-        self._tokens = Tokens(context)
         self._context = context
         self._planner = Planner(context, machine)
         self._machine = machine
         self._jobs = jobs
         self._ledger = machine.ledger
         self._system_status = machine.system_status
-        self.workflows = WorkflowRequests(context, records, self._tokens)
+        self.workflows = WorkflowRequests(context, records)
+        self.copies = Copies(context, self.workflows, movements_shown, jobs.ask)
         self._exclusion = Exclusion(
             context, self._planner, self.workflows, machine.nodes
         )
@@ -159,7 +161,7 @@ class Steps:
         """Drop all that the steps keep for a job."""
         self._planner.forget(info)
         if info.token:
-            self._tokens.unlink(info)
+            self.workflows.unlink_token(info)
         self.staging.queue.forget(info)
 
     async def look_again(self, info: WorkflowInfo) -> dict[int, bool]:
@@ -176,7 +178,7 @@ class Steps:
         """
         view, copied = info.view, {}
         if view is not None and (copies_unknown(info, view) or view.copying):
-            copied = await self._copies.look(info)
+            copied = await self.copies.look(info)
         await self.workflows.lookup(info)
         known = info.view is None or not copies_unknown(info, info.view)
         return {} if known else copied
@@ -428,7 +430,7 @@ class Steps:
             variables.update(daemon.environment)
         # The variables of DWS come last: a site cannot change them.
         variables.update(view.environment)
-        await self._tokens.give(info)
+        await self.workflows.give_token(info)
         # One that may be gone is looked up first.
         gone = info.view is None or info.doubtful
         if info.failure is None and not gone:
@@ -448,7 +450,7 @@ class Steps:
         self._machine.when_withheld(info.jobid, done)
 
     async def _release_epilog(self, info: WorkflowInfo, following: Next) -> None:
-        self._tokens.unlink(info)
+        self.workflows.unlink_token(info)
         self.release_share(info)
         payload: Json = {"id": info.jobid}
         view = info.view

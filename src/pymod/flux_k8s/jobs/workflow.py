@@ -23,16 +23,19 @@ from flux_k8s.jobs.losses import (
     losses,
     with_losses,
 )
-from flux_k8s.jobs.problems import (
+from flux_k8s.jobs.step import Next, Step
+from flux_k8s.jobs.timelimits import (
+    Moment,
+    Problem,
     dws_problem,
     gives_up,
     is_kept,
     may_be_kept,
     may_be_written,
     problem_of,
+    unmade,
+    unmounts_late,
 )
-from flux_k8s.jobs.step import Next, Step
-from flux_k8s.jobs.timelimits import Moment, Problem, unmade, unmounts_late
 from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WorkflowView

@@ -11,8 +11,7 @@ from typing import NamedTuple, Optional
 from flux_k8s.config.settings import Identity
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.rset import Allocated
-from flux_k8s.jobs.dataprogress import DataProgress
-from flux_k8s.jobs.recording import Recording
+from flux_k8s.jobs.findings import DataProgress, Mounts, Recording
 from flux_k8s.objects.metadata import is_newer
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
@@ -41,30 +40,6 @@ how often it was already. It is not made again more often."""
 RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
 as he likes, and have each fail at once."""
-
-
-@slotted
-@dataclass
-class Mounts:
-    """What is known of the nodes that have a job's storage mounted at its end, by
-    :mod:`flux_k8s.jobs.inuse` and :mod:`flux_k8s.jobs.keeping`.
-
-    Attributes:
-        settled: all nodes have unmounted, or are drained.
-        left: the nodes that had not unmounted when PostRun was given up. They are
-            drained. None before they are known.
-        writers: the nodes that have storage mounted that is to be unmounted, and could
-            write to it; None before they are known. Only with ``unmount_failure``.
-        found_at: the UNIX time at which they were found.
-        late: the nodes that DWS has told to unmount, of storage that is kept, and that
-            have not; since when this service knows that (UNIX time).
-    """
-
-    settled: bool = False
-    left: Optional[tuple[str, ...]] = None
-    writers: Optional[tuple[str, ...]] = None
-    found_at: float = 0.0
-    late: dict[str, float] = field(default_factory=dict)
 
 
 class Refusal(NamedTuple):

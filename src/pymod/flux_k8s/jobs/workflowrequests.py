@@ -7,6 +7,8 @@ The requests about one Workflow are carried out one after the other.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
 import syslog
 from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
@@ -21,7 +23,6 @@ from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import Refusal, WorkflowInfo
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.storagerequest import AHEAD, UNMOUNTED
@@ -45,6 +46,7 @@ from flux_k8s.objects.workflowmarks import (
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.ports import (
+    SECRET,
     WORKFLOW,
     Json,
     KubeError,
@@ -60,6 +62,17 @@ FAILURES = (KubeError, RpcError, StorageUnavailable, NoEffect, DWSError)
 """The errors of a step that is to be tried again."""
 
 
+PERSISTENCE = 120.0
+"""Seconds for which a request that fails is repeated while Kubernetes answers others.
+An outage does not count."""
+
+TOKEN_KEY = "dws_token"
+"""The key of the workflow token in the job's KVS directory. The shell plugin has the
+same. With it a job's tasks work with DWS themselves. It is a secret, and eventlogs are
+archived. So the job's shells read it there, which ``job-info`` shows to the job's user
+and to the instance owner."""
+
+
 class WorkflowRequests:
     """Creates, reads, moves and deletes Workflows. The answers of Kubernetes update the
     :class:`~flux_k8s.jobs.workflowinfo.WorkflowInfo`.
@@ -73,13 +86,11 @@ class WorkflowRequests:
         self,
         context: Context,
         records: Records,
-        tokens: Tokens,
     ) -> None:
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
         self._records = records
-        self._tokens = tokens
         self.explain: Callable[[Sequence[Directive]], str] = lambda directives: ""
 
     async def request_state(
@@ -149,6 +160,22 @@ class WorkflowRequests:
         else:
             info.see_found(WorkflowView.parse(workflow), self._flux.now())
             self._records.note(info, workflow)
+
+    async def has_persisted(self, info: WorkflowInfo) -> bool:
+        """Whether requests of the step that a job is in have failed for
+        :data:`PERSISTENCE` seconds while Kubernetes answers others: no job's end waits
+        for ever for one that fails by itself, as where a role forbids it or a webhook
+        is broken. Call this after each failure. The job's Workflow is requested to tell
+        that from an outage."""
+        now = self._flux.now()
+        try:
+            await self._get(info)
+        except KubeError:
+            info.failing_since = None
+            return False
+        if info.failing_since is None:
+            info.failing_since = now
+        return now >= info.failing_since + PERSISTENCE
 
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""
@@ -273,7 +300,7 @@ class WorkflowRequests:
         if view is not None and FINALIZER in view.finalizers and info.refusal is None:
             patch = cleanup.teardown_patch(view, body)
         workflow = await self._patch(info, patch)
-        self._tokens.unlink(info)
+        self.unlink_token(info)
         return workflow
 
     def _request_time(self, info: WorkflowInfo, state: State) -> Json:
@@ -346,6 +373,32 @@ class WorkflowRequests:
         deleted = self._calls.delete(WORKFLOW, namespace, name, key=name, uid=uid)
         await self._send(info, deleted)
 
+    # The workflow token
+
+    async def give_token(self, info: WorkflowInfo) -> None:
+        """Write a job's token, if it has one; without one in its Secret the job
+        fails (``info.failure``)."""
+        if info.view is None or info.view.token is None:
+            return
+        namespace, name = info.view.token
+        secret = await self._calls.get(SECRET, namespace, name, key=info.name)
+        token = read_token(secret)
+        if token is None:
+            text = (
+                f"Secret {namespace}/{name} has no token for the job; please tell an "
+                "administrator"
+            )
+            info.failure = Note(text, Reason.TOKEN_MISSING)
+        else:
+            await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
+
+    def unlink_token(self, info: WorkflowInfo) -> None:
+        """Take a job's token back, which it has no use for any more. Of a job that the
+        module before knew better there may be one, or none."""
+        unknown = info.token is None and (info.existed or info.request is None)
+        if info.token or unknown:
+            self._flux.kvs_put(info.jobid, TOKEN_KEY, None)
+
 
 def _refused(directives: Sequence[Directive], error: KubeError) -> str:
     texts = "; ".join(directive.text for directive in directives)
@@ -360,3 +413,15 @@ def cause_note(info: WorkflowInfo) -> dict[str, str]:
 def _never_mounted(view: WorkflowView) -> bool:
     """Whether no mount was requested of DWS yet."""
     return view.desired is not None and view.desired < State.PreRun
+
+
+def read_token(secret: Json) -> Optional[str]:
+    """The workflow token in a Secret, or None."""
+    data = secret.get("data")
+    encoded = data.get("token") if isinstance(data, dict) else None
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return None

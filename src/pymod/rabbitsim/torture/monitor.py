@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.formats.jobid import jobid_of_workflow, workflow_name
-from flux_k8s.jobs.tokens import TOKEN_KEY
+from flux_k8s.jobs.workflowrequests import TOKEN_KEY
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState

@@ -1,0 +1,94 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What steps have found out about a job, and what they have done beside it. Another
+service finds it out anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.slots import slotted
+
+DATA_MOVEMENTS = "data movements"
+CONTAINER_LOGS = "container logs"
+BEFORE_TEARDOWN = frozenset({DATA_MOVEMENTS, CONTAINER_LOGS})
+"""The records of objects that Teardown deletes."""
+
+
+@slotted
+@dataclass
+class Recording:
+    """The records of a job that are written; :mod:`flux_k8s.jobs.records` writes this.
+
+    Attributes:
+        timed_states: the states whose durations were recorded.
+        durations: the seconds of those states that this module has recorded.
+        rabbits: this module has recorded where the job has storage.
+        end: Teardown was seen, and what is due then was recorded: the Workflow, if it
+            was not complete.
+        done: those of :data:`BEFORE_TEARDOWN` that were written, or given up.
+        failures: the number of failures in writing the next of them.
+        since: the UNIX time since which the next of them is read while Kubernetes
+            answers; None before.
+    """
+
+    timed_states: frozenset[State] = frozenset()
+    durations: dict[State, float] = field(default_factory=dict)
+    rabbits: bool = False
+    end: bool = False
+    done: frozenset[str] = frozenset()
+    failures: int = 0
+    since: Optional[float] = None
+
+    @property
+    def allows_teardown(self) -> bool:
+        """Whether all of :data:`BEFORE_TEARDOWN` were written, or given up."""
+        return self.done >= BEFORE_TEARDOWN
+
+
+@slotted
+@dataclass
+class DataProgress:
+    """What is known of a job's data movement, by :mod:`flux_k8s.jobs.copies`.
+
+    Attributes:
+        moved: the UNIX time at which data was last seen to have moved. The time for
+            which Kubernetes was out of reach since then is added to it. None before.
+        listed: the UNIX time at which the data movements were last listed; 0 before.
+        digest: of what they had achieved then; None before.
+        refused: the UNIX time at which Kubernetes refused the list; None if it did not.
+        going: the names of the data movements of copies out that had not ended then,
+            without those that the watch has shown to have ended since.
+    """
+
+    moved: Optional[float] = None
+    listed: float = 0.0
+    digest: Optional[int] = None
+    refused: Optional[float] = None
+    going: set[str] = field(default_factory=set)
+
+
+@slotted
+@dataclass
+class Mounts:
+    """What is known of the nodes that have a job's storage mounted at its end, by
+    :mod:`flux_k8s.jobs.inuse` and :mod:`flux_k8s.jobs.keeping`.
+
+    Attributes:
+        settled: all nodes have unmounted, or are drained.
+        left: the nodes that had not unmounted when PostRun was given up. They are
+            drained. None before they are known.
+        writers: the nodes that have storage mounted that is to be unmounted, and could
+            write to it; None before they are known. Only with ``unmount_failure``.
+        found_at: the UNIX time at which they were found.
+        late: the nodes that DWS has told to unmount, of storage that is kept, and that
+            have not; since when this service knows that (UNIX time).
+    """
+
+    settled: bool = False
+    left: Optional[tuple[str, ...]] = None
+    writers: Optional[tuple[str, ...]] = None
+    found_at: float = 0.0
+    late: dict[str, float] = field(default_factory=dict)
