@@ -18,8 +18,8 @@ from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.workflowview import WorkflowView
-from flux_k8s.ports import WORKFLOW, Json, KubeError
-from rabbitsim.kube.direct import Fault, Request
+from flux_k8s.ports import WORKFLOW, Json, KubeError, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import ask, query
 from support.service import (

@@ -12,11 +12,11 @@ import pytest
 
 from flux_k8s.jobs import hello
 from flux_k8s.jobs.hello import held_job
-from flux_k8s.ports import KubeError
+from flux_k8s.ports import KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.flux.broker import Respond
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import query
 from support.service import (

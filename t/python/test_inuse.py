@@ -8,11 +8,11 @@ from typing import Optional
 
 from flux_k8s.formats.timestamps import parse_timestamp
 from flux_k8s.objects.cleanup import DISABLE_DATE, DISABLE_REASON
-from flux_k8s.ports import STORAGE, KubeError
+from flux_k8s.ports import STORAGE, KubeError, Request
 from flux_k8s.rules.drainreason import IN_USE, drain_reason
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from support.outages import OUTAGES, inject, job_in, slow
 from support.rabbits import drained
 from support.service import (

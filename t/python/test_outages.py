@@ -12,8 +12,8 @@ import pytest
 
 from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reporter import MEMO
-from flux_k8s.ports import WORKFLOW, KubeError
-from rabbitsim.kube.direct import Fault, Faults, Request
+from flux_k8s.ports import WORKFLOW, KubeError, Request
+from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.system import VirtualSystem
 from support.effort import SOAKING, pairs
 from support.outages import (

@@ -16,11 +16,11 @@ from flux_k8s.formats import hostlist, rset
 from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs import planning
 from flux_k8s.objects.storageusage import COLOCATION_ANNOTATION
-from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
+from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json, Request
 from rabbitsim.dws import Topology
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.breakdowns import colocated
 from support.effort import SOAKING, seeds

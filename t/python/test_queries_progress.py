@@ -14,11 +14,18 @@ from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs import optionalwatches, progress
 from flux_k8s.jobs.progress import MEMO, duration
-from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    NNFDATAMOVEMENT,
+    WORKFLOW,
+    Json,
+    KubeError,
+    Request,
+)
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import query
 from support.records import COPY_IN, labels

@@ -15,8 +15,8 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs import rabbitqueries
 from flux_k8s.machine.disabled import GROUP
 from flux_k8s.machine.ledger import Share
-from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
-from rabbitsim.kube.direct import Fault, Request
+from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, check, query, refusal, seen
 from support.service import (

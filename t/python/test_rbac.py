@@ -18,14 +18,21 @@ import yaml
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
-from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, SYSTEMSTATUS, Json, KubeError
+from flux_k8s.ports import (
+    DWDIRECTIVERULE,
+    STORAGE,
+    SYSTEMSTATUS,
+    Json,
+    KubeError,
+    Request,
+)
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.assets import ApiServer
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.rbac import Rbac, account_user, groups_of
 from rabbitsim.kube.routes import Target, authorize
 from rabbitsim.kube.server import KubeServer

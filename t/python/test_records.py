@@ -23,13 +23,13 @@ from flux_k8s.jobs.records import (
     join_logs,
 )
 from flux_k8s.objects.datamovement import STATE_LABEL, Totals
-from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError, Request
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
-from rabbitsim.kube.direct import Fault, Faults, Request
+from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
 from support.effort import pairs

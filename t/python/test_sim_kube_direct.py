@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.objects.decoding import plain
-from flux_k8s.ports import COMPUTES, Json, KubeError, Seen
-from rabbitsim.kube.direct import DirectKube, Fault, Request
+from flux_k8s.ports import COMPUTES, Json, KubeError, Request, Seen
+from rabbitsim.kube.direct import DirectKube, Fault
 from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import VirtualLoop

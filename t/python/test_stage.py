@@ -10,9 +10,9 @@ from typing import Optional
 import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
-from flux_k8s.ports import SERVERS, Json, KubeError
+from flux_k8s.ports import SERVERS, Json, KubeError, Request
 from flux_k8s.rules.directivebreakdown import below_chassis
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.errors import ApiError
 from support.queries import query
 from support.rabbits import set_status

@@ -10,10 +10,10 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import f58
 from flux_k8s.objects import storageusage
 from flux_k8s.objects.servers import Servers
-from flux_k8s.ports import SERVERS
+from flux_k8s.ports import SERVERS, Request
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Options, table
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER
 from support.service import (

@@ -17,8 +17,8 @@ from flux_k8s.objects.systemstatus import (
     changes,
     patch,
 )
-from flux_k8s.ports import SYSTEMSTATUS, KubeError
-from rabbitsim.kube.direct import Fault, Request
+from flux_k8s.ports import SYSTEMSTATUS, KubeError, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.rabbits import disable, marked, run_job, shown, system_of, wait
 from support.service import XFS, exceptions, jobspec, lines, settle, started

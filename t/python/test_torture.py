@@ -14,11 +14,11 @@ import pytest
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     Json,
+    Request,
 )
 from flux_k8s.reasons import Reason
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
-from rabbitsim.kube.direct import Request
 from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import Record, Told

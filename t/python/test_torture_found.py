@@ -11,11 +11,11 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.objects.workflowview import FINALIZER
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
 from support.service import (

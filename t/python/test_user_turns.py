@@ -11,9 +11,9 @@ from typing import Any, Callable, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.userturns import CREATES, LIMITS
-from flux_k8s.ports import WORKFLOW, KubeError
+from flux_k8s.ports import WORKFLOW, KubeError, Request
 from rabbitsim.dws.options import Options, table
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.outages import Broken
 from support.queries import GUEST, OTHER, query

@@ -10,10 +10,10 @@ import pytest
 
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
-from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.service import (
     exceptions,

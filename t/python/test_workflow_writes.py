@@ -14,9 +14,9 @@ from flux_k8s.objects.workflowmarks import (
 )
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER
-from flux_k8s.ports import WORKFLOW, Json, KubeError, Seen
+from flux_k8s.ports import WORKFLOW, Json, KubeError, Request, Seen
 from rabbitsim.dws.options import Options, table
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.service import (
     HOUR,

@@ -12,6 +12,7 @@ thread, and never before the call has returned.
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
@@ -125,11 +126,8 @@ class RpcError(Exception):
         self.message = str(self)
 
 
-KubeDone = Callable[[Union[Json, KubeError]], None]
-"""Receives the object (a List object from ``list``), or the error."""
-
-LogDone = Callable[[Union[str, KubeError]], None]
-"""Receives the text of a container's log, or the error."""
+KubeDone = Callable[[Any], None]
+"""Gets the object, the list or the text that is the answer, or the KubeError."""
 
 RpcDone = Callable[[Union[Json, RpcError]], None]
 """Receives the payload of the response, or the error."""
@@ -206,23 +204,62 @@ class WatchHandler(Protocol):
         where watches do not."""
 
 
-class Kube(Protocol):
-    """Kubernetes. Objects are plain dictionaries, as in its JSON.
+@dataclass(frozen=True)
+class Request:
+    """A request to Kubernetes.
 
-    ``key`` names a queue: requests with the same key are carried out one after
-    the other, in the order of the calls; requests with different keys concurrently.
-    A request that fails is not sent again: the caller decides.
+    Attributes:
+        verb: ``create``, ``get``, ``patch``, ``patch_status``, ``delete``, ``list`` or
+            ``log``.
+        namespace: None for all namespaces (list).
+        name: of the object, or of the pod (log); None for create and list.
+        body: the object (create), which needs no ``apiVersion`` and ``kind``, or what
+            is to be changed (patch; patch_status: a merge patch of an object that has
+            its status as a subresource).
+        uid: the object is deleted if it has it; "" for any.
+        label_selector: of a list.
+        limit: the most objects in the answer to a list; 0 for all.
+            ``metadata.continue`` of one that leaves objects out is the ``token`` for
+            the others.
+        container, characters: of a log: the most that is got of its end.
     """
+
+    verb: str
+    kind: Kind
+    namespace: Optional[str]
+    name: Optional[str] = None
+    body: Optional[Patch] = None
+    uid: str = ""
+    label_selector: str = ""
+    limit: int = 0
+    token: str = ""
+    container: str = ""
+    characters: int = 0
+
+
+class Kube(abc.ABC):
+    """Kubernetes. Objects are plain dictionaries, as in its JSON. All verbs are one
+    :meth:`send`."""
+
+    @abc.abstractmethod
+    def send(self, request: Request, done: KubeDone, *, key: str) -> None:
+        """Send a request. A request that fails is not sent again: the caller decides.
+
+        Args:
+            key: names a queue: requests with the same key are carried out one after
+                the other, in the order of the calls; requests with different keys
+                concurrently.
+        """
 
     def create(
         self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
     ) -> None:
-        """Create an object. ``body`` needs no ``apiVersion`` and ``kind``."""
+        self.send(Request("create", kind, namespace, body=body), done, key=key)
 
     def get(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:
-        """Get an object."""
+        self.send(Request("get", kind, namespace, name), done, key=key)
 
     def patch(
         self,
@@ -234,7 +271,7 @@ class Kube(Protocol):
         *,
         key: str,
     ) -> None:
-        """Change an object."""
+        self.send(Request("patch", kind, namespace, name, body), done, key=key)
 
     def patch_status(
         self,
@@ -246,7 +283,7 @@ class Kube(Protocol):
         *,
         key: str,
     ) -> None:
-        """Change the status of an object that has it as a subresource (merge patch)."""
+        self.send(Request("patch_status", kind, namespace, name, body), done, key=key)
 
     def delete(
         self,
@@ -258,7 +295,8 @@ class Kube(Protocol):
         key: str,
         uid: Optional[str] = None,
     ) -> None:
-        """Delete an object, if it has the ``uid`` (None: any)."""
+        request = Request("delete", kind, namespace, name, uid=uid or "")
+        self.send(request, done, key=key)
 
     def list(
         self,
@@ -267,29 +305,25 @@ class Kube(Protocol):
         done: KubeDone,
         *,
         key: str,
-        label_selector: str = "",
-        limit: int = 0,
-        token: str = "",
+        **options: Any,
     ) -> None:
-        """List the objects of a namespace, or of all namespaces (None).
-
-        Args:
-            limit: the most objects in the answer; 0 for all. ``metadata.continue`` of
-                an answer that leaves objects out is the ``token`` for the others.
-        """
+        """``options``: ``label_selector``, ``limit`` and ``token`` of the request."""
+        self.send(Request("list", kind, namespace, **options), done, key=key)
 
     def pod_log(
         self,
         namespace: str,
         name: str,
         container: str,
-        done: LogDone,
+        done: KubeDone,
         *,
         key: str,
         characters: int,
     ) -> None:
-        """Get the end of the log of a container, at most ``characters`` long."""
+        what: Json = {"container": container, "characters": characters}
+        self.send(Request("log", POD, namespace, name, **what), done, key=key)
 
+    @abc.abstractmethod
     def watch(
         self,
         kind: Kind,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from flux_k8s.jobs.work import Work
-from flux_k8s.ports import CLIENTMOUNT, SERVERS, KubeError
+from flux_k8s.ports import CLIENTMOUNT, SERVERS, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     abort,
     cancel,

@@ -22,9 +22,10 @@ from flux_k8s.ports import (
     Json,
     Kind,
     KubeError,
+    Request,
 )
 from rabbitsim.dws.directive import STATES
-from rabbitsim.kube.direct import Call, Fault, Request
+from rabbitsim.kube.direct import Call, Fault
 from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.torture.deeds import annotate, delete, patch_workflows, strip, submit
 from rabbitsim.torture.life import StorySystem

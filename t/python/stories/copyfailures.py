@@ -10,9 +10,9 @@ from typing import Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.workflowrequests import PERSISTENCE
 from flux_k8s.objects.workflowmarks import COPIES
-from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import cancel, give_up, rescue_each, tear_down
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import (

@@ -10,9 +10,9 @@ from typing import Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
+from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError, Request
 from rabbitsim.dws import Topology
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     break_rabbit,
     cancel,

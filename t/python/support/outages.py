@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from flux_k8s.ports import DWS_GROUP, KubeError
+from flux_k8s.ports import DWS_GROUP, KubeError, Request
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.service import (
     COPY_OUT,

@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
+import json
 import syslog
 from collections.abc import Mapping
-from typing import Awaitable, Callable, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Optional, TypeVar
 from urllib.parse import quote
 
 from flux_k8s.kube.failures import parse_object
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfer import Receive, Transfer
-from flux_k8s.ports import BAD_RESPONSE, Json, Kind, KubeError, Log
+from flux_k8s.ports import BAD_RESPONSE, Json, Kind, KubeError, Log, Request
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
@@ -75,6 +76,65 @@ class Api:
         answer = parse_object(await self._versioned(kind, send))
         await self._check_others(kind.group)
         return answer
+
+    async def carry_out(self, request: Request, body: bytes) -> Any:
+        """Carry out a request, whose body as JSON is ``body``, and return the answer.
+
+        Raises:
+            KubeError: it failed.
+        """
+        verb, kind, namespace = request.verb, request.kind, request.namespace
+        name = request.name or ""
+        if verb == "log":
+            return await self._log_of(request)
+        if verb == "get":
+            return await self.request("GET", kind, namespace, name)
+        if verb == "list":
+            given = {
+                "labelSelector": request.label_selector,
+                "limit": str(request.limit or ""),
+                "continue": request.token,
+            }
+            query = {key: value for key, value in given.items() if value}
+            return await self.request("GET", kind, namespace, query=query)
+        if verb == "create":
+
+            def complete(api_version: str) -> bytes:
+                names = {"apiVersion": api_version, "kind": kind.name}
+                return json.dumps({**json.loads(body), **names}).encode()
+
+            return await self.request("POST", kind, namespace, body=complete)
+        if verb == "delete":
+            conditions = {"uid": request.uid} if request.uid else {}
+            options = json.dumps({"preconditions": conditions}).encode()
+            return await self.request(
+                "DELETE", kind, namespace, name, body=lambda api_version: options
+            )
+        if verb == "patch_status":
+            # To the API it is one more object, "status", of a kind whose path is that
+            # of its parent.
+            parent = f"{kind.plural}/{quote(name, safe='')}"
+            kind, name = Kind(kind.group, kind.name, parent), "status"
+        flavour = "json-patch" if isinstance(request.body, list) else "merge-patch"
+        return await self.request(
+            "PATCH",
+            kind,
+            namespace,
+            name,
+            body=lambda api_version: body,
+            content_type=f"application/{flavour}+json",
+        )
+
+    async def _log_of(self, request: Request) -> str:
+        """The end of a container's log. The API returns the last lines of it. Each line
+        has one character or more, and a character has up to four bytes."""
+        characters = request.characters
+        query = {"container": request.container, "tailLines": str(characters)}
+        space = quote(request.namespace or "", safe="")
+        pod = quote(request.name or "", safe="")
+        path = f"/api/v1/namespaces/{space}/pods/{pod}/log"
+        tail = await self._session.tail(path, query=query, size=4 * characters)
+        return tail.decode(errors="replace")[-characters:]
 
     async def page(
         self, kind: Kind, namespace: Optional[str], query: Mapping[str, str]
@@ -154,19 +214,6 @@ class Api:
             )
 
         await self._versioned(kind, send)
-
-    async def pod_log(
-        self, namespace: str, name: str, query: Mapping[str, str], size: int
-    ) -> bytes:
-        """The last ``size`` bytes of a pod's log. ``query`` has the container and the
-        number of lines.
-
-        Raises:
-            KubeError: the request failed.
-        """
-        space, pod = quote(namespace, safe=""), quote(name, safe="")
-        path = f"/api/v1/namespaces/{space}/pods/{pod}/log"
-        return await self._session.tail(path, query=query, size=size)
 
     async def _versioned(self, kind: Kind, send: Callable[[str], Awaitable[T]]) -> T:
         """The result of ``send``, called with the kind's apiVersion. If the server does

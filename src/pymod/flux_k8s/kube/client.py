@@ -14,7 +14,6 @@ import random
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Callable, Coroutine, Optional, TypeVar, Union
-from urllib.parse import quote
 
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import ConfigError
@@ -27,11 +26,11 @@ from flux_k8s.kube.watch import Informer, Watchers
 from flux_k8s.ports import (
     Json,
     Kind,
+    Kube,
     KubeDone,
     KubeError,
     Log,
-    LogDone,
-    Patch,
+    Request,
     WatchHandler,
 )
 from flux_k8s.reasons import Reason
@@ -42,7 +41,7 @@ CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 
 
-class KubeClient:
+class KubeClient(Kube):
     """A cluster, with the credentials of a kubeconfig.
 
     Args:
@@ -101,108 +100,20 @@ class KubeClient:
         turn."""
         return len(self._transfers)
 
-    def create(
-        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
-    ) -> None:
-        text = json.dumps(body)
+    def send(self, request: Request, done: KubeDone, *, key: str) -> None:
+        # What is sent is the body as it is now.
+        body = b"" if request.body is None else json.dumps(request.body).encode()
+        carried_out = partial(self._api.carry_out, request, body)
 
-        def complete(api_version: str) -> bytes:
-            names = {"apiVersion": api_version, "kind": kind.name}
-            return json.dumps({**json.loads(text), **names}).encode()
+        def start(ended: Callable[[], None]) -> None:
+            def answered(answer: Any) -> None:
+                self._transfers.call(lambda: done(answer))
+                ended()
 
-        self._submit(
-            key,
-            done,
-            lambda: self._api.request("POST", kind, namespace, body=complete),
-        )
+            drive(_answer(carried_out()), answered, ())
 
-    def get(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
-    ) -> None:
-        self._submit(key, done, lambda: self._api.request("GET", kind, namespace, name))
-
-    def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Patch,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        text = json.dumps(body).encode()
-        flavour = "json-patch" if isinstance(body, list) else "merge-patch"
-        self._submit(
-            key,
-            done,
-            lambda: self._api.request(
-                "PATCH",
-                kind,
-                namespace,
-                name,
-                body=lambda api_version: text,
-                content_type=f"application/{flavour}+json",
-            ),
-        )
-
-    def patch_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        # To the API it is one more object, "status", of a kind whose path is that of
-        # its parent.
-        parent = Kind(kind.group, kind.name, f"{kind.plural}/{quote(name, safe='')}")
-        self.patch(parent, namespace, "status", body, done, key=key)
-
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        done: KubeDone,
-        *,
-        key: str,
-        uid: Optional[str] = None,
-    ) -> None:
-        options = {"preconditions": {} if uid is None else {"uid": uid}}
-        text = json.dumps(options).encode()
-        self._submit(
-            key,
-            done,
-            lambda: self._api.request(
-                "DELETE", kind, namespace, name, body=lambda api_version: text
-            ),
-        )
-
-    def list(
-        self,
-        kind: Kind,
-        namespace: Optional[str],
-        done: KubeDone,
-        *,
-        key: str,
-        label_selector: str = "",
-        limit: int = 0,
-        token: str = "",
-    ) -> None:
-        given = {
-            "labelSelector": label_selector,
-            "limit": str(limit or ""),
-            "continue": token,
-        }
-        query = {name: value for name, value in given.items() if value}
-        self._submit(
-            key,
-            done,
-            lambda: self._api.request("GET", kind, namespace, query=query),
-        )
+        if not self._transfers.closed:
+            self._requests.submit(key, start)
 
     def watch(
         self,
@@ -214,47 +125,11 @@ class KubeClient:
     ) -> Informer:
         return self._watchers.watch(kind, namespace, handler, label_selector)
 
-    def pod_log(
-        self,
-        namespace: str,
-        name: str,
-        container: str,
-        done: LogDone,
-        *,
-        key: str,
-        characters: int,
-    ) -> None:
-        # The API returns the last lines of a log. Each line has one character or
-        # more, and a character has up to four bytes.
-        query = {"container": container, "tailLines": str(characters)}
-
-        async def fetch() -> str:
-            tail = await self._api.pod_log(namespace, name, query, 4 * characters)
-            return tail.decode(errors="replace")[-characters:]
-
-        self._submit(key, done, fetch)
-
     def close(self) -> None:
         """Stop all watches and requests, and close their connections. No ``done`` and
         no handler is called after it."""
         self._watchers.stop()
         self._transfers.close()
-
-    def _submit(
-        self,
-        key: str,
-        done: Callable[[Union[T, KubeError]], None],
-        request: Callable[[], Coroutine[Call[Any], Any, T]],
-    ) -> None:
-        def start(ended: Callable[[], None]) -> None:
-            def answered(answer: Union[T, KubeError]) -> None:
-                self._transfers.call(lambda: done(answer))
-                ended()
-
-            drive(_answer(request()), answered, ())
-
-        if not self._transfers.closed:
-            self._requests.submit(key, start)
 
     def _log(self, level: int, message: str, reason: Reason) -> None:
         # A thread logs as well, that which reads the kubeconfig again.

@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import Any, Callable, Optional
 
 from flux_k8s.ports import (
-    POD,
     Json,
     Kind,
     KindOfRequest,
     Kube,
     KubeDone,
     KubeError,
-    LogDone,
-    Patch,
+    Request,
     Watch,
     WatchHandler,
 )
@@ -25,7 +23,7 @@ OK = "ok"
 NO_ANSWER = "no answer"
 
 
-class CountedKube:
+class CountedKube(Kube):
     """:class:`flux_k8s.ports.Kube` over another one, with counts.
 
     Attributes:
@@ -52,92 +50,9 @@ class CountedKube:
             "watches_lost": dict(self._lost),
         }
 
-    def create(
-        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
-    ) -> None:
-        self._kube.create(
-            kind, namespace, body, self._count("create", kind, done), key=key
-        )
-
-    def get(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
-    ) -> None:
-        self._kube.get(kind, namespace, name, self._count("get", kind, done), key=key)
-
-    def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Patch,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        counted = self._count("patch", kind, done)
-        self._kube.patch(kind, namespace, name, body, counted, key=key)
-
-    def patch_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        counted = self._count("patch", kind, done)
-        self._kube.patch_status(kind, namespace, name, body, counted, key=key)
-
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        done: KubeDone,
-        *,
-        key: str,
-        uid: Optional[str] = None,
-    ) -> None:
-        counted = self._count("delete", kind, done)
-        self._kube.delete(kind, namespace, name, counted, key=key, uid=uid)
-
-    def list(
-        self,
-        kind: Kind,
-        namespace: Optional[str],
-        done: KubeDone,
-        *,
-        key: str,
-        label_selector: str = "",
-        limit: int = 0,
-        token: str = "",
-    ) -> None:
-        self._kube.list(
-            kind,
-            namespace,
-            self._count("list", kind, done),
-            key=key,
-            label_selector=label_selector,
-            limit=limit,
-            token=token,
-        )
-
-    def pod_log(
-        self,
-        namespace: str,
-        name: str,
-        container: str,
-        done: LogDone,
-        *,
-        key: str,
-        characters: int,
-    ) -> None:
-        counted = self._count("log", POD, done)
-        self._kube.pod_log(
-            namespace, name, container, counted, key=key, characters=characters
-        )
+    def send(self, request: Request, done: KubeDone, *, key: str) -> None:
+        verb = "patch" if request.verb == "patch_status" else request.verb
+        self._kube.send(request, self._count(verb, request.kind, done), key=key)
 
     def watch(
         self,

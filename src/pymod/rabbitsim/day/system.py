@@ -18,7 +18,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.setupreader import Payload
 from flux_k8s.kube.cache import identify
-from flux_k8s.ports import SERVERS, Json, KubeError
+from flux_k8s.ports import SERVERS, Json, KubeError, Request
 from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
 from rabbitsim.day.copies import SharedFiles
 from rabbitsim.day.jobs import PlannedJob
@@ -31,7 +31,7 @@ from rabbitsim.dws.storage import wanted
 from rabbitsim.dws.topology import TIB, Topology
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.execution import Launch
-from rabbitsim.kube.direct import DirectKube, Fault, Request
+from rabbitsim.kube.direct import DirectKube, Fault
 from rabbitsim.kube.objects import managed_fields
 from rabbitsim.kube.watch import Stored
 from rabbitsim.setups import Receiver, VirtualReader

@@ -11,8 +11,8 @@ apart, so that a watch shows as many events, of the same kinds and in the same o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Any, Callable, Union
+from dataclasses import replace
+from typing import Any, Optional, Union
 
 from flux_k8s.ports import (
     SERVERS,
@@ -23,13 +23,16 @@ from flux_k8s.ports import (
     KubeDone,
     KubeError,
     Patch,
+    Request,
+    Watch,
+    WatchHandler,
 )
 
 ALONE = ("directiveBreakdowns", "computes")
 """Fields of a Workflow's status that are written alone, after its drivers."""
 
 
-class SeparateWrites:
+class SeparateWrites(Kube):
     """A Kubernetes API in which one patch of a Workflow or of its Servers is several.
 
     Args:
@@ -40,37 +43,36 @@ class SeparateWrites:
         self._kube = kube
         self._drivers: dict[str, list[Json]] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kube, name)
-
-    def patch(
+    def watch(
         self,
         kind: Kind,
-        namespace: str,
-        name: str,
-        body: Patch,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        parts: list[Patch] = [body]
-        if kind == WORKFLOW and isinstance(body, dict):
-            parts = list(self._workflow_parts(name, body))
-        _send(partial(self._kube.patch, kind, namespace, name, key=key), parts, done)
+        namespace: Optional[str],
+        handler: WatchHandler,
+        **options: Any,
+    ) -> Watch:
+        return self._kube.watch(kind, namespace, handler, **options)
 
-    def patch_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        parts = list(_servers_parts(body["status"])) if kind == SERVERS else [body]
-        send = partial(self._kube.patch_status, kind, namespace, name, key=key)
-        _send(send, parts, done)
+    def send(self, request: Request, done: KubeDone, *, key: str) -> None:
+        """Send a request, or the parts of a write one after the other, until one
+        fails."""
+        parts = list(self._parts(request))
+
+        def answered(answer: Union[Json, KubeError]) -> None:
+            if isinstance(answer, KubeError) or not parts:
+                done(answer)
+            else:
+                self._kube.send(replace(request, body=parts.pop(0)), answered, key=key)
+
+        self._kube.send(replace(request, body=parts.pop(0)), answered, key=key)
+
+    def _parts(self, request: Request) -> Iterator[Optional[Patch]]:
+        verb, kind, body = request.verb, request.kind, request.body
+        if verb == "patch" and kind == WORKFLOW and isinstance(body, dict):
+            yield from self._workflow_parts(request.name or "", body)
+        elif verb == "patch_status" and kind == SERVERS and isinstance(body, dict):
+            yield from _servers_parts(body["status"])
+        else:
+            yield body
 
     def _workflow_parts(self, name: str, body: Json) -> Iterator[Patch]:
         """First what it is, then what each driver does, last that the state is over."""
@@ -114,20 +116,6 @@ class SeparateWrites:
             yield {"status": {"message": None}}
         else:
             yield {"status": {"drivers": drivers, **env}}
-
-
-def _send(
-    request: Callable[[Any, KubeDone], None], parts: list[Any], done: KubeDone
-) -> None:
-    """Send one part after the other, until one fails."""
-
-    def answered(answer: Union[Json, KubeError]) -> None:
-        if isinstance(answer, KubeError) or len(parts) == 1:
-            done(answer)
-        else:
-            _send(request, parts[1:], done)
-
-    request(parts[0], answered)
 
 
 def _servers_parts(status: Json) -> Iterator[Json]:

@@ -19,15 +19,14 @@ import msgspec
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.kube.cache import Cache, Event, identify
 from flux_k8s.ports import (
-    POD,
     Clock,
     Encoded,
     Json,
     Kind,
+    Kube,
     KubeDone,
     KubeError,
-    LogDone,
-    Patch,
+    Request,
     WatchHandler,
 )
 from rabbitsim.json_copy import copy_json
@@ -39,24 +38,6 @@ from rabbitsim.kube.watch import StoreWatch
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request that arrives: ``verb`` is create, get, patch, delete, list, log
-    or watch; ``name`` and ``body`` are None where there is none, ``limit`` and
-    ``token`` are those of a list, ``uid`` is the precondition of a delete. It ``lists``
-    if it is a list, or a watch that begins with one."""
-
-    verb: str
-    kind: Kind
-    namespace: Optional[str]
-    name: Optional[str] = None
-    body: Optional[Patch] = None
-    limit: int = 0
-    token: str = ""
-    uid: str = ""
-    lists: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,15 +67,15 @@ Guard = Callable[[str, Target], None]
 
 Call = Callable[[], None]
 
-_Pending = tuple[Request, Callable[[Any], None], str]
-"""A request, who gets the answer, and which objects, or which container."""
+_Pending = tuple[Request, Callable[[Any], None]]
+"""A request, and who gets the answer."""
 
 
 def kube_error(error: ApiError) -> KubeError:
     return KubeError(error.code, error.reason, error.message)
 
 
-class DirectKube:
+class DirectKube(Kube):
     """Kubernetes without a network.
 
     Args:
@@ -104,7 +85,8 @@ class DirectKube:
 
     Attributes:
         faults: asked about every request when it arrives; returns None when
-            all is well. What a watch sends, lists too, is a ``watch``.
+            all is well. What a watch sends, lists too, is a ``watch``, which has a
+            ``token`` when it goes on, and does not begin with a list.
         guard: refuses what the client may not do; without it, it may do all.
         copy: makes the client's own object of an answer. A client that changes nothing
             that it gets may do without.
@@ -136,82 +118,15 @@ class DirectKube:
         self._queues: dict[str, deque[_Pending]] = {}
         self._watches: dict[int, DirectWatch] = {}
 
-    def create(
-        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
-    ) -> None:
-        self.send(Request("create", kind, namespace, None, copy_json(body)), done, key)
-
-    def get(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
-    ) -> None:
-        self.send(Request("get", kind, namespace, name), done, key)
-
-    def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Patch,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        self.send(Request("patch", kind, namespace, name, copy_json(body)), done, key)
-
-    def patch_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        request = Request("patch_status", kind, namespace, name, copy_json(body))
-        self.send(request, done, key)
-
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        done: KubeDone,
-        *,
-        key: str,
-        uid: Optional[str] = None,
-    ) -> None:
-        request = Request("delete", kind, namespace, name, uid=uid or "")
-        self.send(request, done, key)
-
-    def list(
-        self,
-        kind: Kind,
-        namespace: Optional[str],
-        done: KubeDone,
-        *,
-        key: str,
-        label_selector: str = "",
-        limit: int = 0,
-        token: str = "",
-    ) -> None:
-        request = Request("list", kind, namespace, limit=limit, token=token, lists=True)
-        self.send(request, done, key, label_selector)
-
-    def pod_log(
-        self,
-        namespace: str,
-        name: str,
-        container: str,
-        done: LogDone,
-        *,
-        key: str,
-        characters: int,
-    ) -> None:
-        def cut(answer: Any) -> None:
-            done(answer[-characters:] if isinstance(answer, str) else answer)
-
-        self.send(Request("log", POD, namespace, name), cut, key, container)
+    def send(self, request: Request, done: KubeDone, *, key: str) -> None:
+        """Send a request after those of the same key."""
+        queue = self._queues.get(key)
+        request = replace(request, body=copy_json(request.body))
+        if queue is not None:
+            queue.append((request, done))
+            return
+        self._queues[key] = deque([(request, done)])
+        self._send_first(key)
 
     def watch(
         self,
@@ -262,49 +177,33 @@ class DirectKube:
     def forget_watch(self, watch: DirectWatch) -> None:
         self._watches.pop(id(watch), None)
 
-    def send(
-        self,
-        request: Request,
-        done: Callable[[Any], None],
-        key: str,
-        which: str = "",
-    ) -> None:
-        """Send a request after those of the same key. ``which``: a label selector, or
-        a container."""
-        queue = self._queues.get(key)
-        if queue is not None:
-            queue.append((request, done, which))
-            return
-        self._queues[key] = deque([(request, done, which)])
-        self._send_first(key)
-
     def _send_first(self, key: str) -> None:
         """Send what waits at the head of a queue; it stays there until it is
         answered, so that the next one waits."""
         self.clock.call_later(self.latency(), lambda: self._arrive(key))
 
     def _arrive(self, key: str) -> None:
-        request, _, which = self._queues[key][0]
+        request, _ = self._queues[key][0]
         fault = self.fault(request) or Fault()
         answer: Any = fault.answer if fault.error is None else fault.error
         if answer is None or fault.carried_out:
-            outcome = self._carry_out(request, which)
+            outcome = self._carry_out(request)
             answer = outcome if answer is None else answer
         delay = fault.delay + self.latency()
         self.clock.call_later(delay, lambda: self._answer(key, answer))
 
     def _answer(self, key: str, answer: Any) -> None:
         queue = self._queues[key]
-        _, done, _ = queue.popleft()
+        _, done = queue.popleft()
         if queue:
             self._send_first(key)
         else:
             del self._queues[key]
         self.deliver("answer", lambda: done(answer))
 
-    def _carry_out(self, request: Request, which: str) -> Any:
+    def _carry_out(self, request: Request) -> Any:
         try:
-            return self.copy(self._call(request, which))
+            return self.copy(self._call(request))
         except ApiError as error:
             return kube_error(error)
 
@@ -316,7 +215,7 @@ class DirectKube:
             name = request.name or ""
             self.guard(verb, Target(resource, request.namespace, name, subresource))
 
-    def _call(self, request: Request, which: str) -> Union[Json, str]:
+    def _call(self, request: Request) -> Union[Json, str]:
         store, kind = self.store, request.kind
         verb, sub = {"log": ("get", "log"), "patch_status": ("patch", "status")}.get(
             request.verb, (request.verb, "")
@@ -326,13 +225,14 @@ class DirectKube:
             return store.list(
                 kind,
                 request.namespace,
-                label_selector=which,
+                label_selector=request.label_selector,
                 limit=request.limit,
                 token=request.token,
             )
         namespace, name = request.namespace or "", request.name or ""
         if request.verb == "log":
-            return read_log(store, namespace, name, which)
+            log = read_log(store, namespace, name, request.container)
+            return log[-request.characters :]
         if request.verb == "get":
             return store.get(kind, namespace, name)
         if request.verb == "delete":
@@ -428,7 +328,7 @@ class DirectWatch:
         self._kube.clock.call_later(delay, call)
 
     def _connect(self) -> None:
-        request = replace(self._request, lists=not self._cache.resource_version)
+        request = replace(self._request, token=self._cache.resource_version or "")
         fault = self._kube.fault(request) or Fault()
         if fault.error is not None:
             self._fail(fault.error, fault.delay + self._kube.latency())

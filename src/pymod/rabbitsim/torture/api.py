@@ -19,10 +19,11 @@ from flux_k8s.ports import (
     Kind,
     KubeDone,
     KubeError,
+    Request,
     Seen,
     WatchHandler,
 )
-from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults, Request
+from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.trouble import Trouble
 
@@ -118,7 +119,7 @@ class ApiTroubles:
             body: Any = request.body
             name = request.name or body["metadata"]["name"]
             self.late.add(jobid_of_workflow(name) or 0)
-        self._straight.send(request, lambda answer: None, "late")
+        self._straight.send(request, lambda answer: None, key="late")
 
     def latency(self, most: float) -> float:
         seconds = self._rng.uniform(0.0, most) if most > 0 else 0.0
@@ -146,18 +147,17 @@ class TroubledKube(DirectKube):
         self._arrived[id(request)] = request
         return super().fault(request)
 
-    def get(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
-    ) -> None:
+    def send(self, request: Request, done: KubeDone, *, key: str) -> None:
         def answered(result: Union[Json, KubeError]) -> None:
             trouble = self._api_troubles.inject("unready")
-            if trouble is not None and kind in (DIRECTIVEBREAKDOWN, SERVERS):
+            if trouble is not None and request.kind in (DIRECTIVEBREAKDOWN, SERVERS):
                 if not isinstance(result, KubeError):
                     status = {"ready": False} if trouble.what == "false" else None
                     result = {**result, "status": status}
             done(result)
 
-        super().get(kind, namespace, name, answered, key=key)
+        got = answered if request.verb == "get" else done
+        super().send(request, got, key=key)
 
     def on_the_way(self) -> list[Request]:
         """Requests that were sent and have not arrived."""

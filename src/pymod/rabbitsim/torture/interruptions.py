@@ -19,9 +19,10 @@ from flux_k8s.ports import (
     WORKFLOW,
     Flux,
     KubeError,
+    Request,
 )
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.patch import as_merge_patch
 
 DOWN = 1.0

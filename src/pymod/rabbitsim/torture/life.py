@@ -22,13 +22,13 @@ from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
 from flux_k8s.jobs.reports import DATA_OUT, EVENT, NODES_RELEASED
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import Work
-from flux_k8s.ports import STORAGE, WORKFLOW, Json, Kind
+from flux_k8s.ports import STORAGE, WORKFLOW, Json, Kind, Request
 from flux_k8s.reasons import Reason
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job as FluxJob
-from rabbitsim.kube.direct import DirectKube, Fault, Faults, Request
+from rabbitsim.kube.direct import DirectKube, Fault, Faults
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import StoryAllowances
 from rabbitsim.torture.course import Course, told_of

@@ -16,11 +16,11 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.formats.jobid import jobid_of_workflow, workflow_name
 from flux_k8s.jobs.workflowrequests import TOKEN_KEY
-from flux_k8s.ports import SERVERS, WORKFLOW, Json
+from flux_k8s.ports import SERVERS, WORKFLOW, Json, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
 from rabbitsim.torture import jobrules, workflowrules

@@ -13,12 +13,13 @@ from flux_k8s.ports import (
     Json,
     Kind,
     KubeError,
+    Request,
     RpcError,
 )
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.json_copy import copy_json
-from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import patch_workflows
 from rabbitsim.torture.interruptions import FAULT
 from rabbitsim.torture.story import FOREVER, NODE, Deed, deed
@@ -207,7 +208,8 @@ def hide(system: StorySystem, kind: Kind, times: int = 1, but_for: int = 0) -> N
     left = iter(range(times))
 
     def fault(request: Request) -> Optional[Fault]:
-        if request.kind != kind or not request.lists or next(left, None) is None:
+        lists = request.verb in ("list", "watch") and not request.token
+        if request.kind != kind or not lists or next(left, None) is None:
             return None
         found = copy_json(system.store.list(kind, request.namespace))
         del found["items"][: len(found["items"]) - but_for]

@@ -29,6 +29,7 @@ from flux_k8s.ports import (
     WORKFLOW,
     Json,
     Kind,
+    Request,
 )
 from flux_k8s.reasons import Reason, read_reason
 from rabbitsim.dws.directive import Directive, parse
@@ -38,7 +39,6 @@ from rabbitsim.dws.proposal import job_variable
 from rabbitsim.dws.storage import usage, wanted
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.pool import Pool
-from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.data import INPUT, FileContents
 from rabbitsim.torture.record import Record

@@ -10,9 +10,8 @@ from flux_k8s.formats.jobid import f58, jobid_of_workflow
 from flux_k8s.objects.workflowmarks import CUT_OFF, requested_times
 from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.objects.workflowview import FINALIZER, WLM_ID
-from flux_k8s.ports import Json
+from flux_k8s.ports import Json, Request
 from flux_k8s.reasons import Reason
-from rabbitsim.kube.direct import Request
 from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.torture.record import (
     NEVER,
