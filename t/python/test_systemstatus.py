@@ -162,6 +162,20 @@ def test_a_node_that_another_program_disables_during_a_write_is_not_annotated() 
     assert shown(system) == {"compute-02": "Disabled"}
 
 
+def test_after_a_conflict_what_is_there_is_read_though_the_watch_hangs() -> None:
+    system = system_of()
+    assert system.service_kube is not None
+    system.service_kube.silence_watches(SYSTEMSTATUS)
+    disable(system, "compute-01")
+    system.instance.set_up("compute-02", False)
+    wait(system)
+    assert shown(system) == {"compute-01": "Disabled", "compute-02": "Disabled"}
+    assert marked(system) == "compute-01"
+    system.instance.set_up("compute-02", True)
+    wait(system)
+    assert shown(system) == {"compute-01": "Disabled"}
+
+
 def test_dws_waits_for_a_node_that_is_back_before_it_mounts_storage() -> None:
     """The write that it is Enabled has failed so far, and is tried again later."""
     refused = False

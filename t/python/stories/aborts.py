@@ -25,7 +25,7 @@ from rabbitsim.torture.deeds import (
     unload_plugin,
 )
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.outages import fail_flux, outage, refuse_drains
+from rabbitsim.torture.outages import fail_flux, hide, outage, refuse_drains
 from rabbitsim.torture.story import COPY_OUT, NODE, XFS, Job, Story, When
 
 HOUR = 3600.0
@@ -192,6 +192,18 @@ STORIES = (
         f"{SEEN_LATER} undrain:compute-02 enable:compute-02 {BACK}",
         LONG,
         When("PostRun", outage(150.0), 40.0),
+        data="epilog-given-up",
+        stuck=replace(STUCK, duration=HOUR),
+        spans=(("PostRun", "undrain:compute-02", HOUR + 190.6),),
+        away=150.0,
+    ),
+    aborted(
+        "a list that lacks a mount gives no node back",
+        f"{SEEN_LATER} undrain:compute-02 enable:compute-02 {BACK}",
+        LONG,
+        When("PostRun", outage(150.0), 40.0),
+        When("undrain:compute-04", unload(1.0), 60.0),
+        When("undrain:compute-04", hide(CLIENTMOUNT), 60.5),
         data="epilog-given-up",
         stuck=replace(STUCK, duration=HOUR),
         spans=(("PostRun", "undrain:compute-02", HOUR + 190.6),),
