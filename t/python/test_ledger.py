@@ -91,11 +91,27 @@ CHANGES = st.tuples(
 )
 
 
-def ledger() -> Ledger:
-    return Ledger(mapping.parse(MAPPING), print, lambda: None, lambda: None)
+def nothing() -> None:
+    pass
 
 
-def change(free: Ledger, what: str, seen: Seen) -> None:
+class Jobs(Ledger):
+    """A ledger, and the jobs that are known: at first all."""
+
+    def __init__(self, *over: int) -> None:
+        self.over = {*over}
+        system = mapping.parse(MAPPING)
+        super().__init__(system, print, nothing, nothing, self.is_known)
+
+    def is_known(self, jobid: int) -> bool:
+        return jobid not in self.over
+
+    def forget(self, jobid: int) -> None:
+        self.over.add(jobid)
+        super().forget(jobid)
+
+
+def change(free: Jobs, what: str, seen: Seen) -> None:
     if what == "assume":
         free.assume(seen.name, seen.object)
     elif what == "withdraw":
@@ -104,6 +120,9 @@ def change(free: Ledger, what: str, seen: Seen) -> None:
         free.release_share(seen.jobid, torn_down=what == "teardown")
     elif what == "forget":
         free.forget(seen.jobid)
+    elif what == "again":
+        free.over.discard(seen.jobid)
+        free.note_share(seen.jobid, {"r1": 2 * GIB})
     else:
         free.event(what, watched(seen.object))
 
@@ -113,7 +132,7 @@ def change(free: Ledger, what: str, seen: Seen) -> None:
 def test_when_all_servers_are_gone_nothing_is_counted(
     changes: list[tuple[str, Seen]],
 ) -> None:
-    free = ledger()
+    free = Jobs()
     for what, seen in changes:
         change(free, what, seen)
     for jobid in range(3):
@@ -131,7 +150,7 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
     changes: list[tuple[str, Seen]], ended: set[int]
 ) -> None:
     """Whatever came in between, writes that failed included."""
-    free, shown = ledger(), dict[Reference, Seen]()
+    free, shown = Jobs(), dict[Reference, Seen]()
     for what, seen in changes:
         if what == "teardown":  # until the storage is gone, only this service knows
             what = "release"
@@ -146,7 +165,7 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
         free.release_share(jobid, torn_down=False)
     for jobid in ended:
         free.forget(jobid)
-    anew = ledger()
+    anew = Jobs(*free.over)
     for seen in shown.values():
         anew.event("ADDED", watched(seen.object))
     for jobid in range(3):
@@ -169,6 +188,11 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
         # of the job back, and must not give it to others.
         ("ADDED:1 forget:1", (58, 60), {"r1"}, 2),
         ("ADDED:1 forget:1 DELETED:1", (60, 60), set(), 0),
+        # So it does when the cluster goes back, and shows it again.
+        ("ADDED:1 forget:1 DELETED:1 ADDED:1", (58, 60), {"r1"}, 2),
+        ("ADDED:1 release:1 DELETED:1 ADDED:1", (58, 60), {"r1"}, 2),
+        # A job whose Workflow is made again forgets what it had before.
+        ("ADDED:1 forget:1 again:1 DELETED:1 assume:1", (58, 60), {"r1"}, 1),
         # What is about to be written counts until that write is shown: one whose
         # answer was lost may be shown after another one was begun.
         ("assume:1 assume:1b MODIFIED:1", (58, 58), {"r1", "r2"}, 1),
@@ -192,7 +216,7 @@ def test_storage_counts_as_long_as_it_may_be_there(
         "1r": Seen(1, ready=True),
         "2": Seen(2),
     }
-    free = ledger()
+    free = Jobs()
     for what, _, name in (word.partition(":") for word in changes.split()):
         change(free, what, servers[name])
     assert free.left([]) == {"r1": left[0] * GIB, "r2": left[1] * GIB}
@@ -201,14 +225,14 @@ def test_storage_counts_as_long_as_it_may_be_there(
 
 
 def test_servers_of_a_job_that_nobody_knows_leave_nothing() -> None:
-    free, seen = ledger(), Seen(1)
+    free, seen = Jobs(1), Seen(1)
     free.event("ADDED", watched(seen.object))
     free.event("DELETED", watched(seen.object))
     assert free.jobs == frozenset()
 
 
 def test_servers_that_are_shown_after_the_end_of_their_job_leave_nothing() -> None:
-    free, seen = ledger(), Seen(1, made=frozenset({"r1"}))
+    free, seen = Jobs(), Seen(1, made=frozenset({"r1"}))
     free.event("ADDED", watched(seen.object))
     free.release_share(1, torn_down=True)
     free.forget(1)
@@ -218,7 +242,7 @@ def test_servers_that_are_shown_after_the_end_of_their_job_leave_nothing() -> No
 
 
 def test_servers_with_two_damages_cost_themselves() -> None:
-    object, free = Seen(1, made=frozenset({"r1"})).object, ledger()
+    object, free = Seen(1, made=frozenset({"r1"})).object, Jobs()
     storage = {"r1": {"ready": {}}, "r2": []}
     object["status"]["allocationSets"] = [{"storage": storage}]
     free.event("ADDED", watched(object))

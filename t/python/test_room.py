@@ -396,7 +396,7 @@ def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
     entry = {"capacity": 60 * GIB, "hostlist": "n1"}
     system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
     log: list[tuple[int, str, Reason]] = []
-    room = Ledger(system, lambda *line: log.append(line), print, print)
+    room = Ledger(system, lambda *line: log.append(line), print, print, bool)
     metadata = {
         "namespace": "default",
         "name": "x",
@@ -415,7 +415,7 @@ def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
     """The mapping has it left out of the capacity that Fluxion gives out."""
     entry = {"capacity": 60 * GIB, "system": 40 * GIB, "hostlist": "n1"}
     system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
-    room = Ledger(system, print, print, print)
+    room = Ledger(system, print, print, print, bool)
 
     def see(type: str, name: str, size: int) -> None:
         made = {"r1": {"allocationSize": size * GIB}}

@@ -1,20 +1,19 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The ssd that jobs keep from others: the sum is that of all jobs, whatever happens to
-their storage."""
+"""The ssd that jobs keep from others, whatever happens to their storage."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Mapping
 from unittest.mock import Mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.fluxiongraph import Ssds
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.ssdcounts import SsdCounts
-from flux_k8s.machine.ssds import Ssds
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown import Reference
@@ -41,6 +40,10 @@ def servers(jobid: int, sizes: Mapping[str, int]) -> Json:
     return {"metadata": metadata, "spec": {"allocationSets": sets}}
 
 
+def nothing() -> None:
+    pass
+
+
 def change(free: Ledger, what: str, jobid: int, sizes: Mapping[str, int]) -> None:
     key = Reference("default", f"s{jobid}")
     if what == "assume":
@@ -59,24 +62,72 @@ def change(free: Ledger, what: str, jobid: int, sizes: Mapping[str, int]) -> Non
 
 @examples(40)
 @given(st.lists(CHANGES, max_size=30))
-def test_the_sum_is_that_of_all_other_jobs(
+def test_what_jobs_keep_is_what_they_hold_whatever_happens_to_them(
     changes: list[tuple[str, int, dict[str, int]]],
 ) -> None:
-    free = Ledger(mapping.parse(MAPPING), print, lambda: None, lambda: None)
+    """By Servers after a restart, and by what was said of a share before; also when
+    the ``ssd`` are read anew with another size."""
+    known = {1, 2, 3}
+    free = Ledger(mapping.parse(MAPPING), print, nothing, nothing, known.__contains__)
     size = 1
-
     settings: Any = Mock(scheduler=True)
-    fluxion: Any = Mock(ssds_of=lambda rabbit: Ssds(size, 9))
+    fluxion: Any = Mock(ssds_of=lambda rabbit: Ssds(size, 900))
     counts = SsdCounts(settings, free, fluxion)
+    model = Model()
     for what, number, sizes in changes:
         if what == "other ssd":
             size = number
-            counts.clear()
         else:
+            if what == "forget":
+                known.discard(number)
             change(free, what, number, sizes)
-        for jobid in (1, 2, 3):
-            expected = Counter[str]()
-            for other in free.jobs - {jobid}:
-                expected.update(counts.of_job(other))
-            for rabbit in RABBITS:
-                assert counts.taken(rabbit, jobid) == expected[rabbit]
+            model.change(what, number, sizes)
+        for rabbit in RABBITS:
+            held = model.held(rabbit)
+            found = counts.of_jobs(rabbit)
+            assert found == {id: -(-n // (size * GIB)) for id, n in held.items() if n}
+            for jobid in (1, 2, 3):
+                others = sum(found.values()) - found.get(jobid, 0)
+                own = free.bytes_of(jobid)[rabbit]
+                assert counts.room(rabbit, jobid) == (900 - others) * size * GIB + own
+
+
+class Model:
+    """The same, as simple as can be: what each job was given, has, and has ended."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, dict[str, int]] = {}
+        self.assumed: dict[int, dict[str, int]] = {}
+        self.shares: dict[int, dict[str, int]] = {}
+        self.over: set[int] = set()
+        self.forgotten: set[int] = set()
+
+    def change(self, what: str, jobid: int, sizes: dict[str, int]) -> None:
+        if what in ("ADDED", "MODIFIED"):
+            self.seen[jobid] = sizes
+            if self.assumed.get(jobid) == sizes:
+                del self.assumed[jobid]
+        elif what == "DELETED":
+            self.seen.pop(jobid, None)
+            self.assumed.pop(jobid, None)
+        elif what == "assume":
+            self.assumed[jobid] = sizes
+        elif what == "withdraw":
+            self.assumed.pop(jobid, None)
+        elif what == "note_share":
+            self.shares[jobid] = sizes
+            self.over.discard(jobid)
+        elif what in ("release", "tear down"):
+            self.over.add(jobid)
+        elif what == "forget":
+            self.forgotten.add(jobid)
+
+    def held(self, rabbit: str) -> dict[int, int]:
+        return {
+            jobid: self.shares[jobid].get(rabbit, 0)
+            if jobid in self.shares
+            else max(
+                each.get(jobid, {}).get(rabbit, 0) for each in (self.seen, self.assumed)
+            )
+            for jobid in {1, 2, 3} - self.over - self.forgotten
+        }

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which ``ssd`` of a Rabbit are down: flux_k8s.machine.ssds.
+"""Which ``ssd`` of a Rabbit are down: flux_k8s.machine.fluxiongraph.
 
 Storage that no job holds takes just as much from what Fluxion gives to jobs.
 """
@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from flux_k8s.machine.ssds import SsdStates
+from flux_k8s.machine.fluxiongraph import SsdStates
 
 TOTAL = 8
 numbers = st.frozensets(st.integers(0, TOTAL - 1))
@@ -73,11 +73,11 @@ class Chassis(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
-        self.ssds.taken.clear()
+        self.ssds.forget_taken()
 
     @rule()
     def it_is_read_again(self) -> None:
-        self.ssds = SsdStates.read(TOTAL, self.down)
+        self.ssds = SsdStates(TOTAL, down=dict.fromkeys(self.down))
 
     @rule()
     def fluxion_is_reloaded(self) -> None:
@@ -86,8 +86,8 @@ class Chassis(RuleBasedStateMachine):
 
     @invariant()
     def what_is_down_is_known(self) -> None:
-        assert self.ssds.down == self.down
-        assert not self.ssds.free & self.allocated
+        assert self.ssds.down.keys() == self.down
+        assert self.allocated.isdisjoint(self.ssds.free)
 
     @invariant()
     def what_is_withheld_is_given_to_no_job(self) -> None:
@@ -108,7 +108,7 @@ class Chassis(RuleBasedStateMachine):
     def teardown(self) -> None:
         """All is done in the end, in not too many steps."""
         for _ in range(20 * TOTAL):
-            self.ssds.taken.clear()
+            self.ssds.forget_taken()
             if self.is_done:
                 self.as_much_as_needed_is_missing()
                 return

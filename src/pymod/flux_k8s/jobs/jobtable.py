@@ -391,6 +391,13 @@ class JobTable:
             view.desired is None or view.desired <= State.PreRun
         )
 
+    def may_hold(self, jobid: int) -> bool:
+        """Whether a job may hold a share from the scheduler: it is known, or not all
+        jobs and Workflows are."""
+        if not (self.complete and self.outage.has_listed(WORKFLOW)):
+            return True
+        return jobid in self._jobs or jobid in self.unclaimed
+
     def load(self) -> Json:
         """How many jobs are ready to be handled, are handled, and are tried again."""
         busy, retrying = self._queue.counts()

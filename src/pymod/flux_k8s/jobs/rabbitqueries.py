@@ -6,14 +6,18 @@ from __future__ import annotations
 
 import errno
 import math
-from typing import AbstractSet, Any, Optional
+from typing import AbstractSet, Any, Iterator, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Answer, Call, Turns, drive
 from flux_k8s.errors import QueryError
+from flux_k8s.formats import hostlist
 from flux_k8s.jobs.metrics import JobIndex
 from flux_k8s.json_reader import Reader
+from flux_k8s.machine.disabled import Disabled, annotate
 from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.machine.storages import UNKNOWN
+from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json, Sender
 from flux_k8s.text import SHOWN, printable, quoted
 
@@ -38,6 +42,7 @@ class RabbitQueries:
         self, context: Context, index: JobIndex, machine: RabbitManager, turns: Turns
     ) -> None:
         self._flux = context.flux
+        self._kube = context.kube
         self._settings = context.settings
         self._index = index
         self._machine = machine
@@ -99,18 +104,19 @@ class RabbitQueries:
 
     async def _make(self) -> list[Json]:
         jobs: dict[str, dict[int, None]] = {}
-        ssds: dict[str, dict[str, int]] = {}
         ledger, each = self._machine.ledger, self._turns.each
+        known = set[int]()
         async for jobid in each(self._index.after(-1), JOBS_AT_A_TIME):
+            known.add(jobid)
             for servers in ledger.usage_of(jobid).values():
                 for rabbit in servers.unavailable:
                     jobs.setdefault(rabbit, {})[jobid] = None
-            for rabbit, count in self._machine.ssds.of_job(jobid).items():
-                ssds.setdefault(rabbit, {})[str(jobid)] = count
         rows: list[Json] = []
-        async for row in each(self._machine.rabbit_rows(), ROWS_AT_A_TIME):
+        rabbits = rabbit_rows(self._machine, self._settings.mapping)
+        async for row in each(rabbits, ROWS_AT_A_TIME):
             found = list(jobs.get(row["name"], ()))
-            job_ssds = ssds.get(row["name"], {})
+            ssds = self._machine.ssds.of_jobs(row["name"])
+            job_ssds = {str(id): count for id, count in ssds.items() if id in known}
             free = max(0, row["ssds"] - sum(job_ssds.values()))
             own = {"njobs": len(found), "jobs": found, "job_ssds": job_ssds}
             rows.append({**row, "ssds_free": free, **own})
@@ -129,10 +135,15 @@ class RabbitQueries:
         reason = printable(reader.text("reason"), SHOWN) if reader.has("reason") else ""
         by = printable(reader.optional_string("by") or str(sender.userid), SHOWN)
 
-        notes = ((row["name"], row["disabled"]) for row in self._machine.rabbit_rows())
-        before = {name: note["reason"] for name, note in notes if note is not None}
+        states = ((name, self._machine.rabbits.state(name)) for name in names)
+        before = {
+            name: state.disabled.reason
+            for name, state in states
+            if state is not None and state.disabled is not None
+        }
+        note = Disabled(by, self._flux.now(), reason)
         try:
-            await self._machine.disable(names, by, reason)
+            await annotate(self._kube, self._settings.namespace, names, note)
         finally:
             self._changed()
         replaced = {
@@ -147,10 +158,14 @@ class RabbitQueries:
             BadObject, QueryError: the request is refused.
         """
         names = self._names(Reader("dws.rabbit-enable", payload), sender)
+        states = ((name, self._machine.rabbits.state(name)) for name in names)
+        # Those that are out of service, and those of which that is not known.
+        found = [name for name, state in states if state is None or state.disabled]
         try:
-            return {"rabbits": await self._machine.enable(names)}
+            await annotate(self._kube, self._settings.namespace, found, None)
         finally:
             self._changed()
+        return {"rabbits": found}
 
     def _changed(self) -> None:
         """Make rows anew for each sender until the watch of the Storages has surely
@@ -195,3 +210,33 @@ def _restricted(row: Json, own: AbstractSet[int]) -> Json:
         "jobs": [id for id in row["jobs"] if id in own],
         "job_ssds": {id: count for id, count in ssds.items() if int(id) in own},
     }
+
+
+def rabbit_rows(machine: RabbitManager, mapping: RabbitMapping) -> Iterator[Json]:
+    """The row of each Rabbit of the mapping, and of those of the resource graph that
+    the mapping lacks, without its jobs."""
+    ledger, disagreements = machine.ledger, machine.disagreements
+    free, withheld = ledger.left(()), ledger.withheld
+    for name in (*mapping.rabbits, *disagreements.unmapped):
+        state = machine.rabbits.state(name) or UNKNOWN
+        is_known = state is not UNKNOWN and ledger.counted
+        disabled = state.disabled
+        sentence = disagreements.sentence(name) or ""
+        ssds = machine.ssds.on(name)
+        yield {
+            "name": name,
+            "state": printable(state.reported or state.status, SHOWN),
+            "reason": printable(machine.why_not(name), SHOWN),
+            **({"disagreement": printable(sentence, SHOWN)} if sentence else {}),
+            "capacity": mapping.capacity(name),
+            "free": free.get(name, 0) if is_known else None,
+            "withheld": withheld.get(name, 0) if is_known else None,
+            "ssd_size": ssds.size,
+            "ssds": ssds.count,
+            "ssds_withheld": ssds.withheld,
+            "nodes": hostlist.encode(mapping.hosts_of(name)),
+            "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
+            "disabled": None
+            if disabled is None
+            else {"by": disabled.by, "at": disabled.at, "reason": disabled.reason},
+        }

@@ -134,9 +134,9 @@ class Reconciler:
 
     def _forget(self, job: Job) -> None:
         """Forget a job whose Workflow is gone, or somebody else's."""
+        self._jobs.remove(job)
         self._steps.forget(job.info)
         self._turns.forget(job.info.jobid)
-        self._jobs.remove(job)
         self._jobs_changed()
 
     async def _let_go(self, job: Job) -> None:

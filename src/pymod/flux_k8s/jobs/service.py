@@ -91,6 +91,7 @@ class Service:
             outage.note_watch,
             jobs.awaited_nodes,
             jobs.may_mount,
+            jobs.may_hold,
             self._rabbits_changed,
         )
         jobs.note_nodes_released = partial(

@@ -283,7 +283,7 @@ class Staging:
             text = "the scheduler does not answer about its storage"
             raise StorageUnavailable(text, Reason.FLUXION_ERROR)
         try:
-            given_out = await self._machine.is_given_out(info.jobid)
+            given_out = await self._machine.ssds.are_given_out(info.jobid)
         except BadObject as error:  # in the answer of the scheduler
             raise StorageUnavailable(str(error), Reason.FLUXION_ERROR) from None
         rabbits = self._machine.ledger.rabbits_of(info.jobid)

@@ -4,16 +4,15 @@
 
 :class:`Fluxion` reads from Fluxion's graph what is there, compares it with what is
 wanted, and sends the difference, one request at a time: first what takes something out
-of service. What Fluxion has carried out is noted; after an error, and after a reload of
-Fluxion, the graph is read again.
+of service. What Fluxion has carried out is noted in the graph; after an error, and
+after a reload of Fluxion, it is read again.
 
 A Rabbit is out of service when its ``ssd`` are down, or when its nodes have the
 property ``badrabbit``: jobs take both from the same chassis. With its ``ssd`` down, a
-job that fits nowhere else waits. With the property Fluxion denies such a job, since its
-check for jobs that can never run looks at properties. But each ``ssd`` is a request of
-its own, and the property is one request for all nodes: so a Rabbit with many ``ssd`` is
-taken out of service by the property. :mod:`flux_k8s.machine.ssds` chooses which ``ssd``
-are down, and :mod:`flux_k8s.machine.fluxiongraph` says how the graph is to look.
+job that fits nowhere else waits; with the property Fluxion denies it as one that can
+never run. But each ``ssd`` is a request of its own, and the property is one for all
+nodes: so a Rabbit with many ``ssd`` is taken out of service by the property. Which of
+them are down :mod:`flux_k8s.machine.fluxiongraph` chooses.
 
 ``sched-rabbit`` takes the same requests (:mod:`flux_k8s.scheduler.graph`), under its
 own name. The one that answers is the scheduler of the instance.
@@ -25,7 +24,7 @@ import errno
 import syslog
 from contextlib import contextmanager
 from functools import partial
-from typing import AbstractSet, Callable, Collection, Iterator, Optional
+from typing import AbstractSet, Callable, Collection, Iterator, Mapping, Optional
 
 from flux_k8s.config.arguments import FLUXION, NOT_WITH_FLUXION
 from flux_k8s.control.backoff import Backoff
@@ -33,16 +32,16 @@ from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist, resourcestatus
-from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jgf import SSD
 from flux_k8s.machine.fluxiongraph import (
     ALLOCATED,
-    Chassis,
+    Change,
     Graph,
+    Ssds,
+    SsdStates,
     read_graph,
     read_ssds,
 )
-from flux_k8s.machine.ssds import Change, Ssds, SsdStates
 from flux_k8s.machine.wanted import ALLOC_RABBIT, BAD_RABBIT, PROPERTIES, Wanted
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Flux, Json, RpcError, Watch
@@ -50,22 +49,28 @@ from flux_k8s.reasons import Reason
 from flux_k8s.rules.agreement import GraphRabbit
 
 RABBIT_MODULE = "sched-rabbit"
-MODULES = (FLUXION, RABBIT_MODULE)
-"""The modules that take these requests: at most one of them is loaded."""
-
 NAMES = {FLUXION: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
-"""What the log calls the schedulers."""
+"""The modules that take these requests, of which at most one is loaded, as the log
+calls them."""
+
+NO_MODULE = (
+    "neither Fluxion nor sched-rabbit is loaded (yet): none is told about Rabbits"
+)
 
 KEY = "fluxion"
-"""The one key of the controller."""
+CHECK = "check"
+"""The keys of the controller: what is wanted is to be there, and jobs may have given
+back ``ssd`` that are still to be kept from others."""
 
 DEBOUNCE = 0.02
 """Seconds from the first change to the first request: more changes may follow."""
 
 FIRST_PAUSE = 2.0
 LONGEST_PAUSE = 60.0
-"""Seconds until a request that failed is sent again, and until Fluxion is asked again
-which ``ssd`` jobs have given back."""
+"""Seconds until a request that failed is sent again."""
+
+CHECK_PAUSE = 10.0
+"""Seconds until Fluxion is asked again which ``ssd`` jobs have given back."""
 
 
 class FluxionError(Exception):
@@ -94,8 +99,8 @@ class Fluxion:
         ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
             by its nodes.
         schedules: it is to schedule storage.
-        graph_read: is called when the Rabbits of its graph are known, or when it is not
-            the scheduler.
+        changed: is called when its graph has been read, when it may have what is
+            wanted, and when it is not the scheduler.
 
     Attributes:
         present: Fluxion is the scheduler, as far as is known.
@@ -107,40 +112,35 @@ class Fluxion:
         mapping: RabbitMapping,
         ssds_by_status: int = 64,
         schedules: bool = True,
-        graph_read: Callable[[], None] = lambda: None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
-        self._graph_read = graph_read
         self._mapping = mapping
         self._ssds_by_status = ssds_by_status
         self._schedules = schedules
+        self._changed = changed
         self._wanted = Wanted()
         self._graph: Optional[Graph] = None
-        self._is_read = False  # and nothing has failed since
-        self._look_again = False  # Fluxion is to have another look at its jobs
+        self._is_done = False  # The graph is so, and as wanted a moment ago.
+        self._look_again = False  # Fluxion is to have another look at its jobs.
         self._reported: AbstractSet[str] = frozenset()
-        self._nodes_read = False  # and those that are missing are not reported yet
-        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        self._check_backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        self._check_due: Optional[float] = None
         self._controller = Controller[str](
             flux,
             self._reconcile,
             self._failed,
             Options(
                 debounce=DEBOUNCE,
-                backoff=lambda key: self._backoff,
+                backoff=lambda key: Backoff(FIRST_PAUSE, LONGEST_PAUSE),
                 expected=(RpcError, FluxionError),
             ),
         )
         self._watches: list[Watch] = []
         self._module = FLUXION
         self._untried = [RABBIT_MODULE]
-        self._awaiting: list[tuple[frozenset[str], Callable[[], None]]] = []
         self.present = True
 
     def start(self) -> None:
-        for module in MODULES:
+        for module in NAMES:
             loaded = partial(self._loaded, module)
             self._watches.append(self._flux.watch_module(module, loaded))
         self._controller.add(KEY)
@@ -150,6 +150,14 @@ class Fluxion:
         for watch in self._watches:
             watch.stop()
 
+    def want(self, wanted: Wanted) -> None:
+        """Have Fluxion be so, from now on."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._controller.add(KEY)
+
+    # What is known of its graph
+
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the state that Fluxion has."""
         graph = self._graph or Graph({}, {}, None, {key: set() for key in PROPERTIES})
@@ -158,7 +166,7 @@ class Fluxion:
             "module": self._module,
             **{key: len(hosts) for key, hosts in graph.marked.items()},
             "ssd_down": sum(len(each.down) for each in graph.ssds.values()),
-            "unknown_nodes": len(self._unknown),
+            "unknown_nodes": len(self._unknown(self._graph)),
         }
 
     def ssds_of(self, rabbit: str) -> Optional[Ssds]:
@@ -168,14 +176,14 @@ class Fluxion:
         graph = self._graph
         if not self.present or graph is None:
             return None
-        chassis = graph.chassis.get(rabbit)
-        if chassis is None:
-            return Ssds(1, 0) if graph.chassis else None
-        size = self._ssd_size(rabbit, chassis)
-        if not size:
+        ssds = graph.ssds.get(rabbit)
+        if ssds is None:
+            return Ssds(1, 0) if graph.chassis and rabbit not in graph.chassis else None
+        if not ssds.size:
             return None
-        withheld = min(chassis.ssds, self._needed(rabbit, graph))
-        return Ssds(size, chassis.ssds - withheld, withheld)
+        wanted = (self._wanted.withheld or {}).get(rabbit, 0)
+        withheld = min(ssds.total, ssds.needed(wanted))
+        return Ssds(ssds.size, ssds.total - withheld, withheld)
 
     @property
     def graph(self) -> Optional[dict[str, GraphRabbit]]:
@@ -184,13 +192,6 @@ class Fluxion:
         if not (self.present and self._schedules):
             return {}
         return None if self._graph is None else self._graph.rabbits
-
-    @property
-    def is_misused(self) -> bool:
-        """Whether Fluxion is the scheduler, and is to schedule no storage
-        (``scheduler=none``): it would deny jobs that have to wait for a Rabbit."""
-        is_fluxion = self.present and self._module == FLUXION
-        return is_fluxion and not self._schedules and self._graph is not None
 
     def graph_name(self, file: str) -> str:
         """What messages call the graph.
@@ -202,15 +203,19 @@ class Fluxion:
         return f"{name} ({file})" if file and self._module == FLUXION else name
 
     @property
+    def is_misused(self) -> bool:
+        """Whether Fluxion is the scheduler, and is to schedule no storage
+        (``scheduler=none``): it would deny jobs that have to wait for a Rabbit."""
+        is_fluxion = self.present and self._module == FLUXION
+        return is_fluxion and not self._schedules and self._graph is not None
+
+    @property
     def why_none(self) -> str:
         """Why it gives no storage to any job; empty if it does, as far as is known."""
         graph = self._graph
         known = self.present and self._schedules and self._mapping.hosts
-        lacks = known and graph is not None and not graph.chassis
-        return self._without_rabbits if lacks else ""
-
-    @property
-    def _without_rabbits(self) -> str:
+        if not known or graph is None or graph.chassis:
+            return ""
         return (
             f"{NAMES[self._module]}: no Rabbit of the rabbit mapping found in its graph"
             " (flux dws2jgf): jobs with storage wait"
@@ -219,132 +224,96 @@ class Fluxion:
     @property
     def has_chassis(self) -> bool:
         """Whether each Rabbit is a chassis in Fluxion's graph, as far as is known."""
+        return self._graph is not None and self._graph.has_chassis
+
+    def keeps(self, claims: Mapping[str, int], hosts: AbstractSet[str]) -> bool:
+        """Whether Fluxion keeps from jobs so many bytes of each Rabbit, and has these
+        nodes marked as those of Rabbits in use, or is not the scheduler. A Rabbit that
+        its graph lacks is given to no job."""
         graph = self._graph
-        return graph is not None and all(c.is_chassis for c in graph.chassis.values())
+        if not self.present:
+            return True
+        if graph is None or not self._is_done:
+            return False
+        return hosts & graph.nodes.keys() <= graph.marked[ALLOC_RABBIT] and all(
+            graph.ssds[rabbit].refused
+            or graph.ssds[rabbit].withholds(graph.ssds[rabbit].needed(size))
+            for rabbit, size in claims.items()
+            if rabbit in graph.ssds
+        )
 
-    def want(self, wanted: Wanted) -> None:
-        """Have Fluxion be so, from now on."""
-        if wanted != self._wanted:
-            self._wanted = wanted
-            self._controller.add(KEY)
-
-    def when_withheld(self, rabbits: frozenset[str], done: Callable[[], None]) -> None:
-        """Call ``done`` once Fluxion keeps from jobs what is withheld on these Rabbits
-        now, or is not the scheduler."""
-        self._awaiting.append((rabbits, done))
-        self._controller.add(KEY)
-
-    async def is_given_out(self, rabbits: frozenset[str]) -> bool:
-        """Whether jobs may have ``ssd`` of these Rabbits that are withheld.
+    async def is_given_out(self, claims: Mapping[str, int]) -> bool:
+        """Whether jobs may have ``ssd`` for so many bytes of Rabbits that no job is to
+        have.
 
         Raises:
             RpcError: Fluxion does not answer.
             BadObject: its answer is malformed.
         """
-        allocated = read_ssds(await self._find(ALLOCATED))
-        graph = self._graph
-        if graph is None:
-            return True
-        for rabbit in rabbits:
-            if rabbit not in graph.ssds:
+        allocated, graph = read_ssds(await self._find(ALLOCATED)), self._graph
+        for rabbit, size in claims.items():
+            if graph is None or rabbit not in graph.ssds:
                 return True
+            ssds = graph.ssds[rabbit]
             taken = allocated.get(graph.chassis[rabbit].path, set())
-            if len(graph.ssds[rabbit].down - taken) < self._needed(rabbit, graph):
+            if ssds.refused or len(ssds.down.keys() - taken) < ssds.needed(size):
                 return True
         return False
 
-    def _check_withheld(self) -> None:
-        waiting, self._awaiting = self._awaiting, []
-        for rabbits, done in waiting:
-            if not self.present or all(map(self._withholds, rabbits)):
-                done()
-            else:
-                self._awaiting.append((rabbits, done))
-
-    def _withholds(self, rabbit: str) -> bool:
-        """Whether no job gets what is withheld on a Rabbit. One that the graph lacks
-        is given to no job."""
-        graph = self._graph
-        if graph is None or not self._is_read:
-            return False
-        hosts = self._mapping.hosts_of(rabbit)
-        marked = self._wanted.marked.get(ALLOC_RABBIT, frozenset()).intersection(hosts)
-        if not marked & graph.nodes.keys() <= graph.marked[ALLOC_RABBIT]:
-            return False
-        needed, ssds = self._needed(rabbit, graph), graph.ssds.get(rabbit)
-        return ssds is None or ssds.withholds(needed)
+    # One run of the controller
 
     def _loaded(self, module: str) -> None:
         """Fluxion, or sched-rabbit, has been loaded, and knows nothing."""
         self._module = module
-        self._graph, self._is_read, self._reported = None, False, frozenset()
-        self._check_due = None
-        self._check_backoff.reset()
-        self._backoff.reset()
+        self._graph, self._is_done, self._reported = None, False, frozenset()
         self.present = True
         self._controller.restart(KEY)
 
     def _failed(self, key: str, error: Exception) -> None:
-        if not self._backoff.failures:
+        if not self._controller.failures(KEY):
             text = f"{NAMES[self._module]}: {error}; trying again"
             self._flux.log(syslog.LOG_WARNING, text, Reason.FLUXION_ERROR)
 
     async def _reconcile(self, key: str) -> Optional[float]:
-        """Send Fluxion the next request, unless it is not loaded."""
+        """Have Fluxion as is wanted, unless it is not loaded."""
         if not self.present:
-            self._check_withheld()
+            return None
+        if key == CHECK:
+            for ssds in self._graph.ssds.values() if self._graph else ():
+                ssds.forget_taken()
+            self._controller.add(KEY, 0.0)
             return None
         try:
-            pause = await self._work()
+            await self._work()
         except RpcError as error:
-            self._is_read = False
             if error.errnum != errno.ENOSYS:
                 raise
             if self._untried:
                 self._module = self._untried.pop()
                 return 0.0
             self.present = False
-            self._check_withheld()
-            self._graph_read()
-            text = (
-                "neither Fluxion nor sched-rabbit is loaded (yet): none is told about"
-                " Rabbits"
-            )
-            self._flux.log(syslog.LOG_INFO, text, Reason.FLUXION_MISSING)
-            return None
-        except FluxionError:
-            self._is_read = False
-            raise
-        self._untried = []
-        self._backoff.reset()  # a failure of the next request is news
-        return pause
+            self._flux.log(syslog.LOG_INFO, NO_MODULE, Reason.FLUXION_MISSING)
+        self._changed()
+        return None
 
-    async def _work(self) -> Optional[float]:
-        """Send the next difference. Returns 0 if there may be more, or the seconds
-        until Fluxion is to be asked again."""
-        graph = self._graph
-        if graph is None or not self._is_read:
+    async def _work(self) -> None:
+        """Send each difference, of what is wanted by then."""
+        graph, known = self._graph, self._is_done
+        self._is_done = False  # until a run has come to its end
+        if graph is None or not known:
             graph = await self._read()
-        now, due = self._flux.now(), self._check_due
-        # A due time far ahead is from before the clock was set back.
-        if due is not None and not now < due <= now + LONGEST_PAUSE:
-            self._check_due = None
-            for ssds in graph.ssds.values():
-                ssds.taken.clear()
-        self._check_withheld()
-        if (
+        self._untried = []
+        while (
             await self._change_property(graph)
             or await self._change_ssds(graph)
             or await self._find_allocated(graph)
         ):
-            return 0.0
+            pass
         if self._look_again and graph.root:
             await self._set_status(graph.root, "up")  # the root is never down
             self._look_again = False
-        await self._report_unknown()
-        return None if self._check_due is None else self._check_due - now
-
-    # Reading
+        self._is_done = True
+        await self._report_unknown(graph)
 
     async def _read(self) -> Graph:
         """Read what is there. An earlier module may have left anything, and have gone
@@ -352,9 +321,8 @@ class Fluxion:
         with _to("cannot find the Rabbits in its graph"):
             graph = await read_graph(self._find, self._mapping, PROPERTIES)
         first = self._graph is None
-        self._graph = graph
-        self._is_read = self._look_again = self._nodes_read = True
-        self._graph_read()
+        self._graph, self._look_again = graph, True
+        self._changed()
         if first and self.why_none:
             reason = Reason.MAPPING_DISAGREES
             self._flux.log(syslog.LOG_WARNING, self.why_none, reason)
@@ -400,7 +368,6 @@ class Fluxion:
                 await self._mark(graph, key, [host], present)
             if len(hosts) == 1:
                 del graph.nodes[hosts[0]]
-                self._nodes_read = True
             return
         if present:
             graph.marked[key].update(hosts)
@@ -414,29 +381,30 @@ class Fluxion:
         for rabbit, ssds, needed in self._concerned(graph):
             change = ssds.change(*needed)
             if change is not None:
-                try:
-                    with _to(rabbit):
-                        await self._set_ssds(graph.chassis[rabbit], ssds, change)
-                except FluxionError as error:
-                    cause = error.__cause__
-                    if not (isinstance(cause, RpcError) and cause.errnum in REFUSED):
-                        raise
-                    # It holds up no other Rabbit, and goes by its nodes from now on.
-                    self._failed(rabbit, error)
-                    del graph.ssds[rabbit]
+                await self._set_ssds(rabbit, graph.chassis[rabbit].path, ssds, change)
                 return True
         return False
 
     async def _set_ssds(
-        self, chassis: Chassis, ssds: SsdStates, change: Change
+        self, rabbit: str, path: str, ssds: SsdStates, change: Change
     ) -> None:
-        """There may be ten thousands of them: something else may be wanted before."""
-        wanted = self._wanted
+        """There may be ten thousands of them: something else may be wanted before. A
+        Rabbit of which Fluxion refuses one holds up no other, and goes by its nodes
+        from now on."""
+        wanted, status = self._wanted, "down" if change.down else "up"
         for number in change.numbers:
             if self._wanted is not wanted:
                 return
-            status = "down" if change.down else "up"
-            await self._set_status(f"{chassis.path}/{SSD}{number}", status)
+            try:
+                with _to(rabbit):
+                    await self._set_status(f"{path}/{SSD}{number}", status)
+            except FluxionError as error:
+                cause = error.__cause__
+                if not (isinstance(cause, RpcError) and cause.errnum in REFUSED):
+                    raise
+                self._failed(KEY, error)
+                ssds.refused = True
+                return
             ssds.set(number, change.down)
 
     async def _find_allocated(self, graph: Graph) -> bool:
@@ -451,11 +419,8 @@ class Fluxion:
             for rabbit in unsure:
                 path = graph.chassis[rabbit].path
                 graph.ssds[rabbit].see_allocated(allocated.get(path, set()))
-        if not any(ssds.is_short(*needed) for _, ssds, needed in concerned):
-            self._check_due = None
-            self._check_backoff.reset()
-        elif self._check_due is None:
-            self._check_due = self._flux.now() + self._check_backoff.fail()
+        if any(ssds.is_short(*needed) for _, ssds, needed in concerned):
+            self._controller.add(CHECK, CHECK_PAUSE)
         return bool(unsure)
 
     def _hosts_out_of_service(self, graph: Graph) -> set[str]:
@@ -469,53 +434,36 @@ class Fluxion:
 
     def _by_status(self, rabbit: str, graph: Graph) -> bool:
         """Whether a Rabbit is taken out of service by the status of its ``ssd``."""
-        chassis = graph.chassis.get(rabbit)
-        known = chassis is not None and rabbit in graph.ssds
-        return known and 0 < graph.chassis[rabbit].ssds <= self._ssds_by_status
+        ssds = graph.ssds.get(rabbit)
+        refused = ssds is None or ssds.refused
+        return not refused and graph.ssds[rabbit].total <= self._ssds_by_status
 
     def _concerned(
         self, graph: Graph
     ) -> Iterator[tuple[str, SsdStates, tuple[int, bool]]]:
         """The Rabbits of which ``ssd`` are down, or are to be: how many that no job
-        has, and whether all are."""
-        wanted = self._wanted
+        has, and whether all are. As long as it is not known how many, none is set
+        up."""
+        withheld = self._wanted.withheld
         for rabbit, ssds in graph.ssds.items():
-            withheld = wanted.withheld is not None and rabbit in wanted.withheld
-            out = rabbit in wanted.out_of_service and self._by_status(rabbit, graph)
-            if ssds.down or withheld or out:
-                yield rabbit, ssds, (self._needed(rabbit, graph), out)
-
-    def _needed(self, rabbit: str, graph: Graph) -> int:
-        """The number of ``ssd`` of a Rabbit for the bytes that are withheld there."""
-        if rabbit not in graph.ssds:
-            return 0
-        if self._wanted.withheld is None:
-            return graph.ssds[rabbit].found
-        size = self._ssd_size(rabbit, graph.chassis[rabbit]) * GIB
-        return -(-self._wanted.withheld.get(rabbit, 0) // size) if size else 0
-
-    def _ssd_size(self, rabbit: str, chassis: Chassis) -> int:
-        """GiB of each ``ssd``, as ``flux dws2jgf`` cuts a Rabbit."""
-        ssds = chassis.ssds
-        return self._mapping.capacity(rabbit) // GIB // ssds if ssds else 0
+            out = rabbit in self._wanted.out_of_service
+            out = out and self._by_status(rabbit, graph)
+            if ssds.refused or (withheld is None and not out):
+                continue
+            needed = ssds.needed((withheld or {}).get(rabbit, 0))
+            if ssds.down or needed or out:
+                yield rabbit, ssds, (needed, out)
 
     # Nodes that the graph lacks
 
-    @property
-    def _unknown(self) -> AbstractSet[str]:
-        """The nodes of the mapping that the graph lacks."""
-        graph = self._graph
-        return (
-            frozenset() if graph is None else self._mapping.hosts - graph.nodes.keys()
-        )
+    def _unknown(self, graph: Optional[Graph]) -> AbstractSet[str]:
+        """The nodes of the mapping that the graph lacks, if it is known."""
+        return self._mapping.hosts - graph.nodes.keys() if graph else frozenset()
 
-    async def _report_unknown(self) -> None:
-        """Log nodes that are not where they should be in Fluxion's graph. One that
-        Flux excludes from scheduling is rightly missing, and those of a Rabbit that the
-        graph lacks are missing with it."""
-        if not self._nodes_read:
-            return
-        self._nodes_read, unknown = False, self._unknown
+    async def _report_unknown(self, graph: Graph) -> None:
+        """Log nodes that the graph lacks. One that Flux excludes from scheduling is
+        rightly missing, and those of a Rabbit that it lacks are missing with it."""
+        unknown = self._unknown(graph)
         hosts = sorted(unknown - self._reported, key=hostlist.natural_key)
         self._reported = unknown
         if not hosts:
@@ -525,11 +473,11 @@ class Fluxion:
             excluded: Collection[str] = resourcestatus.parse(answer).excluded
         except (RpcError, BadObject):
             excluded = ()
-        graph, rabbit_of = self.graph or {}, self._mapping.rabbit_of
+        rabbits, rabbit_of = self.graph or {}, self._mapping.rabbit_of
         missing = [
             host
             for host in hosts
-            if host not in excluded and (not graph or rabbit_of(host) in graph)
+            if host not in excluded and (not rabbits or rabbit_of(host) in rabbits)
         ]
         if missing:
             text = (

@@ -1,10 +1,21 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Reads Fluxion's answers to ``find``: its Rabbits, nodes and ``ssd``.
+"""Fluxion's graph: its Rabbits, nodes and ``ssd``, by its answers to ``find``.
 
 The nodes of a Rabbit are expected below the vertex that has its name in the property
 ``rabbit``, as in the graphs of ``flux dws2jgf``; its ``ssd`` beside them as ``ssd0``,
 ``ssd1``..., with their number in the property ``ssdcount``.
+
+Storage that no job holds, as that of a persistent file system, is in the graph only by
+``ssd`` that are down. Each of these must be one that no job has: as long as a job has
+it, it takes nothing away, and the job's end brings nothing back.
+
+Fluxion gives a vertex that is down to no job, and can be asked which of them jobs have.
+So the first ``ssd`` are set down, then Fluxion is asked about them, and for each that
+a job has another is set down, until there are enough. Only then the superfluous ones
+are set up again. When there are not enough, all of them are down, and no job gets any
+until jobs have given back enough. The match policies ``first`` and ``firstnodex`` give
+the last ``ssd`` first: the first ones are usually free.
 """
 
 from __future__ import annotations
@@ -19,12 +30,13 @@ from typing import (
     Collection,
     Iterable,
     Mapping,
+    NamedTuple,
     Optional,
 )
 
+from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
 from flux_k8s.json_reader import Reader, decimal
-from flux_k8s.machine.ssds import SsdStates
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.agreement import GraphRabbit
@@ -43,6 +55,106 @@ ALLOCATED = "status=down and sched-now=allocated"
 """Those of them that jobs have."""
 
 SSD_COUNT = "ssdcount"
+
+
+class Change(NamedTuple):
+    """``ssd`` to be set down, or up, by their numbers."""
+
+    numbers: list[int]
+    down: bool
+
+
+@dataclass(frozen=True)
+class Ssds:
+    """The ``ssd`` of a Rabbit that jobs may have.
+
+    Attributes:
+        size: GiB of each. A job gets an ``ssd`` as a whole.
+        count: how many there are.
+        withheld: how many more there would be without storage that no job has.
+    """
+
+    size: int
+    count: int
+    withheld: int = 0
+
+
+@dataclass
+class SsdStates:
+    """The ``ssd`` of one Rabbit in Fluxion's graph.
+
+    Attributes:
+        total: how many there are.
+        size: GiB of each, as ``flux dws2jgf`` cuts a Rabbit; 0 if that is not known.
+        down: the numbers of those that are down, and whether a job has each; None as
+            long as Fluxion has not said so. One that no job has stays so as long as it
+            is down.
+        refused: Fluxion does not let them be changed.
+    """
+
+    total: int
+    size: int = 1
+    down: dict[int, Optional[bool]] = field(default_factory=dict)
+    refused: bool = False
+
+    def needed(self, bytes: int) -> int:
+        """How many are needed for so many bytes."""
+        return -(-bytes // (self.size * GIB)) if self.size else 0
+
+    @property
+    def free(self) -> list[int]:
+        """Those that are down, and that no job has."""
+        return sorted(number for number, taken in self.down.items() if taken is False)
+
+    def set(self, number: int, down: bool) -> None:
+        """Note what Fluxion has carried out."""
+        if down:
+            self.down[number] = None
+        else:
+            self.down.pop(number, None)
+
+    def see_allocated(self, allocated: AbstractSet[int]) -> None:
+        """Note which of those that are down jobs have."""
+        self.down = {number: number in allocated for number in self.down}
+
+    def forget_taken(self) -> None:
+        """Jobs may have given some back."""
+        self.down = {n: None if taken else taken for n, taken in self.down.items()}
+
+    def change(self, needed: int, out_of_service: bool) -> Optional[Change]:
+        """The next change; None if none is needed, or possible.
+
+        Args:
+            needed: how many are to be down that no job has.
+            out_of_service: all of them are to be down.
+        """
+        up = [number for number in range(self.total) if number not in self.down]
+        taken = sum(each is True for each in self.down.values())
+        if out_of_service or needed >= self.total:
+            lacking, kept = len(up), {*self.down}
+        else:
+            lacking, kept = needed - len(self.down) + taken, {*self.free[:needed]}
+        if lacking > 0 and up:
+            return Change(up[:lacking], True)
+        if lacking > 0 or len(kept) < needed:
+            return None  # jobs have too many, or Fluxion is to be asked which they have
+        superfluous = sorted(self.down.keys() - kept)
+        return Change(superfluous, False) if superfluous else None
+
+    def is_unsure(self, needed: int, out_of_service: bool) -> bool:
+        """Whether Fluxion is to be asked which of those that are down jobs have, when
+        there is no :meth:`change`."""
+        some = not out_of_service and len(self.free) < needed < self.total
+        return some and None in self.down.values()
+
+    def is_short(self, needed: int, out_of_service: bool) -> bool:
+        """Whether too few are left that no job has."""
+        some = not out_of_service and len(self.free) < needed < self.total
+        return some and len(self.down) == self.total
+
+    def withholds(self, needed: int) -> bool:
+        """Whether jobs get none of as many as are needed, or none at all."""
+        return needed <= len(self.free) or len(self.down) == self.total
 
 
 @dataclass(frozen=True)
@@ -94,6 +206,11 @@ class Graph:
         paths = [*(each.path for each in self.chassis.values()), *self.nodes.values()]
         return "/" + paths[0].split("/")[1] if paths else ""
 
+    @property
+    def has_chassis(self) -> bool:
+        """Whether each Rabbit is a chassis."""
+        return all(each.is_chassis for each in self.chassis.values())
+
     @cached_property
     def rabbits(self) -> dict[str, GraphRabbit]:
         """The Rabbits of the graph."""
@@ -138,11 +255,12 @@ async def read_graph(
         for key in properties
     }
     down = read_ssds(await find(DOWN))
-    ssds = {
-        rabbit: SsdStates.read(each.ssds, down.get(each.path, set()))
-        for rabbit, each in chassis.items()
-        if each.ssds
-    }
+    ssds = {}
+    for rabbit, each in chassis.items():
+        if each.ssds:
+            known = down.get(each.path, set()).intersection(range(each.ssds))
+            size = mapping.capacity(rabbit) // GIB // each.ssds
+            ssds[rabbit] = SsdStates(each.ssds, size, dict.fromkeys(known))
     return Graph(chassis, paths, below, marked, ssds)
 
 

@@ -6,6 +6,9 @@ A claim is a share that the scheduler has given a job, an entry of Servers, or s
 that is no job's. The Servers objects of the cluster tell which storage is on which
 Rabbit. Nothing else keeps it, so nothing is lost when the module is loaded again. Sums
 by Rabbit are kept, and changed with each claim.
+
+A share is what a known job holds that has not given it back. The storage of any other
+job is kept from jobs, as that of no job is.
 """
 
 from __future__ import annotations
@@ -13,7 +16,16 @@ from __future__ import annotations
 import syslog
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Optional
+from enum import IntEnum
+from typing import (
+    AbstractSet,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+)
 
 from flux_k8s.errors import BadObject
 from flux_k8s.formats.directives import GIB
@@ -43,26 +55,46 @@ class Share(NamedTuple):
         return self.parts * -(-self.size // (self.parts * size * GIB))
 
 
+class _Stage(IntEnum):
+    """What a job has done with its share, and its storage."""
+
+    HOLDS = 0
+    GAVE_BACK = 1
+    """The scheduler has the share. The storage is still there."""
+    TORN_DOWN = 2
+    """The storage is gone, whether the watch has shown that or not."""
+
+
 @dataclass
 class _Job:
-    """What a job has.
+    """A job with claims.
 
     Attributes:
         servers: its Servers.
         shares: what the scheduler has given it, by Rabbit; None if that was not said.
-        given_back: it has given its share back. Its storage is still there.
-        torn_down: its storage is gone, whether the watch has shown that or not.
-        forgotten: it is over, and this goes with the last of its Servers.
+        rabbits: those with claims of it.
     """
 
     servers: set[Reference] = field(default_factory=set)
     shares: Optional[Mapping[str, Share]] = None
-    given_back: bool = False
-    torn_down: bool = False
-    forgotten: bool = False
+    stage: _Stage = _Stage.HOLDS
+    rabbits: AbstractSet[str] = frozenset()
 
 
-NO_JOB = _Job()
+class _Claim(NamedTuple):
+    """An entry of Servers as it counts.
+
+    Attributes:
+        jobid: the job that it is of; None for storage of no job.
+        withheld: the bytes that are no part of the job's share.
+    """
+
+    jobid: Optional[int] = None
+    usage: StorageUsage = NOTHING
+    withheld: Mapping[str, int] = {}
+
+
+NO_CLAIM = _Claim()
 
 
 class Ledger:
@@ -74,11 +106,12 @@ class Ledger:
         watched: is called when all Servers have been seen, or when no job is to wait
             for that any longer.
         changed: is called when the storage on a Rabbit has changed.
+        may_hold: returns whether a job may hold a share: it is known, or not all jobs
+            are.
 
     Attributes:
         listed: all Servers have been seen once.
-        counted: as ``listed``, or Kubernetes forbids the watch.
-        uncountable: the watch has failed before it showed all Servers.
+        settled: they have, or they cannot be seen for now.
         changes: how often what is counted has changed.
     """
 
@@ -88,26 +121,27 @@ class Ledger:
         log: Log,
         watched: Callable[[], None],
         changed: Callable[[], None],
+        may_hold: Callable[[int], bool],
     ) -> None:
         self._mapping = mapping
         self._log = log
         self._watched = watched
         self._changed = changed
+        self._may_hold = may_hold
         self._seen: dict[Reference, StorageUsage] = {}
         self._assumed: dict[Reference, StorageUsage] = {}
+        self._claims: dict[Reference, _Claim] = {}
+        self._jobs: dict[int, _Job] = {}
         self._reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
         self._withheld: dict[str, int] = {}
-        self._colocated: dict[str, Counter[str]] = {}
-        self._jobs: dict[int, _Job] = {}
-        self._job_changed: Callable[[int], None] = lambda jobid: None
+        self._jobs_on: dict[str, set[int]] = {}
         self._kube: Optional[Kube] = None
         self._watch: Optional[Watch] = None
         self._answered = False
         self._trouble: Optional[KubeError] = None
         self.listed = False
-        self.counted = False
-        self.uncountable = False
+        self.settled = False
         self.changes = 0
 
     def start(self, kube: Kube) -> None:
@@ -117,6 +151,15 @@ class Ledger:
     def stop(self) -> None:
         if self._watch is not None:
             self._watch.stop()
+
+    # Sums
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each Rabbit that are for jobs. A Rabbit without a size in the
+        mapping is missing."""
+        sizes = ((name, self._mapping.capacity(name)) for name in self._mapping.rabbits)
+        return {name: size for name, size in sizes if size}
 
     def capacity(self, rabbit: str) -> int:
         """The bytes of a Rabbit that all jobs together can have: its size without
@@ -128,18 +171,18 @@ class Ledger:
         """Bytes that persistent storage and others' Workflows hold, by Rabbit."""
         return self._reserved
 
+    def withheld_on(self, rabbit: str) -> int:
+        """The bytes of a Rabbit that are claimed without the scheduler's knowledge:
+        persistent storage, others' Workflows, the storage of jobs beyond their shares,
+        and the storage of jobs that hold none. Storage of the system, which the mapping
+        leaves out of a Rabbit's capacity, is not counted: no job gets it."""
+        return max(0, self._withheld.get(rabbit, 0) - self._system_bytes(rabbit))
+
     @property
     def withheld(self) -> Mapping[str, int]:
-        """Bytes on each Rabbit that are claimed without the scheduler's knowledge:
-        persistent storage, others' Workflows, the storage of jobs beyond their shares,
-        and the storage that is left of jobs that gave their shares back. Storage of the
-        system, which the mapping leaves out of a Rabbit's capacity, is not counted: no
-        job gets it."""
-        taken = {
-            rabbit: size - self._system_bytes(rabbit)
-            for rabbit, size in self._withheld.items()
-        }
-        return {rabbit: size for rabbit, size in taken.items() if size > 0}
+        """These bytes of each Rabbit that has some."""
+        sizes = ((rabbit, self.withheld_on(rabbit)) for rabbit in self._withheld)
+        return {rabbit: size for rabbit, size in sizes if size}
 
     @property
     def in_use(self) -> Iterator[str]:
@@ -152,9 +195,70 @@ class Ledger:
         for other instances of Flux."""
         return sum(self._in_use[name] for name in self.in_use)
 
+    def left(self, own: Collection[Reference], lasting: bool = False) -> dict[str, int]:
+        """Bytes that are left on each Rabbit for a job: its size without the storage
+        in use there.
+
+        Args:
+            own: the job's own Servers, which are not counted.
+            lasting: count only storage that is to outlive all Workflows.
+        """
+        if lasting:
+            held: Counter[str] = Counter()
+            for usage in self._others(own, lasting):
+                held.update(usage.unavailable)
+        else:
+            held = Counter(self._reserved)
+            held.update(self._in_use)
+            for servers in own:
+                held.subtract(self._usage(servers).unavailable)
+        return {
+            name: max(0, size + self._system_bytes(name) - held[name])
+            for name, size in self.sizes.items()
+        }
+
+    def colocated(
+        self, own: Collection[Reference], lasting: bool = False
+    ) -> dict[str, frozenset[str]]:
+        """The Rabbits with storage that has a colocation key, by key. Arguments as of
+        :meth:`left`.
+
+        Raises:
+            KubeError: it is not known, since Servers could not be listed.
+        """
+        if not self.listed and self._trouble is not None:
+            raise self._trouble.with_traceback(None)
+        found: dict[str, frozenset[str]] = {}
+        for usage in self._others(own, lasting):
+            for key, rabbits in usage.colocated.items():
+                found[key] = found.get(key, frozenset()) | rabbits
+        return found
+
+    def _others(
+        self, own: Collection[Reference], lasting: bool
+    ) -> Iterator[StorageUsage]:
+        for servers, claim in self._claims.items():
+            if servers not in own and not (lasting and claim.usage.workflow):
+                yield claim.usage
+
+    def _system_bytes(self, rabbit: str) -> int:
+        return self._mapping.size(rabbit) - self._mapping.capacity(rabbit)
+
+    # Jobs
+
+    @property
+    def jobs(self) -> frozenset[int]:
+        """The jobs with storage, or with a share."""
+        return frozenset(self._jobs)
+
+    def jobs_on(self, rabbit: str) -> AbstractSet[int]:
+        """The jobs with storage on a Rabbit, or with a share of it."""
+        return self._jobs_on.get(rabbit, frozenset())
+
     def usage_of(self, jobid: int) -> dict[str, StorageUsage]:
         """The Servers of a job, by name."""
-        servers = self._job(jobid).servers
+        job = self._jobs.get(jobid)
+        servers = () if job is None else job.servers
         return {each.name: self._usage(each) for each in servers}
 
     def bytes_of(self, jobid: int) -> Counter[str]:
@@ -181,97 +285,34 @@ class Ledger:
                 found |= Counter(each.counts)
         return found
 
-    def has(self, jobid: int) -> bool:
-        """Whether a job has storage, or a share of a Rabbit."""
-        return jobid in self._jobs
+    def share_of(self, jobid: int, rabbit: str) -> Optional[Share]:
+        """The storage that the scheduler has given a job on a Rabbit, and that the job
+        holds; None for none. Where :meth:`note_share` did not say so, since the module
+        was loaded after the job was set up, it follows from the job's Servers."""
+        job = self._jobs.get(jobid)
+        if job is None or not self._holds(jobid):
+            return None
+        if job.shares is not None:
+            return job.shares.get(rabbit)
+        usages = tuple(map(self._usage, job.servers))
+        sizes = (u.unavailable.get(rabbit, 0) - u.beyond.get(rabbit, 0) for u in usages)
+        sets = (each.counts.get(rabbit, 0) for u in usages for each in u.allocations)
+        size = sum(sizes)
+        return Share(size, max(sets, default=0) or 1) if size else None
 
-    @property
-    def jobs(self) -> frozenset[int]:
-        """The jobs with storage, or with a share of a Rabbit."""
-        return frozenset(self._jobs)
+    def _holds(self, jobid: int) -> bool:
+        job = self._jobs.get(jobid)
+        held = job is None or job.stage is _Stage.HOLDS
+        return held and self._may_hold(jobid)
 
-    def follow(self, job_changed: Callable[[int], None]) -> None:
-        """Call ``job_changed`` with each job whose storage or share has changed."""
-        self._job_changed = job_changed
+    # What jobs do
 
     def note_share(self, jobid: int, sizes: Mapping[str, int]) -> None:
         """The scheduler has given a job so many bytes, by Rabbit."""
-        shares = {name: Share(size) for name, size in sizes.items()}
-        self._jobs.setdefault(jobid, _Job()).shares = shares
-        self._job_changed(jobid)
-
-    def shares_of(self, jobid: int) -> Mapping[str, Share]:
-        """The storage that the scheduler has given a job, and that the job has not
-        given back, by Rabbit. Where :meth:`note_share` did not say so, since the module
-        was loaded after the job was set up, it follows from the job's Servers."""
-        job = self._job(jobid)
-        if job.given_back or job.torn_down:
-            return {}
-        if job.shares is not None:
-            return job.shares
-        sizes: Counter[str] = Counter()
-        for servers in self.usage_of(jobid).values():
-            sizes.update(servers.unavailable)
-            sizes.subtract(servers.beyond)
-        parts = self.allocations_of(jobid)
-        return {name: Share(size, parts[name] or 1) for name, size in sizes.items()}
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The bytes of each Rabbit that are for jobs. A Rabbit without a size in the
-        mapping is missing."""
-        sizes = ((name, self._mapping.capacity(name)) for name in self._mapping.rabbits)
-        return {name: size for name, size in sizes if size}
-
-    def left(self, own: Collection[Reference], lasting: bool = False) -> dict[str, int]:
-        """Bytes that are left on each Rabbit for a job: its size without the storage
-        in use there.
-
-        Args:
-            own: the job's own Servers, which are not counted.
-            lasting: count only storage that is to outlive all Workflows.
-        """
-        if lasting:
-            held: Counter[str] = Counter()
-            for servers in {**self._seen, **self._assumed}:
-                found = self._usage(servers)
-                if found.workflow is None and servers not in own:
-                    held.update(found.unavailable)
-        else:
-            held = Counter(self._reserved)
-            held.update(self._in_use)
-            for servers in own:
-                held.subtract(self._usage(servers).unavailable)
-        return {
-            name: max(0, size + self._system_bytes(name) - held[name])
-            for name, size in self.sizes.items()
-        }
-
-    def colocated(
-        self, own: Collection[Reference], lasting: bool = False
-    ) -> dict[str, frozenset[str]]:
-        """The Rabbits with storage that has a colocation key, by key. Arguments as of
-        :meth:`left`.
-
-        Raises:
-            KubeError: it is not known, since Servers could not be listed.
-        """
-        if not self.listed and self._trouble is not None:
-            raise self._trouble.with_traceback(None)
-        if lasting:
-            usages = map(self._usage, {**self._seen, **self._assumed}.keys() - set(own))
-            counts: dict[str, Counter[str]] = {}
-            for found in usages:
-                if found.workflow is None:
-                    _count_keys(counts, found, 1)
-        else:
-            counts = {key: Counter(on) for key, on in self._colocated.items()}
-            for servers in own:
-                _count_keys(counts, self._usage(servers), -1)
-        return {key: frozenset(+on) for key, on in counts.items()}
-
-    def _system_bytes(self, rabbit: str) -> int:
-        return self._mapping.size(rabbit) - self._mapping.capacity(rabbit)
+        job = self._jobs.setdefault(jobid, _Job())
+        job.shares = {name: Share(size) for name, size in sizes.items()}
+        job.stage = _Stage.HOLDS
+        self._recount_job(jobid, job)
 
     def assume(self, servers: Reference, object: Json) -> None:
         """Count Servers that are about to be written: until the watch shows them,
@@ -280,35 +321,25 @@ class Ledger:
         Args:
             object: the Servers object that is about to be written.
         """
-        before = self._found(servers)
         self._assumed[servers] = self._read(object)
-        self._recount(servers, before)
+        self._recount(servers)
 
     def withdraw(self, servers: Reference) -> None:
         """Count assumed Servers no longer: they were not written, or their job is
         over."""
-        before = self._found(servers)
         self._assumed.pop(servers, None)
-        self._recount(servers, before)
+        self._recount(servers)
 
     def release_share(self, jobid: int, torn_down: bool) -> None:
         """The job gives its share of the Rabbits back to the scheduler. The storage of
         a job that is torn down is gone, whether the watch has shown that or not. That
         of another job is still there."""
         job = self._jobs.setdefault(jobid, _Job())
-        if job.torn_down if torn_down else job.given_back:
-            return
-        usages = tuple(map(self._found, job.servers))
-        for found in usages:
-            self._count(found, -1)
-        if torn_down:
-            job.torn_down = True
-        else:
-            job.given_back = True
-        for found in usages:
-            self._count(found, 1)
-        self._job_changed(jobid)
-        self._note_change()
+        stage = _Stage.TORN_DOWN if torn_down else _Stage.GAVE_BACK
+        if job.stage < stage:
+            job.stage = stage
+            self._recount_job(jobid, job)
+            self._note_change()
 
     def forget(self, jobid: int) -> None:
         """The job is over, and its Workflow is gone, or is not the job's any more.
@@ -316,27 +347,19 @@ class Ledger:
         or others have taken it over, is there until the watch shows that it is
         gone."""
         job = self._jobs.setdefault(jobid, _Job())
-        for servers in tuple(job.servers):
-            before = self._found(servers)
+        for servers in job.servers:
             self._assumed.pop(servers, None)
-            if job.torn_down:
+            if job.stage is _Stage.TORN_DOWN:
                 self._seen.pop(servers, None)
-            self._recount(servers, before)
-        job.shares, job.torn_down, job.forgotten = None, False, True
-        if job.servers:
-            self.release_share(jobid, torn_down=False)
-        self._drop(jobid)
-        self._job_changed(jobid)
-
-    def _job(self, jobid: Optional[int]) -> _Job:
-        return NO_JOB if jobid is None else self._jobs.get(jobid, NO_JOB)
-
-    def _drop(self, jobid: int) -> None:
-        """Drop a job with the last of its Servers if it is forgotten, or nothing else
-        is known of it: nobody else would."""
-        job = self._job(jobid)
-        if not job.servers and (job.forgotten or job == NO_JOB):
+        job.shares, job.stage = None, _Stage.GAVE_BACK
+        self._recount_job(jobid, job)
+        if not job.servers:
             self._jobs.pop(jobid, None)
+
+    def _recount_job(self, jobid: int, job: _Job) -> None:
+        for servers in tuple(job.servers):
+            self._recount(servers)
+        self._see_job(jobid)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -349,7 +372,6 @@ class Ledger:
                 found = self._read(object.encoded)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error), error.reason)
-        before = self._found(key)
         assumed = self._assumed.get(key, NOTHING)
         # Others are shown as they were before, or as an older write has left them.
         if type == "DELETED" or found.allocations == assumed.allocations:
@@ -357,17 +379,24 @@ class Ledger:
         self._seen.pop(key, None)
         if found.unavailable:
             self._seen[key] = found
-        self._recount(key, before)
+        self._recount(key)
 
     def synced(self) -> None:
-        self._trouble = None
-        self._end_count(None)
+        self._trouble, self.listed = None, True
+        self._settle()
 
     def trouble(self, error: KubeError) -> None:
         """The watch has failed, which may be an outage until Kubernetes answers."""
-        self._trouble = error
-        if self._answered or error.status == 403:
-            self._end_count(error)
+        if not self.listed:
+            self._trouble = error
+            if self._answered or self.counted:
+                self._settle()
+
+    @property
+    def counted(self) -> bool:
+        """All Servers have been seen once, or Kubernetes forbids the watch."""
+        forbidden = self._trouble is not None and self._trouble.status == 403
+        return self.listed or forbidden
 
     def note_answer(self) -> None:
         """Kubernetes answers. A watch that has failed before is begun anew: whether
@@ -379,17 +408,14 @@ class Ledger:
             self.start(self._kube)
         self._answered = True
 
-    def _end_count(self, error: Optional[KubeError]) -> None:
+    def _settle(self) -> None:
         """All Servers were seen, or cannot be seen."""
-        self.listed = self.listed or error is None
-        if self.counted:
-            return
-        first = not self.uncountable
-        if first and error is not None:
-            text = f"Servers: {error}; what persistent storage holds is not known"
+        first, self.settled = not self.settled, True
+        if first and self._trouble is not None:
+            text = (
+                f"Servers: {self._trouble}; what persistent storage holds is not known"
+            )
             self._log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
-        self.counted = error is None or error.status == 403
-        self.uncountable = error is not None
         if first:
             self._watched()
         self._note_change()
@@ -403,59 +429,67 @@ class Ledger:
             self._log(syslog.LOG_ERR, str(error), error.reason)
             return usage
 
-    def _found(self, servers: Reference) -> StorageUsage:
-        """The usage of Servers as they are, and as they are about to be written."""
-        seen = self._seen.get(servers, NOTHING)
-        assumed = self._assumed.get(servers)
-        return seen if assumed is None else storageusage.either(assumed, seen)
+    # Counting
 
     def _usage(self, servers: Reference) -> StorageUsage:
-        found = self._found(servers)
-        return NOTHING if self._job(found.jobid).torn_down else found
+        return self._claims.get(servers, NO_CLAIM).usage
 
-    def _recount(self, servers: Reference, before: StorageUsage) -> None:
-        """Count Servers anew, which were ``before``."""
-        after = self._found(servers)
-        if after != before:
-            self._count(before, -1)
-            if before.jobid is not None:
-                self._jobs[before.jobid].servers.discard(servers)
-            if after.jobid is not None:
-                self._jobs.setdefault(after.jobid, _Job()).servers.add(servers)
-            self._count(after, 1)
-            for usage in (before, after):
-                if usage.jobid is not None:
-                    self._drop(usage.jobid)
-                    self._job_changed(usage.jobid)
-            self._note_change()
+    def _claim(self, servers: Reference) -> _Claim:
+        """Servers as they are, and as they are about to be written."""
+        usage = self._seen.get(servers, NOTHING)
+        assumed = self._assumed.get(servers)
+        if assumed is not None:
+            usage = storageusage.either(assumed, usage)
+        jobid = usage.jobid
+        if jobid is None:
+            return _Claim(None, usage, usage.unavailable)
+        job = self._jobs.get(jobid)
+        if job is not None and job.stage is _Stage.TORN_DOWN:
+            return _Claim(jobid)
+        holds = self._holds(jobid)
+        return _Claim(jobid, usage, usage.beyond if holds else usage.unavailable)
+
+    def _recount(self, servers: Reference) -> None:
+        """Have the sums as Servers are now."""
+        before, after = self._claims.pop(servers, NO_CLAIM), self._claim(servers)
+        if after.jobid is not None or after.usage is not NOTHING:
+            self._claims[servers] = after
+        if after == before:
+            return
+        self._count(before, -1)
+        self._count(after, 1)
+        if before.jobid is not None:
+            self._jobs[before.jobid].servers.discard(servers)
+        if after.jobid is not None:
+            self._jobs.setdefault(after.jobid, _Job()).servers.add(servers)
+        for jobid in {before.jobid, after.jobid}:
+            self._see_job(jobid)
+        self._note_change()
+
+    def _see_job(self, jobid: Optional[int]) -> None:
+        """Note on which Rabbits a job has claims. One that holds no share for certain
+        is dropped with the last of its Servers."""
+        job = None if jobid is None else self._jobs.get(jobid)
+        if jobid is None or job is None:
+            return
+        rabbits = {*self.bytes_of(jobid), *(job.shares or ())}
+        for rabbit in job.rabbits - rabbits:
+            self._jobs_on[rabbit].discard(jobid)
+        for rabbit in rabbits - job.rabbits:
+            self._jobs_on.setdefault(rabbit, set()).add(jobid)
+        job.rabbits = rabbits
+        if not (job.servers or self._may_hold(jobid)):
+            del self._jobs[jobid]
 
     def _note_change(self) -> None:
         self.changes += 1
         self._changed()
 
-    def _count(self, found: StorageUsage, sign: int) -> None:
-        job = self._job(found.jobid)
-        if job.torn_down:
-            return
-        known = found.jobid is not None and not job.given_back
-        _add(
-            self._reserved if found.jobid is None else self._in_use,
-            found.unavailable,
-            sign,
-        )
-        _add(self._withheld, found.beyond if known else found.unavailable, sign)
-        _count_keys(self._colocated, found, sign)
-
-
-def _count_keys(
-    counts: dict[str, Counter[str]], found: StorageUsage, sign: int
-) -> None:
-    """Add the Rabbits of each colocation key to counts, or subtract them."""
-    for key, rabbits in found.colocated.items():
-        on = counts.setdefault(key, Counter())
-        on.update(dict.fromkeys(rabbits, sign))
-        if not any(on.values()):
-            del counts[key]
+    def _count(self, claim: _Claim, sign: int) -> None:
+        usage = claim.usage
+        sums = self._reserved if claim.jobid is None else self._in_use
+        _add(sums, usage.unavailable, sign)
+        _add(self._withheld, claim.withheld, sign)
 
 
 def _add(counts: dict[str, int], sizes: Mapping[str, int], sign: int) -> None:

@@ -23,7 +23,6 @@ from functools import partial
 from typing import (
     AbstractSet,
     Callable,
-    Iterable,
     Iterator,
     Optional,
     Sequence,
@@ -38,7 +37,6 @@ from flux_k8s.formats import hostlist
 from flux_k8s.formats.constraints import conjunction, exclude_hosts, exclude_properties
 from flux_k8s.formats.directives import GIB
 from flux_k8s.limits import NODES
-from flux_k8s.machine.disabled import Disabled, annotate
 from flux_k8s.machine.disagreements import Disagreements
 from flux_k8s.machine.fences import Fences
 from flux_k8s.machine.fluxion import Fluxion
@@ -46,9 +44,8 @@ from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.mountwatch import MountWatch
 from flux_k8s.machine.nodes import Nodes
 from flux_k8s.machine.nodeuse import NodeUse
-from flux_k8s.machine.rabbitrows import UNKNOWN, rabbit_rows
 from flux_k8s.machine.ssdcounts import SsdCounts
-from flux_k8s.machine.storages import KEEPING, Storages
+from flux_k8s.machine.storages import KEEPING, UNKNOWN, Storages
 from flux_k8s.machine.systemstatus import SystemStatus
 from flux_k8s.machine.wanted import (
     ALLOC_RABBIT,
@@ -90,11 +87,13 @@ class RabbitManager:
         awaited: returns the nodes of jobs that wait for their storage to be mounted;
             None as long as they are not known.
         may_mount: as for :class:`~flux_k8s.machine.mountwatch.MountWatch`.
+        may_hold: as for :class:`~flux_k8s.machine.ledger.Ledger`.
         rabbits_changed: is called when a Rabbit is used again, or has lost the storage
             on it.
 
     Attributes:
         rabbits: the Rabbits of the cluster.
+        disagreements: what the mapping, the graph and the cluster do not agree about.
         ledger: the storage on them that is free, and that is in use.
         ssds: the same in units of the scheduler.
         nodes: the nodes of the instance.
@@ -108,6 +107,7 @@ class RabbitManager:
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
         may_mount: Callable[[int], bool],
+        may_hold: Callable[[int], bool],
         rabbits_changed: Callable[[], None],
     ) -> None:
         flux, settings = context.flux, context.settings
@@ -115,7 +115,7 @@ class RabbitManager:
         self._kube = context.kube
         self._settings = settings
         self._rabbits_changed = rabbits_changed
-        self._to_withhold: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._workflows_listed = False
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
@@ -123,17 +123,21 @@ class RabbitManager:
         self._watched = watched
         self.rabbits = Storages(context, self._storages_watched, self._changed)
         self.ledger = Ledger(
-            settings.mapping, flux.log, partial(watched, SERVERS, None), self._changed
+            settings.mapping,
+            flux.log,
+            partial(watched, SERVERS, None),
+            self._changed,
+            may_hold,
         )
         self._fluxion = Fluxion(
             flux,
             settings.mapping,
             settings.ssds_by_status,
             settings.scheduler,
-            self._graph_read,
+            self._fluxion_changed,
         )
         self.ssds = SsdCounts(settings, self.ledger, self._fluxion)
-        self._disagreements = Disagreements(context, self.rabbits, self._fluxion)
+        self.disagreements = Disagreements(context, self.rabbits, self._fluxion)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
         self.system_status = SystemStatus(
@@ -189,17 +193,19 @@ class RabbitManager:
         share of it, or not any more, or is not the scheduler. What it is to keep
         follows from :attr:`Ledger.withheld`. A service that cannot see the storage
         never calls it."""
-        self._to_withhold.append((jobid, done))
+        self._waiting.append((jobid, done))
         self._changed()
 
-    async def is_given_out(self, jobid: int) -> bool:
-        """Whether Fluxion had given such storage to other jobs before.
-
-        Raises:
-            RpcError: Fluxion does not answer.
-            BadObject: its answer is malformed.
-        """
-        return await self._fluxion.is_given_out(self.ledger.rabbits_of(jobid))
+    def _check_withheld(self) -> None:
+        """Call those who wait for what Fluxion keeps now."""
+        if not (self.ledger.listed and self._workflows_listed):
+            return
+        waiting, self._waiting = self._waiting, []
+        for jobid, done in waiting:
+            if self.ssds.are_kept(jobid):
+                done()
+            else:
+                self._waiting.append((jobid, done))
 
     # What jobs ask
 
@@ -213,7 +219,7 @@ class RabbitManager:
         if rabbit in self._machine.down:
             return HELD_DOWN
         if rabbit in self._machine.disagreeing:
-            return self._disagreements.sentence(rabbit) or ""
+            return self.disagreements.sentence(rabbit) or ""
         return ""
 
     def node_why_not(self, host: str) -> str:
@@ -245,11 +251,9 @@ class RabbitManager:
     def room(self, rabbit: str, jobid: int) -> Optional[int]:
         """The bytes in the ``ssd`` of a Rabbit that are of no other job. None if it is
         out of service, or its ``ssd`` are not known."""
-        ssds = self._fluxion.ssds_of(rabbit)
-        if ssds is None or rabbit in self._machine.out_of_service:
+        if rabbit in self._machine.out_of_service:
             return None
-        left = max(0, ssds.count - self.ssds.taken(rabbit, jobid))
-        return left * ssds.size * GIB + self.ledger.bytes_of(jobid)[rabbit]
+        return self.ssds.room(rabbit, jobid)
 
     @property
     def spreads(self) -> bool:
@@ -291,9 +295,9 @@ class RabbitManager:
         """On which Rabbits mapping, graph and cluster do not agree, so that no job is
         to have storage there, or that this is not known yet; empty if there are
         none."""
-        if not self._disagreements.known:
+        if not self.disagreements.known:
             return "the rabbit mapping is yet to be compared with the resource graph"
-        names = sorted(self._disagreements.avoided, key=hostlist.natural_key)
+        names = sorted(self.disagreements.avoided, key=hostlist.natural_key)
         return (
             f"the rabbit mapping is wrong about {hostlist.encode(names)}"
             if names
@@ -367,38 +371,6 @@ class RabbitManager:
         """Whether the mapping has a Rabbit of this name."""
         return self._settings.mapping.has(name)
 
-    def rabbit_rows(self) -> Iterator[Json]:
-        """The rows of all Rabbits, without their jobs."""
-        return rabbit_rows(
-            self._settings.mapping,
-            self.rabbits,
-            self.ledger,
-            self._disagreements,
-            self.why_not,
-            self.ssds.on,
-        )
-
-    async def disable(self, names: Iterable[str], by: str, reason: str) -> None:
-        """Take Rabbits out of service for jobs. The watch of the Storages shows it.
-
-        Raises:
-            KubeError: it could not be written.
-        """
-        note = Disabled(by, self._flux.now(), reason)
-        await annotate(self._kube, self._settings.namespace, names, note)
-
-    async def enable(self, names: Iterable[str]) -> list[str]:
-        """Put Rabbits back into service. Return those that :meth:`disable` had taken
-        out of it, and those of which that was not known.
-
-        Raises:
-            KubeError: it could not be written.
-        """
-        states = {name: self.rabbits.state(name) for name in names}
-        found = [name for name, state in states.items() if not state or state.disabled]
-        await annotate(self._kube, self._settings.namespace, found, None)
-        return found
-
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the Rabbits."""
         mapping, free = self._settings.mapping, self.ledger
@@ -433,9 +405,9 @@ class RabbitManager:
     def _changed(self) -> None:
         self._controller.add(KEY)
 
-    def _graph_read(self) -> None:
-        """Fluxion's graph is known, or there is none."""
-        self.ssds.clear()
+    def _fluxion_changed(self) -> None:
+        """Fluxion's graph is known, or as is wanted, or there is none."""
+        self._check_withheld()
         self._changed()
 
     def _storages_watched(self, error: Optional[KubeError]) -> None:
@@ -448,8 +420,7 @@ class RabbitManager:
     async def _reconcile(self, key: str) -> Optional[float]:
         """Have the world be as it should. Returns the seconds until the next hold-down
         ends, or None."""
-        ledger = self.ledger
-        if not (self.rabbits.complete and (ledger.counted or ledger.uncountable)):
+        if not (self.rabbits.complete and self.ledger.settled):
             return None
         now = self._flux.now()
         before, self._machine = self._machine, self._look(now)
@@ -458,8 +429,7 @@ class RabbitManager:
         if before.cut_off != self._machine.cut_off:
             self.system_status.check()
         self._fluxion.want(self._wanted)
-        if self._wanted.withheld is not None:
-            self._await_fluxion()
+        self._check_withheld()
         if not self._fluxion_started:
             self._fluxion_started = True
             self._fluxion.start()
@@ -477,7 +447,7 @@ class RabbitManager:
         for host in self._link_hold_down.update(lost.keys(), now):
             rabbit = self._settings.mapping.rabbit_of(host)
             lost[host] = drain_reason(str(rabbit), HELD_DOWN)
-        self._disagreements.update()
+        self.disagreements.update()
         # Before the Workflows are listed, Fluxion keeps what an earlier module had it
         # keep.
         counted = ledger.counted and self._workflows_listed
@@ -490,7 +460,7 @@ class RabbitManager:
         return Machine(
             broken=broken,
             down=frozenset(down),
-            disagreeing=self._disagreements.avoided,
+            disagreeing=self.disagreements.avoided,
             emptied=frozenset(r for r in broken if not self.keeps_data(r)),
             lost=lost,
             cut_off=frozenset(cut_off),
@@ -499,15 +469,6 @@ class RabbitManager:
             used=frozenset(ledger.in_use) if ledger.counted else None,
             claimed=dict(ledger.withheld) if counted else None,
         )
-
-    def _await_fluxion(self) -> None:
-        """Wait until Fluxion keeps the storage from others that it is to keep now, once
-        it is known which that is."""
-        if not self.ledger.listed:
-            return
-        waiting, self._to_withhold = self._to_withhold, []
-        for jobid, done in waiting:
-            self._fluxion.when_withheld(self.ledger.rabbits_of(jobid), done)
 
     def _note_rabbits(self, before: Machine) -> None:
         """Log which Rabbits go out of service, and which return."""

@@ -1,43 +1,27 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How many ``ssd`` each Rabbit has for jobs, and how many each job keeps."""
+"""The ledger in units of the scheduler: how many ``ssd`` each Rabbit has for jobs, how
+many each job keeps, and whether the scheduler keeps from jobs what nobody may have."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Mapping
+from typing import Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.fluxion import Fluxion
+from flux_k8s.machine.fluxiongraph import Ssds
 from flux_k8s.machine.ledger import Ledger
-from flux_k8s.machine.ssds import Ssds
 
 
 class SsdCounts:
-    """The ledger in units of the scheduler.
-
-    The sums over all jobs are kept, and only those jobs are counted again whose storage
-    has changed: there may be ten thousand of them, and each job that is to be staged
-    asks.
-    """
+    """Counts what is asked for: all of it follows from the ledger, and from Fluxion's
+    graph."""
 
     def __init__(self, settings: Settings, ledger: Ledger, fluxion: Fluxion) -> None:
         self._settings = settings
         self._ledger = ledger
         self._fluxion = fluxion
-        self._of_job: dict[int, Mapping[str, int]] = {}
-        self._total = Counter[str]()
-        self._uncounted: set[int] = set(ledger.jobs)
-        ledger.follow(self._see)
-
-    def _see(self, jobid: int) -> None:
-        """The storage or the share of a job has changed. One that is over, and was not
-        counted, needs no count."""
-        if self._ledger.has(jobid) or jobid in self._of_job:
-            self._uncounted.add(jobid)
-        else:
-            self._uncounted.discard(jobid)
 
     def on(self, rabbit: str) -> Ssds:
         """The ``ssd`` of a Rabbit that jobs may have. If the scheduler gives none, each
@@ -49,40 +33,52 @@ class SsdCounts:
         whole = self._settings.mapping.capacity(rabbit) // GIB
         return Ssds(1, count, max(0, whole - count))
 
-    def of_job(self, jobid: int) -> Mapping[str, int]:
-        """How many ``ssd`` of a Rabbit a job keeps from others, by Rabbit."""
+    def of_jobs(self, rabbit: str) -> dict[int, int]:
+        """How many ``ssd`` of a Rabbit each job keeps from others."""
+        ledger, scheduler = self._ledger, self._settings.scheduler
+        ssds = self._fluxion.ssds_of(rabbit) if scheduler else None
+        found: dict[int, int] = {}
+        for jobid in ledger.jobs_on(rabbit):
+            if ssds is not None:
+                share = ledger.share_of(jobid, rabbit)
+                count = 0 if share is None else share.ssds(ssds.size)
+            else:
+                count = -(-ledger.bytes_of(jobid)[rabbit] // GIB)
+                if count and not scheduler and self._fluxion.present:
+                    # A Rabbit with storage of a job takes no other job.
+                    count = self.on(rabbit).count
+            if count:
+                found[jobid] = count
+        return found
+
+    def room(self, rabbit: str, jobid: int) -> Optional[int]:
+        """The bytes in the ``ssd`` of a Rabbit that are of no other job. None if they
+        are not known."""
+        ssds = self._fluxion.ssds_of(rabbit)
+        if ssds is None:
+            return None
+        taken = self.of_jobs(rabbit)
+        left = max(0, ssds.count - sum(taken.values()) + taken.get(jobid, 0))
+        return left * ssds.size * GIB + self._ledger.bytes_of(jobid)[rabbit]
+
+    def are_kept(self, jobid: int) -> bool:
+        """Whether the scheduler keeps from jobs what they must not have on the Rabbits
+        of a job, by their ``ssd`` or their nodes."""
         if self._settings.scheduler:
-            shares = {
-                rabbit: (self._fluxion.ssds_of(rabbit), share)
-                for rabbit, share in self._ledger.shares_of(jobid).items()
-            }
-            if all(ssds for ssds, _ in shares.values()):
-                return {
-                    rabbit: share.ssds(ssds.size)
-                    for rabbit, (ssds, share) in shares.items()
-                    if ssds
-                }
-        sizes: Counter[str] = Counter()
-        for servers in self._ledger.usage_of(jobid).values():
-            sizes.update(servers.unavailable)
-        if not self._settings.scheduler and self._fluxion.present:
-            # A Rabbit with storage of a job takes no other job.
-            return {rabbit: self.on(rabbit).count for rabbit in sizes}
-        return {rabbit: -(-size // GIB) for rabbit, size in sizes.items()}
+            return self._fluxion.keeps(self._claims_beside(jobid), frozenset())
+        rabbits = self._ledger.rabbits_of(jobid)
+        return self._fluxion.keeps({}, self._settings.mapping.hosts_below(rabbits))
 
-    def taken(self, rabbit: str, jobid: int) -> int:
-        """How many ``ssd`` of a Rabbit the other jobs keep from this one."""
-        while self._uncounted:
-            each = self._uncounted.pop()
-            self._total.subtract(self._of_job.pop(each, {}))
-            found = self.of_job(each)
-            if found:
-                self._of_job[each] = found
-                self._total.update(found)
-        return self._total[rabbit] - self._of_job.get(jobid, {}).get(rabbit, 0)
+    async def are_given_out(self, jobid: int) -> bool:
+        """Whether the scheduler had given ``ssd`` for that to other jobs before.
 
-    def clear(self) -> None:
-        """Count all jobs again: the ``ssd`` have other sizes."""
-        self._of_job.clear()
-        self._total.clear()
-        self._uncounted.update(self._ledger.jobs)
+        Raises:
+            RpcError: Fluxion does not answer.
+            BadObject: its answer is malformed.
+        """
+        return await self._fluxion.is_given_out(self._claims_beside(jobid))
+
+    def _claims_beside(self, jobid: int) -> dict[str, int]:
+        """The bytes on each Rabbit of a job that the scheduler gave to no job."""
+        rabbits = self._ledger.rabbits_of(jobid)
+        return {rabbit: self._ledger.withheld_on(rabbit) for rabbit in rabbits}

@@ -74,6 +74,10 @@ class RabbitState:
         return self.serving and not self.lost
 
 
+UNKNOWN = RabbitState("unknown", False)
+"""The state of a Rabbit before Kubernetes has shown it."""
+
+
 def parse_storage(storage: Encoded, name: str) -> RabbitState:
     """Read the Storage of this name.
 
