@@ -473,16 +473,16 @@ def test_a_storage_with_malformed_sizes_serves() -> None:
         "capacity": "much",
         "devices": [{"capacity": []}],
     }
-    state = parse_storage({"status": status}, "rabbit-01")
+    state = parse_storage({"status": status})
     assert state.serving and state.sizes == Sizes()
     status = {"status": "Ready", "capacity": 5, "devices": None}
-    assert parse_storage({"status": status}, "rabbit-01").sizes == Sizes(5)
+    assert parse_storage({"status": status}).sizes == Sizes(5)
 
 
 def test_a_drive_that_is_away_leaves_the_size_of_the_rabbit_open() -> None:
     drives = [{"capacity": 7}, {"capacity": 0}]
     status: Json = {"status": "Degraded", "capacity": 5, "devices": drives}
-    assert parse_storage({"status": status}, "rabbit-01").sizes == Sizes(5)
+    assert parse_storage({"status": status}).sizes == Sizes(5)
     drives = [{"capacity": 7}, {"capacity": 8}]
     status["devices"] = drives
-    assert parse_storage({"status": status}, "rabbit-01").sizes == Sizes(5, 15)
+    assert parse_storage({"status": status}).sizes == Sizes(5, 15)

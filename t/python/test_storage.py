@@ -172,7 +172,7 @@ def test_a_storage_names_its_broken_connections() -> None:
         {"name": "c"},
     ]
     status = {"status": "Degraded", "access": {"computes": computes}}
-    state = parse_storage({"status": status}, "r")
+    state = parse_storage({"status": status})
     assert (state.serving, state.lost) == (True, {"b": "Offline"})
     assert not state.well
 

@@ -46,16 +46,15 @@ class Disagreements:
     def update(self) -> None:
         """Compare them again if one of them has changed. All Storages have been seen,
         and the mapping stays the same until the module is loaded again."""
-        graph = self._fluxion.graph
-        if graph is None or self._compared == (graph, self._rabbits.resizes):
+        graph, sizes = self._fluxion.graph, self._rabbits.sizes
+        if graph is None or self._compared == (graph, sizes):
             return
-        self._compared = graph, self._rabbits.resizes
+        self._compared = graph, sizes
         settings = self._settings
         files = Files(
             settings.config.mapping or Files.mapping,
             self._fluxion.graph_name(settings.graph_file),
         )
-        sizes = self._rabbits.sizes
         found = agreement.compare(settings.mapping, graph, sizes, files)
         self._log(found)
         counted = [each for each in found if each.kind is not Kind.UNUSED]

@@ -374,7 +374,7 @@ class RabbitManager:
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the Rabbits."""
         mapping, free = self._settings.mapping, self.ledger
-        unwell = dict(self.rabbits.unwell)
+        unwell = self.rabbits.unwell
         return {
             "down": {
                 name: state.status
@@ -440,7 +440,7 @@ class RabbitManager:
 
     def _look(self, now: float) -> Machine:
         """What is known now. Hardware that has recovered is held down for a while."""
-        unwell, broken = dict(self.rabbits.unwell), self.rabbits.broken
+        unwell, broken = self.rabbits.unwell, self.rabbits.broken
         ledger = self.ledger
         down = broken.keys() | self._rabbit_hold_down.update(broken.keys(), now)
         lost = lost_links(unwell, down)

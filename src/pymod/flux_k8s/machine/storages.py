@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import syslog
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Callable, Iterator, Mapping, Optional
+from typing import AbstractSet, Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.errors import BadObject
@@ -74,12 +74,13 @@ class RabbitState:
         return self.serving and not self.lost
 
 
+MISSING = RabbitState(ABSENT, False)
 UNKNOWN = RabbitState("unknown", False)
 """The state of a Rabbit before Kubernetes has shown it."""
 
 
-def parse_storage(storage: Encoded, name: str) -> RabbitState:
-    """Read the Storage of this name.
+def parse_storage(storage: Encoded) -> RabbitState:
+    """Read a Storage.
 
     Raises:
         BadObject: the object does not have the form that its kind prescribes.
@@ -125,8 +126,10 @@ class Storages:
         changed: is called when a Rabbit's state changed.
 
     Attributes:
-        complete: all Storages have been seen once.
-        resizes: how often :attr:`sizes` has changed in a way that counts.
+        complete: all Storages have been seen once. The others are empty before.
+        labels: those of each Rabbit of the mapping that is fit for use.
+        broken: the Rabbits of the mapping that take no allocations, with their status.
+        sizes: what the Storages say about the size of each Rabbit.
     """
 
     def __init__(
@@ -136,18 +139,17 @@ class Storages:
         changed: Callable[[], None],
     ) -> None:
         self._kube = context.kube
-        self._mapping = mapping = context.settings.mapping
+        self._mapping = context.settings.mapping
         self._namespace = context.settings.namespace
         self._log = context.log
         self._watched = watched
         self._changed = changed
         self._states: dict[str, RabbitState] = {}
-        self._labels: dict[str, Mapping[str, str]] = {}
-        self._unwell: dict[str, RabbitState] = {}
-        self._unseen = dict.fromkeys(mapping.rabbits, RabbitState(ABSENT, False))
         self._watch: Optional[Watch] = None
         self.complete = False
-        self.resizes = 0
+        self.labels: Mapping[str, Mapping[str, str]] = {}
+        self.broken: Mapping[str, str] = {}
+        self.sizes: Mapping[str, Sizes] = {}
 
     def start(self) -> None:
         self._watch = self._kube.watch(STORAGE, self._namespace, self)
@@ -157,23 +159,9 @@ class Storages:
             self._watch.stop()
 
     @property
-    def labels(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of each Rabbit of the mapping that is fit for use."""
-        return self._labels
-
-    @property
     def all_labels(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each Rabbit that Kubernetes has."""
         return {name: state.labels for name, state in self._states.items()}
-
-    @property
-    def broken(self) -> Mapping[str, str]:
-        """The Rabbits of the mapping that take no allocations, with their status."""
-        return {
-            name: state.status
-            for name, state in self.unwell
-            if not state.serving and self._mapping.has(name)
-        }
 
     @property
     def absent(self) -> AbstractSet[str]:
@@ -182,22 +170,19 @@ class Storages:
         return {name for name, how in self.broken.items() if how in (ABSENT, NEW)}
 
     @property
-    def unwell(self) -> Iterator[tuple[str, RabbitState]]:
-        """The Rabbits that are not fit for use, or not for all of their nodes.
-        Nothing is known of a Rabbit until all have been seen."""
-        yield from self._unwell.items()
-        if self.complete:
-            yield from self._unseen.items()
+    def unwell(self) -> dict[str, RabbitState]:
+        """The Rabbits that are not fit for use, or not for all of their nodes."""
+        names = dict.fromkeys((*self._states, *self._mapping.rabbits))
+        states = ((name, self.state(name)) for name in names)
+        return {name: state for name, state in states if state and not state.well}
 
     def state(self, rabbit: str) -> Optional[RabbitState]:
-        """How a Rabbit is; None as long as that is not known."""
-        unseen = self._unseen.get(rabbit) if self.complete else None
-        return self._states.get(rabbit, unseen)
-
-    @property
-    def sizes(self) -> Mapping[str, Sizes]:
-        """What the Storages say about the size of each Rabbit."""
-        return {name: state.sizes for name, state in self._states.items()}
+        """How a Rabbit is; None as long as that is not known. Nothing is known of one
+        that Kubernetes lacks until all have been seen."""
+        state = self._states.get(rabbit)
+        if state is None and self.complete and self._mapping.has(rabbit):
+            return MISSING
+        return state
 
     # What Kubernetes shows: the WatchHandler
 
@@ -205,53 +190,39 @@ class Storages:
         """A Storage changed."""
         name = object.name
         state = None if type == "DELETED" else self._read(name, object.encoded)
-        before = self._states.get(name)
-        if state == before:
+        if state == self._states.get(name):
             return
-        self._labels.pop(name, None)
-        self._unwell.pop(name, None)
-        self._unseen.pop(name, None)
         if state is None:
             del self._states[name]
-            if self._mapping.has(name):
-                self._unseen[name] = RabbitState(ABSENT, False)
         else:
             self._states[name] = state
-            if state.serving and self._mapping.has(name):
-                self._labels[name] = state.labels
-            if not state.well:
-                self._unwell[name] = state
-        resized = self._resizes(name, before) != self._resizes(name, state)
-        if resized:
-            self.resizes += 1
-        if (
-            before is None
-            or not before.well
-            or state is None
-            or not state.well
-            or resized
-        ):
-            self._changed()
-
-    def _resizes(self, name: str, state: Optional[RabbitState]) -> Optional[Sizes]:
-        """The sizes that count: fewer bytes are free than the mapping has on each
-        Rabbit with storage, and other ones at each job."""
-        if state is None:
-            return None
-        free = max(state.sizes.free, self._mapping.size(name))
-        return replace(state.sizes, free=free)
+        if self.complete:
+            self._take_stock()
 
     def synced(self) -> None:
         self.complete = True
         self._watched(None)
-        self._changed()
+        self._take_stock()
 
     def trouble(self, error: KubeError) -> None:
         self._watched(error)
 
     def _read(self, name: str, storage: Encoded) -> RabbitState:
+        """The state of a Rabbit. Fewer bytes are free than the mapping has on each
+        with storage, and other ones at each job: these do not count."""
         try:
-            return parse_storage(storage, name)
+            state = parse_storage(storage)
         except BadObject as error:
             self._log(syslog.LOG_ERR, str(error), error.reason)
             return RabbitState(UNREADABLE, False)
+        free = max(state.sizes.free, self._mapping.size(name))
+        return replace(state, sizes=replace(state.sizes, free=free))
+
+    def _take_stock(self) -> None:
+        """A state has changed, which is rare."""
+        found = ((name, self.state(name)) for name in self._mapping.rabbits)
+        states = {name: state for name, state in found if state is not None}
+        self.labels = {name: s.labels for name, s in states.items() if s.serving}
+        self.broken = {name: s.status for name, s in states.items() if not s.serving}
+        self.sizes = {name: state.sizes for name, state in self._states.items()}
+        self._changed()
