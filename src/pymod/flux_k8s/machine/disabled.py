@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Iterable, Optional
+from typing import Any, Optional, Sequence
 
-from flux_k8s.control.coroutines import settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.formats import hostlist
 from flux_k8s.json_reader import is_number
@@ -60,16 +59,12 @@ def read_note(text: Any) -> Optional[Disabled]:
     )
 
 
-GROUP = 4
-"""The most Storages that are written at a time: as many requests as the client makes
-at once. Jobs do not wait behind more."""
-
-
 async def annotate(
-    kube: Kube, namespace: str, names: Iterable[str], note: Optional[Disabled]
+    kube: Kube, namespace: str, names: Sequence[str], note: Optional[Disabled]
 ) -> None:
-    """Write the annotation to the Storages of Rabbits, or (None) remove it. Where
-    Kubernetes does not answer, the rest is not tried.
+    """Write the annotation to the Storages of Rabbits, or (None) remove it, one after
+    the other: jobs do not wait behind many. Where Kubernetes does not answer, the rest
+    is not tried.
 
     Raises:
         KubeError: at least one of them could not be changed. It names these.
@@ -79,20 +74,18 @@ async def annotate(
         text = json.dumps({"by": note.by, "at": note.at, "reason": note.reason})
     patch = {"metadata": {"annotations": {ANNOTATION: text}}}
     calls = KubeCalls(kube)
-    rest = list(names)
-    failed: dict[str, KubeError] = {}
-    while rest and all(error.status for error in failed.values()):
-        group, rest = rest[:GROUP], rest[GROUP:]
-        answers = await settle(
-            calls.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
-            for name in group
-        )
-        found = zip(group, answers)
-        failed.update((name, one) for name, one in found if isinstance(one, KubeError))
-    for error in failed.values():
-        left = hostlist.encode([*failed, *rest])
-        # A request without an answer may still be carried out.
-        text = f"{error}; not known to be done for {left}"
-        if all(one.status for one in failed.values()):
-            text = f"{error}; not done for {left}"
-        raise KubeError(error.status, error.reason, text) from None
+    failed: list[str] = []
+    first: Optional[KubeError] = None
+    for number, name in enumerate(names):
+        try:
+            await calls.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
+        except KubeError as error:
+            failed.append(name)
+            first = first or error
+            if not error.status:  # a request without an answer may be carried out yet
+                left = hostlist.encode([*failed, *names[number + 1 :]])
+                text = f"{first}; not known to be done for {left}"
+                raise KubeError(first.status, first.reason, text) from None
+    if first is not None:
+        text = f"{first}; not done for {hostlist.encode(failed)}"
+        raise KubeError(first.status, first.reason, text)

@@ -121,7 +121,7 @@ class RabbitManager:
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
         self._watched = watched
-        self.rabbits = Storages(context, self._storages_watched, self._changed)
+        self.rabbits = Storages(context, self._storages_watched, self._storages_changed)
         self.ledger = Ledger(
             settings.mapping,
             flux.log,
@@ -415,6 +415,10 @@ class RabbitManager:
             self.ledger.note_answer()
         self._watched(STORAGE, error)
 
+    def _storages_changed(self) -> None:
+        self.system_status.check()  # a node may be cut off, and cannot write
+        self._changed()
+
     # Reconciling
 
     async def _reconcile(self, key: str) -> Optional[float]:
@@ -426,8 +430,6 @@ class RabbitManager:
         before, self._machine = self._machine, self._look(now)
         self._wanted = wanted(self._machine, self._settings)
         self._note_rabbits(before)
-        if before.cut_off != self._machine.cut_off:
-            self.system_status.check()
         self._fluxion.want(self._wanted)
         self._check_withheld()
         if not self._fluxion_started:
@@ -451,19 +453,12 @@ class RabbitManager:
         # Before the Workflows are listed, Fluxion keeps what an earlier module had it
         # keep.
         counted = ledger.counted and self._workflows_listed
-        cut_off = (
-            host
-            for state in unwell.values()
-            for host, status in state.lost.items()
-            if status == OFFLINE
-        )
         return Machine(
             broken=broken,
             down=frozenset(down),
             disagreeing=self.disagreements.avoided,
             emptied=frozenset(r for r in broken if not self.keeps_data(r)),
             lost=lost,
-            cut_off=frozenset(cut_off),
             disabled=self.system_status.disabled_by_others,
             states=self.nodes.states,
             used=frozenset(ledger.in_use) if ledger.counted else None,

@@ -57,7 +57,6 @@ class Machine:
         emptied: those that have lost the storage on them.
         lost: the nodes that cannot reach their Rabbit, and those that have reached it
             again only just now, with the reasons for which they are drained.
-        cut_off: the nodes whose link is Offline.
         disabled: the nodes that others have disabled in SystemStatus.
         states: those of the nodes; None as long as they are not known.
         used: the Rabbits with storage of jobs; None as long as that is not known.
@@ -70,7 +69,6 @@ class Machine:
     disagreeing: frozenset[str] = frozenset()
     emptied: frozenset[str] = frozenset()
     lost: Mapping[str, str] = field(default_factory=dict)
-    cut_off: frozenset[str] = frozenset()
     disabled: frozenset[str] = frozenset()
     states: Optional[NodeStates] = None
     used: Optional[frozenset[str]] = None
