@@ -170,11 +170,15 @@ def test_ssd_that_are_down_stay_so_until_servers_can_be_seen() -> None:
     set_status(system, "rabbit-02", "Offline")
     wait(system)
     assert ssds_free(system) == [53, 0]
+    set_status(system, "rabbit-02", "Ready")
+    wait(system)
+    assert ssds_free(system) == [53, 0]
     unseen.on = False
     wait(system, 60.0)
+    assert ssds_free(system) == [53, 64]
     finish(system, DESTROY)
     wait(system)
-    assert ssds_free(system) == [64, 0]
+    assert ssds_free(system) == [64, 64]
 
 
 def test_marks_of_rabbits_in_use_stay_until_servers_can_be_seen() -> None:

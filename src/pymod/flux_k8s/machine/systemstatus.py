@@ -125,27 +125,18 @@ class SystemStatus:
             KubeError: the request failed.
         """
         try:
-            self._catch_up(await self._get(key))
+            found = await self._get(key)
         except KubeError as error:
             if not absent_or_forbidden(error):
                 raise
             if self._view is not None or not gone(error):
                 return True  # the service may not read it, or the watch has shown it
-        return self._was_disabled(hosts, since)
-
-    def _catch_up(self, object: Json) -> None:
-        """Take in an answer. If the watch has not shown this version, nodes may have
-        been Disabled for a while, and Enabled again."""
-        version = object.get("metadata", {}).get("resourceVersion")
-        if self._view is None or self._view.version != version:
-            self._constant_since = self._flux.now()
-            self._see(object)
-
-    def _was_disabled(
-        self, hosts: Optional[Iterable[str]], since: Optional[float]
-    ) -> bool:
-        """Whether some of ``hosts`` (None is for all nodes) may have been Disabled
-        since a time (None: it is not known)."""
+        else:
+            version = found.get("metadata", {}).get("resourceVersion")
+            if self._view is None or self._view.version != version:
+                # Until the watch shows it, others may have been Disabled for a while.
+                self._constant_since = self._flux.now()
+                self._see(found)
         if since is None or since < self._constant_since:
             return True
         disabled = frozenset[str]() if self._view is None else self._view.disabled
