@@ -225,7 +225,7 @@ def test_storage_counts_as_long_as_it_may_be_there(
 
 
 def test_servers_of_a_job_that_nobody_knows_leave_nothing() -> None:
-    free, seen = Jobs(1), Seen(1)
+    free, seen = Jobs(), Seen(1)
     free.event("ADDED", watched(seen.object))
     free.event("DELETED", watched(seen.object))
     assert free.jobs == frozenset()

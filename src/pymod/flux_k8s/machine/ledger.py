@@ -110,6 +110,7 @@ class Ledger:
             are.
 
     Attributes:
+        reserved: bytes that persistent storage and others' Workflows hold, by Rabbit.
         listed: all Servers have been seen once.
         settled: they have, or they cannot be seen for now.
         changes: how often what is counted has changed.
@@ -132,7 +133,7 @@ class Ledger:
         self._assumed: dict[Reference, StorageUsage] = {}
         self._claims: dict[Reference, _Claim] = {}
         self._jobs: dict[int, _Job] = {}
-        self._reserved: dict[str, int] = {}
+        self.reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
         self._withheld: dict[str, int] = {}
         self._jobs_on: dict[str, set[int]] = {}
@@ -164,12 +165,7 @@ class Ledger:
     def capacity(self, rabbit: str) -> int:
         """The bytes of a Rabbit that all jobs together can have: its size without
         persistent storage and without the storage of others' Workflows."""
-        return max(0, self._mapping.size(rabbit) - self._reserved.get(rabbit, 0))
-
-    @property
-    def reserved(self) -> Mapping[str, int]:
-        """Bytes that persistent storage and others' Workflows hold, by Rabbit."""
-        return self._reserved
+        return max(0, self._mapping.size(rabbit) - self.reserved.get(rabbit, 0))
 
     def withheld_on(self, rabbit: str) -> int:
         """The bytes of a Rabbit that are claimed without the scheduler's knowledge:
@@ -208,7 +204,7 @@ class Ledger:
             for usage in self._others(own, lasting):
                 held.update(usage.unavailable)
         else:
-            held = Counter(self._reserved)
+            held = Counter(self.reserved)
             held.update(self._in_use)
             for servers in own:
                 held.subtract(self._usage(servers).unavailable)
@@ -467,8 +463,8 @@ class Ledger:
         self._note_change()
 
     def _see_job(self, jobid: Optional[int]) -> None:
-        """Note on which Rabbits a job has claims. One that holds no share for certain
-        is dropped with the last of its Servers."""
+        """Note on which Rabbits a job has claims. One of which nothing else is known,
+        or that holds no share, is dropped with the last of its Servers."""
         job = None if jobid is None else self._jobs.get(jobid)
         if jobid is None or job is None:
             return
@@ -478,7 +474,8 @@ class Ledger:
         for rabbit in rabbits - job.rabbits:
             self._jobs_on.setdefault(rabbit, set()).add(jobid)
         job.rabbits = rabbits
-        if not (job.servers or self._may_hold(jobid)):
+        says_nothing = job.shares is None and job.stage is _Stage.HOLDS
+        if not job.servers and (says_nothing or not self._may_hold(jobid)):
             del self._jobs[jobid]
 
     def _note_change(self) -> None:
@@ -487,7 +484,7 @@ class Ledger:
 
     def _count(self, claim: _Claim, sign: int) -> None:
         usage = claim.usage
-        sums = self._reserved if claim.jobid is None else self._in_use
+        sums = self.reserved if claim.jobid is None else self._in_use
         _add(sums, usage.unavailable, sign)
         _add(self._withheld, claim.withheld, sign)
 
