@@ -15,13 +15,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from flux_k8s.machine.fluxiongraph import SsdStates
+from flux_k8s.machine.fluxiongraph import Chassis
 
 TOTAL = 8
 numbers = st.frozensets(st.integers(0, TOTAL - 1))
 
 
-class Chassis(RuleBasedStateMachine):
+class Ssds(RuleBasedStateMachine):
     """Jobs take and give back ``ssd`` at any moment; so does storage of no job. A
     request that was sent may have no answer: then what is there is read again, as
     another module does that comes."""
@@ -32,7 +32,7 @@ class Chassis(RuleBasedStateMachine):
         self.allocated: frozenset[int] = frozenset()
         self.needed = 0
         self.out = False
-        self.ssds = SsdStates(TOTAL)
+        self.ssds = Chassis("/c/r", TOTAL)
 
     @property
     def free(self) -> frozenset[int]:
@@ -77,7 +77,7 @@ class Chassis(RuleBasedStateMachine):
 
     @rule()
     def it_is_read_again(self) -> None:
-        self.ssds = SsdStates(TOTAL, down=dict.fromkeys(self.down))
+        self.ssds = Chassis("/c/r", TOTAL, down=dict.fromkeys(self.down))
 
     @rule()
     def fluxion_is_reloaded(self) -> None:
@@ -117,4 +117,4 @@ class Chassis(RuleBasedStateMachine):
         assert not enough
 
 
-TestChassis = Chassis.TestCase
+TestSsds = Ssds.TestCase

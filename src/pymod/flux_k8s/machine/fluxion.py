@@ -36,9 +36,9 @@ from flux_k8s.formats.jgf import SSD
 from flux_k8s.machine.fluxiongraph import (
     ALLOCATED,
     Change,
+    Chassis,
     Graph,
     Ssds,
-    SsdStates,
     read_graph,
     read_ssds,
 )
@@ -160,12 +160,12 @@ class Fluxion:
 
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the state that Fluxion has."""
-        graph = self._graph or Graph({}, {}, None, {key: set() for key in PROPERTIES})
+        graph = self._graph or Graph({}, {}, {key: set() for key in PROPERTIES})
         return {
             "loaded": self.present,
             "module": self._module,
             **{key: len(hosts) for key, hosts in graph.marked.items()},
-            "ssd_down": sum(len(each.down) for each in graph.ssds.values()),
+            "ssd_down": sum(len(each.down) for each in graph.chassis.values()),
             "unknown_nodes": len(self._unknown(self._graph)),
         }
 
@@ -176,14 +176,14 @@ class Fluxion:
         graph = self._graph
         if not self.present or graph is None:
             return None
-        ssds = graph.ssds.get(rabbit)
-        if ssds is None:
-            return Ssds(1, 0) if graph.chassis and rabbit not in graph.chassis else None
-        if not ssds.size:
+        chassis = graph.chassis.get(rabbit)
+        if chassis is None:
+            return Ssds(1, 0) if graph.chassis else None
+        if not chassis.size:
             return None
         wanted = (self._wanted.withheld or {}).get(rabbit, 0)
-        withheld = min(ssds.total, ssds.needed(wanted))
-        return Ssds(ssds.size, ssds.total - withheld, withheld)
+        withheld = min(chassis.ssds, chassis.needed(wanted))
+        return Ssds(chassis.size, chassis.ssds - withheld, withheld)
 
     @property
     def graph(self) -> Optional[dict[str, GraphRabbit]]:
@@ -236,10 +236,9 @@ class Fluxion:
         if graph is None or not self._is_done:
             return False
         return hosts & graph.nodes.keys() <= graph.marked[ALLOC_RABBIT] and all(
-            graph.ssds[rabbit].refused
-            or graph.ssds[rabbit].withholds(graph.ssds[rabbit].needed(size))
+            graph.chassis[rabbit].withholds(graph.chassis[rabbit].needed(size))
             for rabbit, size in claims.items()
-            if rabbit in graph.ssds
+            if rabbit in graph.chassis
         )
 
     async def is_given_out(self, claims: Mapping[str, int]) -> bool:
@@ -252,11 +251,11 @@ class Fluxion:
         """
         allocated, graph = read_ssds(await self._find(ALLOCATED)), self._graph
         for rabbit, size in claims.items():
-            if graph is None or rabbit not in graph.ssds:
+            chassis = None if graph is None else graph.chassis.get(rabbit)
+            if chassis is None or chassis.refused or not chassis.ssds:
                 return True
-            ssds = graph.ssds[rabbit]
-            taken = allocated.get(graph.chassis[rabbit].path, set())
-            if ssds.refused or len(ssds.down.keys() - taken) < ssds.needed(size):
+            free = chassis.down.keys() - allocated.get(chassis.path, set())
+            if len(free) < chassis.needed(size):
                 return True
         return False
 
@@ -279,8 +278,8 @@ class Fluxion:
         if not self.present:
             return None
         if key == CHECK:
-            for ssds in self._graph.ssds.values() if self._graph else ():
-                ssds.forget_taken()
+            for chassis in self._graph.chassis.values() if self._graph else ():
+                chassis.forget_taken()
             self._controller.add(KEY, 0.0)
             return None
         try:
@@ -378,16 +377,14 @@ class Fluxion:
 
     async def _change_ssds(self, graph: Graph) -> bool:
         """Set ``ssd`` of a Rabbit down, or up. Returns whether there were any."""
-        for rabbit, ssds, needed in self._concerned(graph):
-            change = ssds.change(*needed)
+        for rabbit, chassis, needed in self._concerned(graph):
+            change = chassis.change(*needed)
             if change is not None:
-                await self._set_ssds(rabbit, graph.chassis[rabbit].path, ssds, change)
+                await self._set_ssds(rabbit, chassis, change)
                 return True
         return False
 
-    async def _set_ssds(
-        self, rabbit: str, path: str, ssds: SsdStates, change: Change
-    ) -> None:
+    async def _set_ssds(self, rabbit: str, chassis: Chassis, change: Change) -> None:
         """There may be ten thousands of them: something else may be wanted before. A
         Rabbit of which Fluxion refuses one holds up no other, and goes by its nodes
         from now on."""
@@ -397,29 +394,28 @@ class Fluxion:
                 return
             try:
                 with _to(rabbit):
-                    await self._set_status(f"{path}/{SSD}{number}", status)
+                    await self._set_status(f"{chassis.path}/{SSD}{number}", status)
             except FluxionError as error:
                 cause = error.__cause__
                 if not (isinstance(cause, RpcError) and cause.errnum in REFUSED):
                     raise
                 self._failed(KEY, error)
-                ssds.refused = True
+                chassis.refused = True
                 return
-            ssds.set(number, change.down)
+            chassis.set(number, change.down)
 
     async def _find_allocated(self, graph: Graph) -> bool:
         """Find out which ``ssd`` that are down jobs have, for all Rabbits at once:
         Fluxion goes through its whole graph. Jobs that have too many have it done again
         later. Returns whether that was done."""
         concerned = list(self._concerned(graph))
-        unsure = [r for r, ssds, needed in concerned if ssds.is_unsure(*needed)]
+        unsure = [each for _, each, needed in concerned if each.is_unsure(*needed)]
         if unsure:
             with _to("cannot find the storage of jobs in its graph"):
                 allocated = read_ssds(await self._find(ALLOCATED))
-            for rabbit in unsure:
-                path = graph.chassis[rabbit].path
-                graph.ssds[rabbit].see_allocated(allocated.get(path, set()))
-        if any(ssds.is_short(*needed) for _, ssds, needed in concerned):
+            for chassis in unsure:
+                chassis.see_allocated(allocated.get(chassis.path, set()))
+        if any(each.is_short(*needed) for _, each, needed in concerned):
             self._controller.add(CHECK, CHECK_PAUSE)
         return bool(unsure)
 
@@ -427,32 +423,30 @@ class Fluxion:
         """The nodes of Rabbits that are taken out of service by a property."""
         hosts: set[str] = set()
         for rabbit in self._wanted.out_of_service:
-            if not self._by_status(rabbit, graph):
+            chassis = graph.chassis.get(rabbit)
+            if chassis is None or not self._by_status(chassis):
                 hosts.update(self._mapping.hosts_of(rabbit))
-                hosts.update((graph.below or {}).get(rabbit, ()))
+                hosts.update((chassis and chassis.nodes) or ())
         return hosts
 
-    def _by_status(self, rabbit: str, graph: Graph) -> bool:
+    def _by_status(self, chassis: Chassis) -> bool:
         """Whether a Rabbit is taken out of service by the status of its ``ssd``."""
-        ssds = graph.ssds.get(rabbit)
-        refused = ssds is None or ssds.refused
-        return not refused and graph.ssds[rabbit].total <= self._ssds_by_status
+        return not chassis.refused and 0 < chassis.ssds <= self._ssds_by_status
 
     def _concerned(
         self, graph: Graph
-    ) -> Iterator[tuple[str, SsdStates, tuple[int, bool]]]:
+    ) -> Iterator[tuple[str, Chassis, tuple[int, bool]]]:
         """The Rabbits of which ``ssd`` are down, or are to be: how many that no job
         has, and whether all are. As long as it is not known how many, none is set
         up."""
         withheld = self._wanted.withheld
-        for rabbit, ssds in graph.ssds.items():
-            out = rabbit in self._wanted.out_of_service
-            out = out and self._by_status(rabbit, graph)
-            if ssds.refused or (withheld is None and not out):
+        for rabbit, chassis in graph.chassis.items():
+            out = rabbit in self._wanted.out_of_service and self._by_status(chassis)
+            if chassis.refused or (withheld is None and not out):
                 continue
-            needed = ssds.needed((withheld or {}).get(rabbit, 0))
-            if ssds.down or needed or out:
-                yield rabbit, ssds, (needed, out)
+            needed = chassis.needed((withheld or {}).get(rabbit, 0))
+            if chassis.down or needed or out:
+                yield rabbit, chassis, (needed, out)
 
     # Nodes that the graph lacks
 

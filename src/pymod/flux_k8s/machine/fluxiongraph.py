@@ -20,7 +20,7 @@ the last ``ssd`` first: the first ones are usually free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import (
     AbstractSet,
@@ -80,20 +80,29 @@ class Ssds:
 
 
 @dataclass
-class SsdStates:
-    """The ``ssd`` of one Rabbit in Fluxion's graph.
+class Chassis:
+    """A Rabbit in Fluxion's graph.
 
     Attributes:
-        total: how many there are.
-        size: GiB of each, as ``flux dws2jgf`` cuts a Rabbit; 0 if that is not known.
-        down: the numbers of those that are down, and whether a job has each; None as
-            long as Fluxion has not said so. One that no job has stays so as long as it
-            is down.
+        path: of its chassis.
+        ssds: how many ``ssd`` it has; 0 when the graph does not say.
+        is_chassis: the vertex is of this type: a request can name it.
+        ssd_size: GiB of each ``ssd`` in the graph; None if that is not known.
+        nodes: those below it; None if Fluxion does not show nodes.
+        size: GiB of each ``ssd``, as ``flux dws2jgf`` cuts a Rabbit; 0 if that is not
+            known.
+        down: the numbers of the ``ssd`` that are down, and whether a job has each; None
+            as long as Fluxion has not said so. One that no job has stays so as long as
+            it is down.
         refused: Fluxion does not let them be changed.
     """
 
-    total: int
-    size: int = 1
+    path: str
+    ssds: int = 0
+    is_chassis: bool = False
+    ssd_size: Optional[int] = None
+    nodes: Optional[frozenset[str]] = None
+    size: int = 0
     down: dict[int, Optional[bool]] = field(default_factory=dict)
     refused: bool = False
 
@@ -128,9 +137,9 @@ class SsdStates:
             needed: how many are to be down that no job has.
             out_of_service: all of them are to be down.
         """
-        up = [number for number in range(self.total) if number not in self.down]
+        up = [number for number in range(self.ssds) if number not in self.down]
         taken = sum(each is True for each in self.down.values())
-        if out_of_service or needed >= self.total:
+        if out_of_service or needed >= self.ssds:
             lacking, kept = len(up), {*self.down}
         else:
             lacking, kept = needed - len(self.down) + taken, {*self.free[:needed]}
@@ -144,34 +153,18 @@ class SsdStates:
     def is_unsure(self, needed: int, out_of_service: bool) -> bool:
         """Whether Fluxion is to be asked which of those that are down jobs have, when
         there is no :meth:`change`."""
-        some = not out_of_service and len(self.free) < needed < self.total
+        some = not out_of_service and len(self.free) < needed < self.ssds
         return some and None in self.down.values()
 
     def is_short(self, needed: int, out_of_service: bool) -> bool:
         """Whether too few are left that no job has."""
-        some = not out_of_service and len(self.free) < needed < self.total
-        return some and len(self.down) == self.total
+        some = not out_of_service and len(self.free) < needed < self.ssds
+        return some and len(self.down) == self.ssds
 
     def withholds(self, needed: int) -> bool:
         """Whether jobs get none of as many as are needed, or none at all."""
-        return needed <= len(self.free) or len(self.down) == self.total
-
-
-@dataclass(frozen=True)
-class Chassis:
-    """A Rabbit in Fluxion's graph.
-
-    Attributes:
-        path: of its chassis.
-        ssds: how many ``ssd`` it has; 0 when the graph does not say.
-        is_chassis: the vertex is of this type: a request can name it.
-        ssd_size: GiB of each ``ssd``; None if that is not known.
-    """
-
-    path: str
-    ssds: int = 0
-    is_chassis: bool = False
-    ssd_size: Optional[int] = None
+        known = self.refused or needed <= len(self.free)
+        return known or len(self.down) == self.ssds
 
 
 @dataclass(frozen=True)
@@ -189,16 +182,12 @@ class Graph:
     Attributes:
         chassis: by the name of the Rabbit.
         nodes: the path of each node, by its name.
-        below: the nodes below each Rabbit; None if Fluxion does not show nodes.
         marked: the nodes that carry each property.
-        ssds: the ``ssd`` of each Rabbit that has any.
     """
 
     chassis: Mapping[str, Chassis]
     nodes: dict[str, str]
-    below: Optional[Mapping[str, frozenset[str]]]
     marked: Mapping[str, set[str]]
-    ssds: dict[str, SsdStates] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
@@ -214,11 +203,8 @@ class Graph:
     @cached_property
     def rabbits(self) -> dict[str, GraphRabbit]:
         """The Rabbits of the graph."""
-        below = self.below
         return {
-            rabbit: GraphRabbit(
-                each.ssds, each.ssd_size, None if below is None else below[rabbit]
-            )
+            rabbit: GraphRabbit(each.ssds, each.ssd_size, each.nodes)
             for rabbit, each in self.chassis.items()
         }
 
@@ -241,8 +227,10 @@ async def read_graph(
     chassis = read_rabbits(await find(RABBITS))
     nodes = read_nodes(await find(NODES))
     paths = {host: node.path for host, node in nodes.items()}
-    below = nodes_below(chassis, nodes) if nodes else None
-    if not nodes:
+    if nodes:
+        for rabbit, hosts in nodes_below(chassis, nodes).items():
+            chassis[rabbit].nodes = hosts
+    else:
         # The graph has no pruning filters at nodes, which are taken to be below the
         # vertices of their Rabbits.
         for rabbit, each in chassis.items():
@@ -255,13 +243,12 @@ async def read_graph(
         for key in properties
     }
     down = read_ssds(await find(DOWN))
-    ssds = {}
     for rabbit, each in chassis.items():
         if each.ssds:
+            each.size = mapping.capacity(rabbit) // GIB // each.ssds
             known = down.get(each.path, set()).intersection(range(each.ssds))
-            size = mapping.capacity(rabbit) // GIB // each.ssds
-            ssds[rabbit] = SsdStates(each.ssds, size, dict.fromkeys(known))
-    return Graph(chassis, paths, below, marked, ssds)
+            each.down = dict.fromkeys(known)
+    return Graph(chassis, paths, marked)
 
 
 def read_rabbits(result: Any) -> dict[str, Chassis]:
@@ -286,10 +273,9 @@ def read_rabbits(result: Any) -> dict[str, Chassis]:
                 _count(properties.get(SSD_COUNT)),
                 metadata.optional_string("type") == CHASSIS,
             )
-    return {
-        rabbit: replace(each, ssd_size=sizes.get(each.path))
-        for rabbit, each in chassis.items()
-    }
+    for each in chassis.values():
+        each.ssd_size = sizes.get(each.path)
+    return chassis
 
 
 def read_nodes(result: Any) -> dict[str, Node]:
