@@ -362,6 +362,24 @@ def test_a_job_with_nodes_waits_while_others_fill_its_rabbit() -> None:
     assert names(system, jobid) == LIFE
 
 
+def test_storage_of_a_job_that_is_over_is_kept_from_others_whenever_it_is_shown() -> (
+    None
+):
+    """Also when the cluster goes back."""
+    system = small()
+    storage = [{"name": "rabbit-01", "allocationCount": 1}]
+    labels = {storageusage.WORKFLOW_LABEL: workflow_name(77)}
+    metadata = {"name": "s", "namespace": "default", "uid": "1", "labels": labels}
+    sets = [{"label": "xfs", "allocationSize": 40 * GIB, "storage": storage}]
+    servers = {"metadata": metadata, "spec": {"allocationSets": sets}}
+    assert system.service_kube is not None
+    for version, type in enumerate(("ADDED", "DELETED", "ADDED")):
+        metadata["resourceVersion"] = str(1000 + version)
+        system.service_kube.show(SERVERS, type, servers)
+        wait(system)
+        assert unscheduled(system) == ({"rabbit-01": 40} if type == "ADDED" else {})
+
+
 def test_the_scheduler_loses_the_ssd_that_a_job_takes_beyond_its_share() -> None:
     """An MDT in one piece does not fit into the share of one node."""
     system = system_of(topology=ALONE)
