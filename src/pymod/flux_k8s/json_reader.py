@@ -14,6 +14,10 @@ value found::
 
 A method whose name begins with ``optional_`` returns None (or an empty tuple) for a
 field that is missing or null. Kubernetes treats the two alike.
+
+Objects that are watched in numbers are decoded by ``msgspec``
+(:mod:`flux_k8s.objects.decoding`); what is looked at once stays a dictionary. This
+module needs no package: ``sched-rabbit`` runs in Flux's own Python.
 """
 
 from __future__ import annotations

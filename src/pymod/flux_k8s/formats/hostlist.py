@@ -15,6 +15,7 @@ import functools
 import re
 from typing import Iterable, Iterator
 
+from flux_k8s.json_reader import Reader
 from flux_k8s.text import quoted
 
 MAX_HOSTS = 2**17
@@ -58,6 +59,18 @@ def decode(text: str, most: int = MAX_HOSTS) -> tuple[str, ...]:
         if len(hosts) > most:
             raise _too_many(text, most)
     return tuple(hosts)
+
+
+def read(reader: Reader, path: str) -> tuple[str, ...]:
+    """The hosts of a field that has a hostlist.
+
+    Raises:
+        BadObject: it is none.
+    """
+    try:
+        return decode(reader.text(path))
+    except ValueError as error:
+        raise reader.bad(path, f"an RFC 29 hostlist ({error})") from None
 
 
 def decode_all(texts: Iterable[str]) -> tuple[str, ...]:

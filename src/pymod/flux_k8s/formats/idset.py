@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
+from flux_k8s.json_reader import Reader
 from flux_k8s.text import quoted
 
 MAX_ID = 2**32 - 3
@@ -31,6 +32,18 @@ def decode(text: str, most: int = MAX_SIZE) -> tuple[int, ...]:
     if sum(last - first + 1 for first, last in found) > most:
         raise ValueError(f"idset {quoted(text)}: more than {most} ids")
     return tuple(id for first, last in found for id in range(first, last + 1))
+
+
+def read(reader: Reader, path: str) -> tuple[int, ...]:
+    """The ids of a field that has an idset.
+
+    Raises:
+        BadObject: it is none.
+    """
+    try:
+        return decode(reader.text(path))
+    except ValueError as error:
+        raise reader.bad(path, f"an RFC 22 idset ({error})") from None
 
 
 def spans(text: str) -> tuple[tuple[int, int], ...]:

@@ -78,7 +78,7 @@ def _add(entry: Reader, hosts: dict[str, _Host]) -> None:
         if key not in ENTRY_KEYS:
             place = f"a key of {entry.path}"
             raise BadObject(entry.name, place, key, f"one of {', '.join(ENTRY_KEYS)}")
-    names = _hosts(entry, "hosts")
+    names = hostlist.read(entry, "hosts")
     if not names:
         raise entry.bad("hosts", "at least one host")
     cores, gpus = _ids(entry, "cores"), _ids(entry, "gpus")
@@ -94,20 +94,8 @@ def _add(entry: Reader, hosts: dict[str, _Host]) -> None:
         found.properties += properties
 
 
-def _hosts(reader: Reader, path: str) -> tuple[str, ...]:
-    try:
-        return hostlist.decode(reader.string(path))
-    except ValueError as error:
-        raise reader.bad(path, f"an RFC 29 hostlist ({error})") from None
-
-
 def _ids(entry: Reader, key: str) -> tuple[int, ...]:
-    if not entry.has(key):
-        return ()
-    try:
-        return idset.decode(entry.text(key))
-    except ValueError as error:
-        raise entry.bad(key, f"an RFC 22 idset ({error})") from None
+    return idset.read(entry, key) if entry.has(key) else ()
 
 
 def _ranks(reader: Reader, hosts: Iterable[str]) -> Mapping[str, int]:
@@ -116,7 +104,7 @@ def _ranks(reader: Reader, hosts: Iterable[str]) -> Mapping[str, int]:
         return {host: rank for rank, host in enumerate(hosts)}
     brokers: dict[str, int] = {}
     for entry in reader.objects("bootstrap.hosts"):
-        for host in _hosts(entry, "host"):
+        for host in hostlist.read(entry, "host"):
             brokers.setdefault(host, len(brokers))
     for host in hosts:
         if host not in brokers:
@@ -150,7 +138,7 @@ def _excluded(reader: Reader, by_rank: Mapping[int, str]) -> frozenset[str]:
         return frozenset()
     names = _decoded(text, by_rank)
     if names is None:
-        names = _hosts(reader.object("resource"), "exclude")
+        names = hostlist.read(reader, "resource.exclude")
     known = set(by_rank.values())
     for host in names:
         if host not in known:

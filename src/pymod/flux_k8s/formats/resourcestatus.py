@@ -110,9 +110,12 @@ def parse(status: Any) -> NodeStates:
         host_of.pop(rank, None)
     drained: dict[str, str] = {}
     for ranks, entry in reader.object("drain").value.items():
-        info = Reader(reader.name, entry, f"drain.{ranks}")
-        reason = info.text("reason") if info.has("reason") else ""
-        drained.update(dict.fromkeys(hosts(_decode(reader, "drain", ranks)), reason))
+        reason = Reader(reader.name, entry, f"drain.{ranks}").optional_text("reason")
+        try:
+            found = hosts(idset.decode(ranks))
+        except ValueError as error:
+            raise reader.bad("drain", f"RFC 22 idsets ({error})") from None
+        drained.update(dict.fromkeys(found, reason or ""))
     properties = {name: hosts(ranks) for name, ranks in resources.properties.items()}
     names = tuple(dict.fromkeys(host_of.values()))
     offline = hosts(_ranks(reader, "offline"))
@@ -138,11 +141,4 @@ def _count(ids: str) -> int:
 
 
 def _ranks(reader: Reader, path: str) -> tuple[int, ...]:
-    return _decode(reader, path, reader.text(path)) if reader.has(path) else ()
-
-
-def _decode(reader: Reader, path: str, text: str) -> tuple[int, ...]:
-    try:
-        return idset.decode(text)
-    except ValueError as error:
-        raise reader.bad(path, f"RFC 22 idsets ({error})") from None
+    return idset.read(reader, path) if reader.has(path) else ()

@@ -228,8 +228,7 @@ def _children_by_rank(execution: Reader) -> dict[int, dict[str, str]]:
         raise execution.bad("R_lite", "at least one entry")
     children: dict[int, dict[str, str]] = {}
     for entry in entries:
-        place = f"{entry.path}.rank"
-        ranks = _decode(entry.text("rank"), execution.name, place, idset.decode)
+        ranks = idset.read(entry, "rank")
         if not ranks:
             raise entry.bad("rank", "at least one rank")
         resources = {}

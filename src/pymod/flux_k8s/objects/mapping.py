@@ -151,7 +151,7 @@ def parse(obj: Any, name: str = DEFAULT_NAME) -> RabbitMapping:
         fields = Reader(name, entry, f"rabbits.{rabbit}")
         capacity[rabbit] = fields.integer("capacity", minimum=0)
         system[rabbit] = fields.optional_integer(SYSTEM, minimum=0) or 0
-        hosts_of[rabbit] = _hosts(fields)
+        hosts_of[rabbit] = hostlist.read(fields, "hostlist")
         for host in hosts_of[rabbit]:
             if host in rabbit_of:
                 raise fields.bad(
@@ -177,11 +177,3 @@ def parse(obj: Any, name: str = DEFAULT_NAME) -> RabbitMapping:
             )
     rabbits = tuple(sorted(hosts_of, key=hostlist.natural_key))
     return RabbitMapping(rabbits, rabbit_of, hosts_of, capacity, system)
-
-
-def _hosts(fields: Reader) -> tuple[str, ...]:
-    text = fields.text("hostlist")
-    try:
-        return hostlist.decode(text)
-    except ValueError as error:
-        raise fields.bad("hostlist", f"an RFC 29 hostlist ({error})") from None
