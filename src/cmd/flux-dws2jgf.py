@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
-from typing import Any, Iterable
+from dataclasses import replace
+from typing import Any, Collection, Iterable
 
 from flux_k8s.command import (
     STDIN,
@@ -19,8 +21,8 @@ from flux_k8s.command import (
     run,
     write_message,
 )
-from flux_k8s.formats import hostlist, resourceconfig, rset
-from flux_k8s.formats.resourceconfig import ResourceConfig
+from flux_k8s.formats import hostlist, idset, rset
+from flux_k8s.json_reader import Reader
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.rules import jgfextend, jgfwriter
 
@@ -90,12 +92,57 @@ def load_toml(path: str) -> Any:
             raise CommandError(f"{path}: is not TOML: {error}") from None
 
 
-def load_resources(args: argparse.Namespace) -> ResourceConfig:
-    """All resources of the instance, and the hosts to leave out."""
-    if args.from_config is not None:
-        return resourceconfig.parse(load_toml(args.from_config), args.from_config)
-    R = rset.parse(load_json(STDIN), "R on standard input")
-    return ResourceConfig(R, frozenset())
+def load_config(path: str) -> tuple[rset.ResourceSet, frozenset[str]]:
+    """The resources in a file of Flux's configuration, which Flux reads, and the hosts
+    that ``resource.exclude`` names."""
+    reader = Reader(path, load_toml(path))
+    done = subprocess.run(
+        ["flux", "R", "parse-config", path], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise CommandError(f"{path}: {done.stderr.strip()}")
+    R = _ranked(rset.parse(json.loads(done.stdout), path), reader)
+    return R, frozenset(_excluded(R, reader))
+
+
+def _ranked(R: rset.ResourceSet, reader: Reader) -> rset.ResourceSet:
+    """R with the ranks that ``bootstrap.hosts`` gives to hosts, where there is one."""
+    if not reader.has("bootstrap.hosts"):
+        return R
+    entries = reader.objects("bootstrap.hosts")
+    brokers = [host for entry in entries for host in hostlist.read(entry, "host")]
+    number_of = {host: n for n, host in enumerate(dict.fromkeys(brokers))}
+    for host in R.hosts:
+        if host not in number_of:
+            expected = f"all hosts of resource.config; {host} is not there"
+            raise reader.bad("bootstrap.hosts", expected)
+    rank_of = {target.rank: number_of[target.host] for target in R.targets}
+    targets = [replace(target, rank=rank_of[target.rank]) for target in R.targets]
+    return replace(
+        R,
+        targets=tuple(sorted(targets, key=lambda target: target.rank)),
+        properties={
+            name: tuple(sorted(rank_of[rank] for rank in ranks))
+            for name, ranks in R.properties.items()
+        },
+    )
+
+
+def _excluded(R: rset.ResourceSet, reader: Reader) -> Collection[str]:
+    """The hosts of ``resource.exclude``: ranks, or else names of hosts."""
+    text = reader.optional_string("resource.exclude")
+    if text is None:
+        return ()
+    host_of = dict(zip(R.ranks, R.hosts))
+    try:
+        names = tuple(host_of.get(n, f"rank {n}") for n in idset.decode(text))
+    except ValueError:
+        names = hostlist.read(reader, "resource.exclude")
+    for host in names:
+        if host not in host_of.values():
+            expected = f"hosts or ranks of resource.config; not {host}"
+            raise reader.bad("resource.exclude", expected)
+    return names
 
 
 def validate(R: rset.ResourceSet, mapping: RabbitMapping) -> None:
@@ -114,10 +161,13 @@ def validate(R: rset.ResourceSet, mapping: RabbitMapping) -> None:
 
 
 def graph(
-    args: argparse.Namespace, found: ResourceConfig, mapping: RabbitMapping
+    args: argparse.Namespace,
+    R: rset.ResourceSet,
+    excluded: Collection[str],
+    mapping: RabbitMapping,
 ) -> Iterable[str]:
     """The text of the scheduling key, in pieces."""
-    R, chunks, cluster = found.resources, args.chunks_per_nnf, args.cluster_name
+    chunks, cluster = args.chunks_per_nnf, args.cluster_name
     if jgfextend.has_graph(R):
         return (json.dumps(jgfextend.extend(R, mapping, chunks, cluster)),)
     return jgfwriter.scheduling(
@@ -125,7 +175,7 @@ def graph(
         mapping,
         cluster=jgfwriter.DEFAULT_CLUSTER if cluster is None else cluster,
         chunks=chunks,
-        excluded=found.excluded,
+        excluded=excluded,
     )
 
 
@@ -133,10 +183,14 @@ def main() -> None:
     """Write R, or its scheduling key."""
     args = arguments()
     mapping = load_mapping(args.mapping)
-    found = load_resources(args)
+    R, excluded = (
+        (rset.parse(load_json(STDIN), "R on standard input"), ())
+        if args.from_config is None
+        else load_config(args.from_config)
+    )
     if not args.no_validate:
-        validate(found.resources, mapping)
-    text = graph(args, found, mapping)
+        validate(R, mapping)
+    text = graph(args, R, excluded, mapping)
     crowded = jgfwriter.crowded(mapping, args.chunks_per_nnf)
     if crowded:
         write_message(
@@ -146,7 +200,7 @@ def main() -> None:
             f" {hostlist.encode(crowded)}",
         )
     if not args.only_sched:
-        text = jgfwriter.document(found.resources, text)
+        text = jgfwriter.document(R, text)
     for piece in text:
         sys.stdout.write(piece)
     sys.stdout.write("\n")

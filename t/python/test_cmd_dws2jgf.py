@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from flux_k8s.formats import jgf, rset
 from support.commands import SOURCES, refused, run
+from support.fluxpython import needs_flux
 from support.mapping import EXAMPLE
 
 R: dict[str, Any] = {
@@ -61,6 +63,8 @@ def toml_can_be_read() -> bool:
 
 
 needs_toml = pytest.mark.skipif(not toml_can_be_read(), reason="no parser for TOML")
+
+BROKERS = '[[bootstrap.hosts]]\nhost = "mgmt,login1,hetchy[1002-1018,1001]"'
 
 
 def written(*args: Any, stdin: str = json.dumps(R)) -> Any:
@@ -192,6 +196,7 @@ def test_chunks_and_the_cluster_s_name_can_be_chosen(mapping: Path) -> None:
     assert ssd[-1].path == "/hetchy/chassis1/ssd17"
 
 
+@needs_flux
 @needs_toml
 def test_r_is_made_from_a_configuration_without_its_excluded_hosts(
     mapping: Path, config: Path
@@ -209,6 +214,48 @@ def test_r_is_made_from_a_configuration_without_its_excluded_hosts(
     assert (
         run("dws2jgf", "--no-validate", "--from-config", config, mapping).stderr == ""
     )
+
+
+@needs_flux
+@needs_toml
+@pytest.mark.parametrize("exclude", ["1", "1,18", "hetchy1002,login1"])
+def test_ranks_are_those_of_the_brokers_and_hosts_are_excluded_by_rank_or_name(
+    exclude: str, mapping: Path, config: Path
+) -> None:
+    text = CONFIG.replace('exclude = "hetchy1002"', f'exclude = "{exclude}"')
+    for brokers, ranks, first in (("", range(19), 0), (BROKERS, range(1, 20), 19)):
+        config.write_text(text + brokers)
+        found = written("--no-validate", "--from-config", config, mapping)
+        R = rset.parse(found)
+        rank_of = dict(zip(R.hosts, R.ranks))
+        assert R.ranks == tuple(ranks) and rank_of["hetchy1001"] == first
+        assert found["execution"]["properties"] == {"login": str(rank_of["login1"])}
+        host_of = {str(rank): host for host, rank in rank_of.items()}
+        gone = {host_of.get(name, name) for name in exclude.split(",")}
+        assert jgf.parse(found["scheduling"]).rabbit_of.keys() == {*R.hosts} - gone
+
+
+@needs_flux
+@needs_toml
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("hetchy1002", "19", 'resource.exclude is "19", expected .* not rank 19'),
+        ("hetchy1002", "login[1-2]", "not login2"),
+        ("hetchy1002", "login[", "an RFC 29 hostlist"),
+        ('exclude = "hetchy1002"', "exclude = 3", "resource.exclude is 3"),
+        ("gpus", "gpu", "config.0.: .* gpu"),
+        ('cores = "0-7"', 'gpus = "0"', "children.core is missing"),
+        ("noverify", "[bootstrap]\nhosts = []\n[resource]\nnoverify", "TOML"),
+        ('"login"]', f'"login"]\n{BROKERS.replace("login1", "x")}', "login1 is not"),
+    ],
+)
+def test_a_configuration_that_is_wrong_is_refused(
+    before: str, after: str, words: str, mapping: Path, config: Path
+) -> None:
+    config.write_text(CONFIG.replace(before, after))
+    (line,) = refused(run("dws2jgf", "--from-config", config, mapping))
+    assert str(config) in line and re.search(words, line)
 
 
 def test_nodes_of_the_mapping_that_r_lacks_are_refused_by_name(mapping: Path) -> None:
@@ -256,8 +303,8 @@ def test_an_impossible_request_is_an_error_of_one_line(
 def test_a_file_that_is_wrong_is_an_error_of_one_line(
     mapping: Path, config: Path
 ) -> None:
-    for text in ("[resource", "[resource]\nconfig = 1") if toml_can_be_read() else ():
-        config.write_text(text)
+    if toml_can_be_read():
+        config.write_text("[resource")
         (line,) = refused(run("dws2jgf", "--from-config", config, mapping))
         assert str(config) in line
     mapping.write_text(json.dumps({**EXAMPLE, "computes": {}}))
