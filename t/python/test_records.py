@@ -28,6 +28,7 @@ from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.broker import Offered
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.kube.patch import as_merge_patch
@@ -693,3 +694,29 @@ def test_a_recorded_state_does_not_last_until_the_next_for_another_module() -> N
     settle(system)
     kvs = system.instance.job(jobid).kvs
     assert float(kvs["rabbit_prerun_timing"]) < 10.0
+
+
+def test_the_service_is_sent_nothing_large_that_a_guest_wrote() -> None:
+    """Neither with a report that the data of a job is out, nor with a late record."""
+    system = started()
+    largest = 0
+
+    def spy(service: Offered) -> Offered:
+        def handle(method: str, payload: Json, userid: int, respond: Any) -> None:
+            def answer(errnum: int, text: str, found: Optional[Json]) -> None:
+                nonlocal largest
+                largest = max(largest, len(json.dumps(found)))
+                respond(errnum, text, found)
+
+            service(method, payload, userid, answer)
+
+        return handle
+
+    for service in ("job-info", "job-manager", "job-list"):
+        system.instance.broker.stand_in(service, spy)
+    large = {"script": {"mode": 33152, "data": "x" * 100_000}}
+    for how in ("teardown", "unmounted"):
+        dw = [XFS, COPY_OUT]
+        system.instance.submit(jobspec(dw, nodes=1, dw_release=how, files=large))
+    settle(system)
+    assert 0 < largest < 10_000

@@ -530,9 +530,16 @@ async def look_up(flux: Flux, jobid: int, key: str) -> Optional[str]:
 
 async def is_purged(flux: Flux, jobid: int) -> bool:
     """Whether Flux has removed a job and its KVS directory. A write would make the
-    directory anew.
+    directory anew. The job manager has all other jobs in memory; of what a guest wrote
+    nothing is asked for, for that may be large.
 
     Raises:
         RpcError: that is not known.
     """
-    return await look_up(flux, jobid, "jobspec") is None
+    try:
+        await call(flux.rpc, "job-manager.getattr", {"id": jobid, "attrs": []})
+    except RpcError as error:
+        if error.errnum != errno.EINVAL:
+            raise
+        return True
+    return False
