@@ -232,6 +232,10 @@ XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
             "DWS refuses: argument 'capacity' invalid string '1XB'",
         ),
         (
+            ["--nodes=h1", XFS.replace("1GiB", "٣GiB")],
+            "DWS refuses: argument 'capacity' invalid string '٣GiB'",
+        ),
+        (
             ["--nodes=h1", XFS.replace("xfs", "foo")],
             "DWS refuses: argument 'type' invalid string 'foo'",
         ),

@@ -83,7 +83,8 @@ def parse(text: str) -> Directive:
 
 @dataclass(frozen=True)
 class ArgumentRule:
-    """The rule of one argument of a command. ``key`` is a regular expression."""
+    """The rule of one argument of a command. ``key`` and ``patterns`` are regular
+    expressions of Go, in which a digit is one of 0 to 9."""
 
     key: str
     type: str
@@ -92,12 +93,14 @@ class ArgumentRule:
     unique_within: str
 
     def matches(self, key: str) -> bool:
-        return re.search(self.key, key) is not None
+        return re.search(self.key, key, re.ASCII) is not None
 
     def check(self, key: str, value: str) -> None:
         values = value.split(",") if self.type == "list-of-string" else [value]
         for item in values:
-            if self.patterns and not any(re.search(p, item) for p in self.patterns):
+            if self.patterns and not any(
+                re.search(p, item, re.ASCII) for p in self.patterns
+            ):
                 raise InvalidDirective(f"argument '{key}' invalid string '{item}'")
         if len(set(values)) != len(values):
             raise InvalidDirective(f"argument '{key}' repeats an item in '{value}'")
