@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
+from typing import Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.context import Context
 from flux_k8s.config.table import Daemon
@@ -50,12 +50,6 @@ from flux_k8s.rules.directivebreakdown import (
 
 LARGE = 1000
 """A job with more nodes is placed in several turns of the reactor."""
-
-ChooseAhead = Callable[
-    [Breakdowns, Mapping[str, frozenset[str]], Mapping[str, int]], Allocation
-]
-"""Chooses nodes by the breakdowns, the colocation keys in use, and the bytes that are
-left on each Rabbit."""
 
 
 class Planner:
@@ -187,32 +181,35 @@ class Planner:
         await gather([*self._patch_servers(choice), computes])
         return choice.placement
 
-    async def place_ahead(
-        self,
-        info: WorkflowInfo,
-        choose: ChooseAhead,
-        keep: Callable[[], Awaitable[None]],
-    ) -> JobPlacement:
-        """Write the Servers of a job that has no nodes yet.
+    def choose_ahead(
+        self, info: WorkflowInfo, breakdowns: Breakdowns, allocation: Allocation
+    ) -> Choice:
+        """Choose the storage of a job that has no nodes yet, and count it as its own.
 
         Args:
-            choose: chooses nodes, as if the job had them.
-            keep: returns when the scheduler keeps the chosen storage from others;
-                raises StorageUnavailable if it does not.
+            allocation: as if the job had nodes.
         """
-        breakdowns = await self._reader.read(info)
-        choice = self._choose_ahead(info, breakdowns, choose)
         try:
-            await keep()
-        except Exception:  # not GeneratorExit, after which there is no service
-            for reference in choice.servers:
-                self._ledger.withdraw(reference)
-            raise
+            choice = self._chooser.choose_on(info, breakdowns, {}, allocation)
+        except AllocationError as error:
+            colocated = self.colocated(breakdowns, lasting=True)
+            alone = replace(allocation, colocated=colocated, room=self._ledger.sizes)
+            self._chooser.choose_on(info, breakdowns, {}, alone)
+            raise _await_others(error) from None
+        self._assume(choice)
+        return choice
+
+    def withdraw(self, choice: Choice) -> None:
+        """Storage that was chosen is not made: it does not count any more."""
+        for reference in choice.servers:
+            self._ledger.withdraw(reference)
+
+    async def write_ahead(self, choice: Choice) -> None:
+        """Write the Servers of a job that has no nodes yet."""
         # A module that died may have chosen other Rabbits. Its request may come when
         # the storage of this choice is made.
         versions = await self._reader.versions(tuple(choice.bodies))
         await gather(self._patch_servers(choice, versions))  # as in place()
-        return choice.placement
 
     async def add_nodes(self, info: WorkflowInfo) -> None:
         """Write the Computes of a job whose storage was made ahead."""
@@ -227,22 +224,6 @@ class Planner:
         except AllocationError as error:
             raise self._await_agreement(info, error) from None
         await self._patch_computes(info, hosts)
-
-    def _choose_ahead(
-        self, info: WorkflowInfo, breakdowns: Breakdowns, choose: ChooseAhead
-    ) -> Choice:
-        """Choose the storage of a job that has no nodes yet, and count it."""
-        own, free = _own(breakdowns), self._ledger
-        allocation = choose(breakdowns, self._colocated(breakdowns), free.left(own))
-        try:
-            choice = self._chooser.choose_on(info, breakdowns, {}, allocation)
-        except AllocationError as error:
-            colocated = self._colocated(breakdowns, lasting=True)
-            alone = replace(allocation, colocated=colocated, room=free.sizes)
-            self._chooser.choose_on(info, breakdowns, {}, alone)
-            raise _await_others(error) from None
-        self._assume(choice)
-        return choice
 
     async def _next_turn(self, hosts: Sequence[str]) -> None:
         """Let the reactor go on before more is done for a job of so many nodes."""
@@ -285,12 +266,12 @@ class Planner:
             # A job may wait for its share while another job still holds it.
             scheduler = self._settings.scheduler
             left = free.sizes if scheduler else free.left(own, lasting=True)
-            choose(self._colocated(breakdowns, lasting=True), left, {})
+            choose(self.colocated(breakdowns, lasting=True), left, {})
 
         try:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
-            colocated = self._colocated(breakdowns)
+            colocated = self.colocated(breakdowns)
             return choose(colocated, free.left(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
             wait = self._reason_to_wait(info, error, allocation, without_others)
@@ -306,7 +287,11 @@ class Planner:
         self._assume(choice)
         self._settle(info.jobid)
 
-    def _colocated(
+    def left(self, breakdowns: Breakdowns) -> Mapping[str, int]:
+        """The bytes that are left on each Rabbit, beside the job's own storage."""
+        return self._ledger.left(_own(breakdowns))
+
+    def colocated(
         self, breakdowns: Breakdowns, lasting: bool = False
     ) -> Mapping[str, frozenset[str]]:
         """The Rabbits with storage of others, by colocation key. A job without such

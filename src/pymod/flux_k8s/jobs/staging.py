@@ -96,30 +96,29 @@ class Staging:
             StorageUnavailable: there is no room.
             DWSError, KubeError, RpcError: as :class:`Planner`.
         """
+        planner = self._planner
         await self._machine.node_use.update()
-        allowed: list[str] = []
-        choose = partial(self._choose, info, allowed)
-        keep = partial(self._keep, info)
-        placement = await self._planner.place_ahead(info, choose, keep)
-        return placement, hostlist.encode(allowed)
+        breakdowns = await planner.read_breakdowns(info)
+        # Nothing else is chosen before this is counted.
+        allocation, allowed = self._choose(info, breakdowns)
+        choice = planner.choose_ahead(info, breakdowns, allocation)
+        try:
+            await self._keep(info)
+        except Exception:  # not GeneratorExit, after which there is no service
+            planner.withdraw(choice)
+            raise
+        await planner.write_ahead(choice)
+        return choice.placement, hostlist.encode(allowed)
 
     # Where there is room
 
     def _choose(
-        self,
-        info: WorkflowInfo,
-        allowed: list[str],
-        breakdowns: Breakdowns,
-        colocated: Mapping[str, frozenset[str]],
-        room: Mapping[str, int],
-    ) -> Allocation:
-        """Choose Rabbits, as if the job had nodes below them.
-
-        Args:
-            allowed: gets the nodes that the job may get; stays empty for all nodes.
-            room: the bytes that are left on each Rabbit.
-        """
+        self, info: WorkflowInfo, breakdowns: Breakdowns
+    ) -> tuple[Allocation, Sequence[str]]:
+        """Choose Rabbits, as if the job had nodes below them. Return them, and the
+        nodes that the job may get; none for all nodes."""
         assert info.request is not None
+        room = self._planner.left(breakdowns)
         nodes = requested_nodes(info.request.resources)
         check_maximums(breakdowns, nodes, self._settings.config)
         share = ssd_per_node(breakdowns, nodes) * GIB
@@ -149,16 +148,15 @@ class Staging:
         # The jobs behind it wait for that as well, so nothing else may be in its way.
         if sum(held.values()) + size > self._most(config.stage_limit):
             raise NoRoom("rabbit.stage_limit is reached", Reason.LIMIT_REACHED)
-        if near:
-            allowed[:] = choice.allowed
-        return Allocation(
+        allocation = Allocation(
             hosts=choice.hosts,
             nodes_per_rabbit=dict(_rabbits(mapping, choice.hosts)),
             room=room,
             storages=rabbits.labels,
             broken_rabbits=rabbits.broken,
-            colocated=colocated,
+            colocated=self._planner.colocated(breakdowns),
         )
+        return allocation, choice.allowed if near else ()
 
     def _fit(self, info: WorkflowInfo, nodes: int, share: int) -> Fit:
         assert info.request is not None
