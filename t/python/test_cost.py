@@ -20,9 +20,9 @@ from flux_k8s.control.kubecalls import refusal
 from flux_k8s.errors import DWSError, show
 from flux_k8s.formats import constraints, directives, hostlist, idset, jgf, jobid, rset
 from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
+from flux_k8s.jobs.datarecords import join_logs
 from flux_k8s.jobs.hello import held_job
 from flux_k8s.jobs.plugin import read_create
-from flux_k8s.jobs.records import join_logs
 from flux_k8s.jobs.workflowrequests import read_token
 from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.failures import response_error

@@ -22,7 +22,7 @@ PLUGIN = TOP / "src/jobtap"
 DOCUMENT = (TOP / "doc/durable.md").read_text()
 PREFIX = "flux-framework.readthedocs.io/"
 
-PUTS = {"kvs_put": 1, "_put": 1, "_put_json": 1}
+PUTS = {"kvs_put": 1, "put": 1, "put_json": 1}
 """Which argument of a method is the key."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.jobs.records import failed_first, items_of
+from flux_k8s.jobs.datarecords import failed_first, items_of
 from flux_k8s.ports import STORAGE, WORKFLOW, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.records import (
+from flux_k8s.jobs.datarecords import (
     CHARACTERS,
     CONTAINERS,
     LIMIT,

@@ -22,7 +22,7 @@ from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, absent_or_forbidden
-from flux_k8s.jobs.records import list_movements
+from flux_k8s.jobs.datarecords import list_movements
 from flux_k8s.jobs.timelimits import Moment, copies_unknown, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests

@@ -32,10 +32,10 @@ from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import QueryError, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.timestamps import format_timestamp
+from flux_k8s.jobs.datarecords import list_movements
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.records import list_movements
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import WorkflowInfo

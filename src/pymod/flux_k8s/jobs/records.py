@@ -1,13 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Writes the records of a job's storage to its KVS: how long DWS took for each state,
-the Workflow, the data that was moved, and what the job's containers have logged. (Where
+and the Workflow. (What Teardown deletes is in :mod:`flux_k8s.jobs.datarecords`. Where
 its storage is and what became of its data is written when that is known, by
 :mod:`flux_k8s.jobs.steps` and :mod:`flux_k8s.jobs.reports`. doc/durable.md lists all.)
-
-Teardown deletes data movements and containers, so they are read before. An error in
-reading them neither fails a job nor delays its Teardown for long: where there is no
-time for all, those that were read are written, those that failed first.
 
 The Workflow is written when the job fails, when it moves to Teardown (DWS still shows
 the state before, unless the answer to that request was lost) and when Teardown is
@@ -22,28 +18,20 @@ import errno
 import json
 import syslog
 from functools import lru_cache
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
-from flux_k8s.control.kubecalls import KubeCalls, absent
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.findings import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.objects.cleanup import workflow_selector
-from flux_k8s.objects.datamovement import Totals
 from flux_k8s.objects.decoding import plain
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import (
-    NNFDATAMOVEMENT,
-    POD,
-    WORKFLOW,
     Encoded,
     Flux,
-    Json,
-    KubeError,
     RpcError,
 )
 from flux_k8s.reasons import Reason
@@ -90,38 +78,6 @@ def _duration(
         if given_up or state not in IDLE_AFTER:
             end = begun[following]
     return None if end is None else round(max(0.0, end - begun[state]), 6)
-
-
-CHARACTERS = 50_000
-"""Of container logs that are kept for a job."""
-
-CONTAINERS = 32
-"""Containers of a job whose logs are read: one of each Rabbit may be many."""
-
-PAGE = 100
-"""Data movements in one answer. A job may have one for each of its nodes, and the
-module does nothing else while it reads an answer."""
-
-LIMIT = 60.0
-"""Seconds in which each of these records is read while Kubernetes answers. The job
-waits for it, and an abort waits for the request that is under way."""
-
-TRIES = 3
-"""The number of attempts to read each of these records while Kubernetes answers."""
-
-UNSUCCESSFUL = ("Failed", "Invalid")
-"""The values of ``status.status`` of an NnfDataMovement that failed."""
-
-NO_LOG = (400, 404)
-"""The answers for a container that has not started, or is gone."""
-
-PASSING = (0, 401, 408, 409, 410, 429)
-"""Errors below 500 that may be over at the next try. 410: the list took longer than the
-API server remembers."""
-
-
-class _NotRecorded(Exception):
-    """A record is given up, although Kubernetes answers."""
 
 
 class Records:
@@ -192,179 +148,35 @@ class Records:
     async def _put_workflow(
         self, info: WorkflowInfo, workflow: Encoded, last: bool = False
     ) -> None:
-        await self._put_json(info, "rabbit_workflow", plain(workflow), last)
+        await self.put_json(info, "rabbit_workflow", plain(workflow), last)
 
     async def _put_timing(
         self, info: WorkflowInfo, state: State, seconds: float
     ) -> None:
         info.recording.durations[state] = round(seconds, 6)
         key = f"rabbit_{state.name.lower()}_timing"
-        await self._put(info, key, json.dumps(round(seconds, 6)), last=False)
+        await self.put(info, key, json.dumps(round(seconds, 6)), last=False)
 
-    async def record(self, info: WorkflowInfo) -> None:
-        """Write the records of the objects that Teardown deletes.
-
-        Raises:
-            KubeError: a request failed, and is to be repeated.
-        """
-        recording = info.recording
-        records = {
-            DATA_MOVEMENTS: self._record_data_movements,
-            CONTAINER_LOGS: self._record_container_logs,
-        }
-        for what, write in records.items():
-            if what in recording.done:
-                continue
-            if recording.since is None:
-                recording.since = self._flux.now()
-            try:
-                await write(info)
-            except KubeError as error:
-                await self._handle_failure(info, what, error)
-            except _NotRecorded as reason:
-                self._give_up(info, what, reason)
-            recording.done |= {what}
-            recording.failures = 0
-            recording.since = None
-
-    async def _handle_failure(
-        self, info: WorkflowInfo, what: str, error: KubeError
-    ) -> None:
-        """Give up after a few tries; but not because Kubernetes is out of reach,
-        when Teardown has to wait as well."""
-        namespace = self._settings.namespace
-        try:
-            await self._calls.find(
-                WORKFLOW, namespace, info.name, key=info.name, missing=absent
-            )
-        except KubeError:
-            info.recording.since = None
-            raise
-        info.recording.failures += 1
-        passing = error.status in PASSING or error.status >= 500
-        late = self._is_late(info, error.retry_after or 0.0)
-        if passing and info.recording.failures < TRIES and not late:
-            raise error
-        self._give_up(info, what, error)
-
-    def _give_up(self, info: WorkflowInfo, what: str, error: Exception) -> None:
+    def give_up(self, info: WorkflowInfo, what: str, why: object) -> None:
+        """Log that a record is not written."""
         self._flux.log(
             syslog.LOG_WARNING,
-            f"{f58(info.jobid)}: {what} are not recorded: {error}",
+            f"{f58(info.jobid)}: {what} are not recorded: {why}",
             Reason.RECORD_INCOMPLETE,
         )
 
-    def _is_late(self, info: WorkflowInfo, after: float = 0.0) -> bool:
-        """Whether there is no time left for a request in ``after`` seconds."""
-        now, since = self._flux.now(), info.recording.since
-        return since is not None and now + after >= since + LIMIT
-
-    def _check_time(self, info: WorkflowInfo) -> None:
-        """Check whether there is time for another request.
-
-        Raises:
-            _NotRecorded: there is none.
-        """
-        if info.aborted:
-            raise _NotRecorded("the epilog is given up")
-        if self._is_late(info):
-            raise _NotRecorded(f"reading them takes more than {LIMIT:g}s")
-
-    # Data movements: in a namespace of NNF, or of each Rabbit
-
-    async def _record_data_movements(self, info: WorkflowInfo) -> None:
-        if info.view is None or not info.view.moves_data:
-            return
-        totals = Totals()
-        kept: list[Json] = []
-        try:
-            await self._read_data_movements(info, totals, kept)
-        except _NotRecorded:
-            if kept:
-                await self._put_movements(info, kept)
-            raise
-        if self._settings.config.save_datamovements > 0:
-            await self._put_movements(info, kept)
-        await self._put_json(info, "rabbit_moved", totals.to_json())
-
-    async def _put_movements(self, info: WorkflowInfo, kept: Iterable[Json]) -> None:
-        plain = [_plain(item) for item in kept]
-        await self._put_json(info, "rabbit_datamovements", plain)
-
-    async def _read_data_movements(
-        self, info: WorkflowInfo, totals: Totals, kept: list[Json]
-    ) -> None:
-        """Add all data movements up, and keep those that the site wants."""
-        limit = self._settings.config.save_datamovements
-
-        def take(items: list[Json], more: bool) -> None:
-            _check_not_torn_down(info)
-            for item in items:
-                totals.add(item)
-            if limit > 0:
-                found = [*kept, *items]
-                order = failed_first(found, ("status", "status"), UNSUCCESSFUL)
-                kept[:] = order[:limit]
-            if more:
-                self._check_time(info)
-
-        await list_movements(self._calls, info.name, take)
-
-    # Containers: in pods, which are where the Workflow is
-
-    async def _record_container_logs(self, info: WorkflowInfo) -> None:
-        if info.view is None or not info.view.runs_containers:
-            return
-        selector = workflow_selector(info.name)
-        namespace = self._settings.namespace
-        listed = await self._calls.list(
-            POD, namespace, key=info.name, label_selector=selector
-        )
-        pods = failed_first(items_of(listed), ("status", "phase"), ("Failed",))
-        names = [name for pod in pods for name in _containers(pod)]
-        logs: list[tuple[str, str]] = []
-        try:
-            for pod, container in names[:CONTAINERS]:
-                self._check_time(info)
-                log = await self._log(info, pod, container)
-                if log:
-                    logs.append((f"{pod}/{container}", log))
-        except _NotRecorded:
-            await self._put_logs(info, logs)
-            raise
-        await self._put_logs(info, logs)
-
-    async def _put_logs(
-        self, info: WorkflowInfo, logs: Sequence[tuple[str, str]]
-    ) -> None:
-        if logs:
-            await self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
-
-    async def _log(self, info: WorkflowInfo, pod: str, container: str) -> str:
-        """The log of a container; "" if there is none."""
-        namespace = self._settings.namespace
-        try:
-            return await self._calls.pod_log(
-                namespace, pod, container, key=info.name, characters=CHARACTERS
-            )
-        except KubeError as error:
-            if error.status not in NO_LOG:
-                raise
-            return ""
-
-    async def _put_json(
+    async def put_json(
         self, info: WorkflowInfo, key: str, value: Any, last: bool = True
     ) -> None:
         try:
             text = json.dumps(value)
         except RecursionError:
             # Python can read deeper JSON than it can write here.
-            reason = _NotRecorded("too many levels")
-            self._give_up(info, f"the objects of {key}", reason)
+            self.give_up(info, f"the objects of {key}", "too many levels")
         else:
-            await self._put(info, key, text, last)
+            await self.put(info, key, text, last)
 
-    async def _put(
+    async def put(
         self, info: WorkflowInfo, key: str, text: str, last: bool = True
     ) -> None:
         """Write a record, at once if it is the ``last`` one for now: its source may be
@@ -374,141 +186,15 @@ class Records:
             if ended and await is_purged(self._flux, info.jobid):
                 return
         except RpcError as error:
-            self._give_up(info, key, error)
+            self.give_up(info, key, error)
         else:
             self._flux.kvs_put(info.jobid, key, text, last=last)
-
-
-async def list_movements(
-    calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
-) -> None:
-    """List the data movements of a Workflow. That there are none counts if it is said
-    twice: one answer may be wrong.
-
-    Args:
-        take: is called with those of each page, and whether there is another page.
-
-    Raises:
-        KubeError: a request failed.
-    """
-    if not await _take_movements(calls, workflow, take):
-        await _take_movements(calls, workflow, take)
-
-
-async def _take_movements(
-    calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
-) -> bool:
-    """List them once. Returns whether there are some."""
-    token: Optional[str] = ""
-    some = False
-    while token is not None:
-        page = await calls.list(
-            NNFDATAMOVEMENT,
-            None,
-            key=workflow,
-            label_selector=workflow_selector(workflow),
-            limit=PAGE,
-            token=token,
-        )
-        items, token = items_of(page), _get(page, "metadata", "continue") or None
-        some = some or bool(items)
-        take(items, token is not None)
-    return some
 
 
 @lru_cache(maxsize=None)
 def _with(states: frozenset[State], state: State) -> frozenset[State]:
     """The states and another one. Ten thousand jobs share what few sets there are."""
     return states | {state}
-
-
-def _check_not_torn_down(info: WorkflowInfo) -> None:
-    """Check that a list has all data movements of a job.
-
-    Raises:
-        _NotRecorded: Teardown, which deletes them, may have begun.
-    """
-    view = info.view
-    if view is None or view.deleting or view.desired is State.Teardown:
-        raise _NotRecorded("the Workflow was deleted, or moved to Teardown")
-
-
-def failed_first(
-    items: Iterable[Json], path: Sequence[str], failures: Sequence[str]
-) -> list[Json]:
-    """Objects of a list: first those that failed, then the others, each in the
-    order of their creation (which is known to the second) and of their names.
-
-    Args:
-        path: the field that has one of ``failures`` in an object that failed.
-    """
-
-    def order(item: Json) -> tuple[bool, str, str, str]:
-        when, namespace, name = (
-            str(_get(item, "metadata", key))
-            for key in ("creationTimestamp", "namespace", "name")
-        )
-        return _get(item, *path) not in failures, when, namespace, name
-
-    return sorted(items, key=order)
-
-
-def items_of(answer: Json) -> list[Json]:
-    """The objects of a list."""
-    items = answer.get("items")
-    found = items if isinstance(items, list) else []
-    return [item for item in found if isinstance(item, dict)]
-
-
-def _containers(pod: Json) -> list[tuple[str, str]]:
-    """The names of a pod and of each of its containers."""
-    containers = _get(pod, "spec", "containers")
-    return [
-        (str(_get(pod, "metadata", "name")), str(_get(container, "name")))
-        for container in (containers if isinstance(containers, list) else [])
-    ]
-
-
-def _get(value: Any, *path: str) -> Any:
-    """The value at a path, or None."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _plain(item: Json) -> Json:
-    """An object without its managedFields."""
-    metadata = _get(item, "metadata")
-    if not isinstance(metadata, dict):
-        return item
-    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
-    return {**item, "metadata": kept}
-
-
-def join_logs(logs: Sequence[tuple[str, str]], characters: int) -> str:
-    """The ends of logs, as one text. Several logs have headings like those of
-    ``tail``.
-
-    Args:
-        logs: the name and the text of each.
-        characters: the length of the text without headings. Long logs share the room
-            that short ones leave.
-    """
-    shares = fair_shares([len(text) for _, text in logs], characters)
-    ends = [text[len(text) - share :] for (_, text), share in zip(logs, shares)]
-    if len(ends) == 1:
-        return ends[0]
-    return "\n".join(f"==> {name} <==\n{end}" for (name, _), end in zip(logs, ends))
-
-
-def fair_shares(wanted: Sequence[int], total: int) -> list[int]:
-    """The fair share of each in ``total``: as much as it wants, or the same as each
-    other that wants more."""
-    shares, left = [0] * len(wanted), total
-    for rank, index in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
-        shares[index] = min(wanted[index], left // (len(wanted) - rank))
-        left -= shares[index]
-    return shares
 
 
 async def look_up(flux: Flux, jobid: int, key: str) -> Optional[str]:

@@ -22,6 +22,7 @@ from flux_k8s.formats import hostlist
 from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.copies import Copies, Movements
+from flux_k8s.jobs.datarecords import DataRecords
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import JobScope
@@ -85,7 +86,7 @@ class Steps:
             movements_shown: as for :class:`Copies`.
         """
         self._flux = flux = context.flux
-        self._records = records
+        self._records = DataRecords(context, records)
         self._context = context
         self._planner = Planner(context, machine)
         self._machine = machine
