@@ -25,7 +25,6 @@ from typing import AbstractSet, Any, Callable, Optional, Sequence
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
-from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.json_reader import Reader
@@ -129,12 +128,10 @@ class JobLister:
         self,
         flux: Flux,
         jobs: JobTable,
-        scope: JobScope,
         complete: Callable[[AbstractSet[int]], None],
     ) -> None:
         self._flux = flux
         self._jobs = jobs
-        self._scope = scope
         self._complete = complete
         self._version = version()
         self._failure: Optional[str] = None
@@ -227,7 +224,7 @@ class JobLister:
             self._flux.log(syslog.LOG_ERR, str(error), error.reason)
             return
         held.add(job.jobid)
-        self._scope.run(job.jobid, self._learn, job)
+        self._jobs.scope.run(job.jobid, self._learn, job)
 
     def _learn(self, held: HeldJob) -> None:
         """Take note of a job that the plugin holds. If the plugin waits for something,

@@ -22,7 +22,6 @@ from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -82,9 +81,7 @@ class InUse:
         machine: RabbitManager,
         jobs: JobTable,
         workflows: WorkflowRequests,
-        scope: JobScope,
     ) -> None:
-        self._scope = scope
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
@@ -338,7 +335,7 @@ class InUse:
         Another step of the job may still wait for Kubernetes, and the plugin does not
         wait long."""
         # A deadline, not a retry: it ends beside the step that the job is in.
-        drain = partial(self._scope.run, info.jobid, self.drain_all, info)
+        drain = partial(self._jobs.scope.run, info.jobid, self.drain_all, info)
         self._flux.call_later(SILENCE, drain)
 
     def drain_all(self, info: WorkflowInfo) -> None:
@@ -347,7 +344,7 @@ class InUse:
         known = info.view is not None and info.view.cut_off
         if not (known or info.use_report or self._is_over(info)):
             info.use_report = SILENT
-            self._scope.spawn(info.jobid, self._drain_all(info))
+            self._jobs.scope.spawn(info.jobid, self._drain_all(info))
 
     def _is_over(self, info: WorkflowInfo) -> bool:
         """Whether nothing is left to be done for a job."""

@@ -18,7 +18,7 @@ import syslog
 import traceback
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Coroutine, Iterator, Optional
+from typing import Any, Callable, Collection, Coroutine, Iterator, Optional
 
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import DWSError
@@ -69,6 +69,7 @@ class JobScope:
         failed: is called with the job and an exception that escaped from work for it.
         releases: whether a job's storage is to be released.
         note_work: is called when the work changes.
+        barred: the work that is not to be done, since services have died of it.
     """
 
     def __init__(
@@ -76,11 +77,17 @@ class JobScope:
         failed: Callable[[int, Exception], None],
         releases: Callable[[int], bool],
         note_work: NoteWork,
+        barred: Collection[Work] = (),
     ) -> None:
         self._failed = failed
         self._releases = releases
         self._note_work = note_work
+        self._barred = frozenset(barred)
         self._work: Optional[Work] = None
+
+    def bars(self, work: Work) -> bool:
+        """Whether services have died of this work."""
+        return work in self._barred
 
     def run(self, jobid: int, function: Callable[..., object], *args: Any) -> None:
         """Call a function for a job. ``failed`` gets an exception of the function."""

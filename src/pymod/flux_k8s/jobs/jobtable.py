@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Callable, Collection, Iterator, Optional
+from typing import Callable, Iterator, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.config.table import Config
@@ -19,7 +19,7 @@ from flux_k8s.control.controller import Controller
 from flux_k8s.control.coroutines import Turns, drive
 from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.rset import Allocated
-from flux_k8s.jobs.isolation import Faults
+from flux_k8s.jobs.isolation import Faults, JobScope
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress
@@ -116,6 +116,7 @@ class JobTable:
         awaits_hello: the plugin is about to list its jobs. A job that is added now is
             ``unknown``.
         outage: whether Kubernetes is within reach, and what it has listed.
+        scope: the job that something is done for.
         plugin_version: the version of the plugin, as it said last.
         has_no_plugin: the plugin was not loaded when it was asked for its jobs last.
         unclaimed: the Workflows in our naming scheme that belong to no known job.
@@ -137,13 +138,12 @@ class JobTable:
         outage: Outage,
         records: Records,
         rng: random.Random,
-        barred: Collection[Work],
+        scope: JobScope,
     ) -> None:
         """
         Args:
             queue: runs the :class:`Reconciler`.
             rng: for the pauses after failures.
-            barred: the work that is not to be done, since services have died of it.
         """
         self.complete = False
         self.awaits_hello = False
@@ -159,9 +159,9 @@ class JobTable:
         self._clock = context.clock
         self._queue = queue
         self.outage = outage
+        self.scope = scope
         self._records = records
         self._rng = rng
-        self._barred = frozenset(barred)
         self._identity = context.settings.identity
         self._jobs: dict[int, Job] = {}
         self._turns = Turns(self._clock)
@@ -357,16 +357,12 @@ class JobTable:
         job = self._jobs.get(jobid)
         return self.complete if job is None else job.info.goal is Goal.RELEASED
 
-    def bars(self, work: Work) -> bool:
-        """Whether services have died of this work."""
-        return work in self._barred
-
     def is_left_alone(self, jobid: int) -> bool:
         """Nothing is done for a job, at least until its storage is to be released."""
         job = self._jobs.get(jobid)
         if job is not None and job.faults.given_up:
             return True
-        return self.bars(Work(jobid, self.releases(jobid)))
+        return self.scope.bars(Work(jobid, self.releases(jobid)))
 
     def awaited_nodes(self) -> Optional[frozenset[str]]:
         """The nodes that wait for mounts; None as long as that is not known."""

@@ -18,7 +18,6 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.formats.jobid import f58, workflow_name
-from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import look_up
@@ -97,7 +96,6 @@ class Orphans:
         context: Context,
         jobs: JobTable,
         outage: Outage,
-        scope: JobScope,
         release_share: Callable[[WorkflowInfo], None],
         ledger: Ledger,
     ) -> None:
@@ -116,7 +114,7 @@ class Orphans:
             context.flux,
             self._look_after,
             self._failed,
-            Options[int](expected=(TryAgain,), scope=scope.run),
+            Options[int](expected=(TryAgain,), scope=jobs.scope.run),
         )
 
     def stop(self) -> None:

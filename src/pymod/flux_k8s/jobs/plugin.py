@@ -25,7 +25,7 @@ from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.jobs.inuse import InUse
-from flux_k8s.jobs.isolation import Barred, JobScope, describe, summary
+from flux_k8s.jobs.isolation import Barred, describe, summary
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.setupreader import LargeSetup, Result, SetupReader, read_setup
 from flux_k8s.jobs.work import Work
@@ -157,7 +157,6 @@ class RequestHandler:
         self,
         context: Context,
         jobs: JobTable,
-        scope: JobScope,
         in_use: InUse,
         relist_jobs: Callable[[], None],
         ask_for_report: Callable[[int], None],
@@ -173,7 +172,6 @@ class RequestHandler:
         self._flux = context.flux
         self._settings = context.settings
         self._jobs = jobs
-        self._scope = scope
         self._in_use = in_use
         self._relist_jobs = relist_jobs
         self._ask_for_report = ask_for_report
@@ -195,8 +193,8 @@ class RequestHandler:
             respond(errno.ENOSYS, f"dws.{method}: no such method", None)
             return
         work = work_of(method, payload)
-        with self._scope.doing(work):
-            if work is not None and self._jobs.bars(work):
+        with self._jobs.scope.doing(work):
+            if work is not None and self._jobs.scope.bars(work):
                 self._answer(method, payload, partial(_refuse, work), respond)
             elif isinstance(payload, LargeSetup):
                 self._read_setup(payload, respond)
@@ -257,7 +255,8 @@ class RequestHandler:
                 self._answer("setup", setup, partial(act, result), respond)
 
         assert self._setup_reader is not None
-        self._setup_reader.read(setup.text, partial(self._scope.run, jobid, done))
+        read = partial(self._jobs.scope.run, jobid, done)
+        self._setup_reader.read(setup.text, read)
 
     def _set_up(self, jobid: int, allocation: Summary) -> None:
         """The job has nodes. Those of Rabbits mount no storage, so they are none of

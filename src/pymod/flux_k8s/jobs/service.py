@@ -73,7 +73,7 @@ class Service:
     ) -> None:
         self.context = context
         flux = context.flux
-        self._scope = scope = JobScope(self._broke, self._releases, note_work)
+        self._scope = scope = JobScope(self._broke, self._releases, note_work, barred)
         records = Records(context, scope)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._reporter = Reporter(flux, outage)
@@ -83,7 +83,7 @@ class Service:
             outage,
             records,
             rng or random.Random(),
-            barred,
+            scope,
         )
         jobs.note_busy = self._report_busy
         self._machine = machine = RabbitManager(
@@ -100,20 +100,19 @@ class Service:
         movements = DataMovements(
             context, jobs, self._movements_changed, self._movement_changed
         )
-        steps = Steps(context, machine, jobs, records, scope, movements.of)
+        steps = Steps(context, machine, jobs, records, movements.of)
         self._copies = steps.copies
         self._reconciler = Reconciler(
             context, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
         self._staging = steps.staging
         release = steps.release_share
-        self._orphans = Orphans(context, jobs, outage, scope, release, machine.ledger)
-        self.workflows = WorkflowWatch(jobs, self._orphans, outage, scope)
-        self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
+        self._orphans = Orphans(context, jobs, outage, release, machine.ledger)
+        self.workflows = WorkflowWatch(jobs, self._orphans, outage)
+        self._lister = JobLister(flux, jobs, self._jobs_are_known)
         self._requests = RequestHandler(
             context,
             jobs,
-            scope,
             steps.in_use,
             self._lister.relist,
             self._orphans.ask,

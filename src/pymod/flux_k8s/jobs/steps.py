@@ -25,7 +25,6 @@ from flux_k8s.jobs.copies import Copies, Movements
 from flux_k8s.jobs.datarecords import DataRecords
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
-from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import MOUNTING, Keeping
@@ -78,7 +77,6 @@ class Steps:
         machine: RabbitManager,
         jobs: JobTable,
         records: Records,
-        scope: JobScope,
         movements_shown: Callable[[int], Optional[Movements]],
     ) -> None:
         """
@@ -99,9 +97,9 @@ class Steps:
             context, self._planner, self.workflows, machine.nodes
         )
         self._data = DataReports(flux)
-        self._failures = FailureReports(flux, self.workflows, scope)
+        self._failures = FailureReports(flux, self.workflows, jobs.scope)
         self.staging = Staging(context, machine, self._planner, jobs)
-        self.in_use = InUse(context, machine, jobs, self.workflows, scope)
+        self.in_use = InUse(context, machine, jobs, self.workflows)
         self.keeping = keeping = Keeping(
             context,
             machine,

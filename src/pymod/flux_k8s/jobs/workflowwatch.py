@@ -8,7 +8,6 @@ from typing import Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.formats.jobid import jobid_of_workflow
-from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import Outage
@@ -24,12 +23,10 @@ class WorkflowWatch:
         jobs: JobTable,
         orphans: Orphans,
         outage: Outage,
-        scope: JobScope,
     ) -> None:
         self._jobs = jobs
         self._orphans = orphans
         self._outage = outage
-        self._scope = scope
         self._watch: Optional[Watch] = None
 
     def start(self, context: Context) -> None:
@@ -50,7 +47,7 @@ class WorkflowWatch:
         if self._jobs.is_left_alone(jobid):
             self._jobs.unseen[jobid] = type, object
         else:
-            self._scope.run(jobid, self._see, jobid, type, object)
+            self._jobs.scope.run(jobid, self._see, jobid, type, object)
 
     def synced(self) -> None:
         """All Workflows have been listed (again)."""
