@@ -228,6 +228,9 @@ class Monitor:
             self._refused(request)
         if request.kind == SERVERS and request.verb == "patch":
             self.storage.fills(request, self.allowances.crowded(self.now()))
+            name = request.name or ""
+            if self._store.find(SERVERS, request.namespace or "", name) is None:
+                self._destroyed(request)
         if request.kind != WORKFLOW or request.name is None:
             return
         if request.verb in ("get", "list", "watch"):
@@ -249,6 +252,14 @@ class Monitor:
         planning = request.verb == "get" and request.kind != WORKFLOW
         if match is not None and (planning or request.verb in ("create", "patch")):
             self.record(int(match[1])).refused.append(self.now())
+
+    def _destroyed(self, request: Request) -> None:
+        """Another job has destroyed the persistent storage that one is to have."""
+        named = f"name={request.name}"
+        for jobid, job in self.jobs().items():
+            system = job.jobspec["attributes"]["system"]
+            if named in str(system.get("dw")).split():
+                self.record(jobid).refused.append(self.now())
 
     def check_end(self) -> None:
         """Everything is over."""
