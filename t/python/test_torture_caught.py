@@ -186,7 +186,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "does not look where a colocation key is in use": (
         "key",
-        replacing(Planner, "_colocated", lambda self, breakdowns, lasting=False: {}),
+        replacing(Planner, "colocated", lambda self, breakdowns, lasting=False: {}),
         ("latency",),
     ),
     "puts nodes back on which storage is mounted": (
