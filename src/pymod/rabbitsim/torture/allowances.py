@@ -306,9 +306,8 @@ class StoryAllowances(Allowances):
         if NOT_NOW in told.note:
             return self._refused_for_long(record, told)
         if told.reason is Reason.UNMOUNT_FAILED and self.config.keeps_mounted:
-            return (
-                self._fails
-            )  # DWS goes on without the node before the limit is looked at
+            # DWS goes on without the node before the limit is over.
+            return self._fails
         aborted = told.type == ABORT or told.reason is Reason.EPILOG_GIVEN_UP
         freed = self._story.freed and aborted
         return self._cancel and (

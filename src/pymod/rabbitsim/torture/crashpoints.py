@@ -199,10 +199,12 @@ def problem_at(
 
 def _ends_a_limit(whole: Life, life: Life) -> bool:
     """Whether the job failed because Kubernetes refused, once more, what it had refused
-    for as long as a limit. (Whether it had the rules say.)"""
+    for as long as a limit, or since DWS passed over a node meanwhile, before a limit
+    was told. (Whether it had the rules say.)"""
     known = {told.cause for told in whole.exceptions}
-    more = (told for told in life.exceptions if told.cause not in known)
-    return any(NOT_NOW in told.note for told in more)
+    more = [told for told in life.exceptions if told.cause not in known]
+    passed_over = any(told.reason is Reason.UNMOUNT_FAILED for told in more)
+    return passed_over or any(NOT_NOW in told.note for told in more)
 
 
 def _forgets(whole: Life, life: Life, meddled: bool) -> bool:
