@@ -119,7 +119,9 @@ class Reporter:
         unanswered = isinstance(error, KubeError) and error.status == 0
         # Without any answer it may be an outage, and a watch is about to tell.
         early = unanswered and failures == 1
-        if not progress.logged and not early and not is_not_ready(error):
+        # Of those who wait for a turn there may be thousands: their memos say so.
+        awaits_turn = why.reason is Reason.LIMIT_REACHED
+        if not (progress.logged or early or awaits_turn or is_not_ready(error)):
             progress.logged = True
             text = f"{f58(info.jobid)}: {why.text}; trying again"
             self._flux.log(syslog.LOG_WARNING, text, why.reason)
