@@ -49,19 +49,10 @@ class _Anything(Struct):
     metadata: Metadata = field(default_factory=Metadata)
 
 
-def metadata_of(object: Encoded) -> Metadata:
-    """``metadata`` of an object, of which nothing else is read.
-
-    Raises:
-        BadObject: they are malformed.
-    """
-    return decode(_Anything, object, "an object").metadata
-
-
 def names_of(object: Encoded) -> Metadata:
-    """``metadata`` of a damaged object, as far as they can be read."""
+    """``metadata`` of an object that may be damaged, as far as they can be read."""
     try:
-        return metadata_of(object)
+        return decode(_Anything, object, "an object").metadata
     except BadObject:
         return Metadata()
 

@@ -83,10 +83,7 @@ class Storage(Struct):
         Raises:
             BadObject: the number is malformed.
         """
-        try:
-            return convert(self._status.capacity, Optional[Natural]) or 0
-        except ValidationError:
-            raise self._bad("capacity", self._status.capacity) from None
+        return self._convert("capacity", Optional[Natural]) or 0
 
     @property
     def drives(self) -> Sequence[int]:
@@ -95,13 +92,14 @@ class Storage(Struct):
         Raises:
             BadObject: they are malformed.
         """
-        devices = self._status.devices
-        try:
-            found = convert(devices, Optional[Sequence[_Drive]]) or ()
-        except ValidationError:
-            raise self._bad("devices", devices) from None
-        return [drive.capacity or 0 for drive in found]
+        found = self._convert("devices", Optional[Sequence[_Drive]])
+        return [drive.capacity or 0 for drive in found or ()]
 
-    def _bad(self, field: str, value: Any) -> BadObject:
-        name = f"Storage {self.metadata.name}"
-        return BadObject(name, f"status.{field}", value, "bytes, of at least 0")
+    def _convert(self, field: str, kind: Any) -> Any:
+        value = getattr(self._status, field)
+        try:
+            return convert(value, kind)
+        except ValidationError:
+            name = f"Storage {self.metadata.name}"
+            expected = "bytes, of at least 0"
+            raise BadObject(name, f"status.{field}", value, expected) from None

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from msgspec import Struct, field, to_builtins
 
@@ -12,12 +12,10 @@ from flux_k8s.errors import BadObject
 from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
 from flux_k8s.json_reader import is_integer, read_string
 from flux_k8s.objects.decoding import Filled, decode, named, plain
-from flux_k8s.objects.workflowdirectives import COPYING, read_directives
-from flux_k8s.objects.workflowdrivers import (
-    Driver,
-    outstanding,
-    times_ended,
-    unsaved_copies,
+from flux_k8s.objects.workflowdirectives import (
+    COPYING,
+    WorkflowDirectives,
+    read_directives,
 )
 from flux_k8s.objects.workflowmarks import (
     INSTANCE,
@@ -325,6 +323,21 @@ class _Secret(Struct):
     name: Optional[str] = field(name="secretName", default=None)
 
 
+class _Driver(Struct, frozen=True, gc=False, rename="camel"):
+    """An entry of ``status.drivers``: the work of a driver of DWS on a directive in a
+    state.
+
+    Attributes:
+        dwd_index: the number of the directive.
+    """
+
+    dwd_index: Optional[int] = None
+    watch_state: Optional[str] = None
+    completed: Optional[bool] = None
+    status: Optional[str] = None
+    complete_time: Optional[str] = None
+
+
 class _Status(Struct):
     state: Optional[str] = None
     ready: Optional[bool] = None
@@ -338,7 +351,7 @@ class _Status(Struct):
     computes: Optional[_Reference] = None
     env: Optional[dict[str, str]] = None
     token: Optional[_Secret] = field(name="workflowToken", default=None)
-    drivers: Optional[list[Driver]] = None
+    drivers: Optional[list[_Driver]] = None
 
 
 class _Workflow(Struct):
@@ -416,11 +429,56 @@ def _read(workflow: _Workflow) -> dict[str, Any]:
         "computes": workflow.optional_reference("status.computes", status.computes),
         "environment": status.env or {},
         "token": workflow.optional_reference("status.workflowToken", status.token),
-        "outstanding": outstanding(directives, drivers, status.state),
-        "ended": times_ended(drivers),
-        "unsaved": unsaved_copies(directives, drivers, copied or {}),
+        "outstanding": tuple(
+            directives.commands.get(driver.dwd_index, "")
+            for driver in drivers
+            if driver.watch_state == status.state and not driver.completed
+        ),
+        "ended": _times_ended(drivers),
+        "unsaved": _unsaved_copies(directives, drivers, copied or {}),
         "copies_noted": copied is not None,
     }
+
+
+def _times_ended(drivers: Sequence[_Driver]) -> Times:
+    """For each state the UNIX time at which the last of its drivers completed it; None
+    where there is none, or one has not."""
+    times: dict[Optional[str], list[Optional[float]]] = {state: [] for state in STATES}
+    for driver in drivers:
+        found = times.get(driver.watch_state)
+        if found is not None:
+            stamp = driver.complete_time if driver.completed else None
+            found.append(None if stamp is None else parse_timestamp(stamp))
+    return tuple(
+        None if None in found else max(filter(None, found), default=None)
+        for found in times.values()
+    )
+
+
+def _unsaved_copies(
+    directives: WorkflowDirectives,
+    drivers: Sequence[_Driver],
+    noted: Mapping[int, bool],
+) -> tuple[str, ...]:
+    """Source and destination of each copy_out that DWS has not completed. Where some of
+    them have failed, and others not, it says which.
+
+    Args:
+        noted: whether the data of directives of which DWS says nothing is copied.
+    """
+    if not directives.copies_out:
+        return ()
+    ends = [driver for driver in drivers if driver.watch_state == State.DataOut.name]
+    copied = {driver.dwd_index for driver in ends if driver.completed}
+    copied |= {index for index, done in noted.items() if done}
+    failed = {driver.dwd_index for driver in ends if driver.status == ERROR}
+    failed = failed.union(noted) - copied
+    left = [copy for copy in directives.copies_out if copy[0] not in copied]
+    if all(index in failed for index, _ in left):
+        failed = set()
+    return tuple(
+        f"{files} (failed)" if index in failed else files for index, files in left
+    )
 
 
 def _jobid(text: str) -> str:
