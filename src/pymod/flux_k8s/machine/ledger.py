@@ -468,15 +468,16 @@ class Ledger:
         job = None if jobid is None else self._jobs.get(jobid)
         if jobid is None or job is None:
             return
+        says_nothing = job.shares is None and job.stage is _Stage.HOLDS
         rabbits = {*self.bytes_of(jobid), *(job.shares or ())}
+        if not job.servers and (says_nothing or not self._may_hold(jobid)):
+            del self._jobs[jobid]
+            rabbits.clear()
         for rabbit in job.rabbits - rabbits:
             self._jobs_on[rabbit].discard(jobid)
         for rabbit in rabbits - job.rabbits:
             self._jobs_on.setdefault(rabbit, set()).add(jobid)
         job.rabbits = rabbits
-        says_nothing = job.shares is None and job.stage is _Stage.HOLDS
-        if not job.servers and (says_nothing or not self._may_hold(jobid)):
-            del self._jobs[jobid]
 
     def _note_change(self) -> None:
         self.changes += 1
