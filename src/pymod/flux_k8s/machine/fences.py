@@ -10,7 +10,6 @@ are cut off for good, as hostlists. It is asked again each time, for a node may 
 from __future__ import annotations
 
 import syslog
-from functools import partial
 from typing import Callable, Iterable, Iterator, Sequence
 
 from flux_k8s.config.context import Context
@@ -51,7 +50,7 @@ class Fences:
         self._failure = ""
         self._away: frozenset[str] = frozenset()
         self._asked: frozenset[str] = frozenset()  # that the program answers about
-        self._waiting: list[tuple[Sequence[str], Answer]] = []
+        self._waiting: list[Answer] = []
         self._running = False
         self._wanted: dict[str, float] = {}
         self._answered: dict[str, float] = {}
@@ -70,10 +69,10 @@ class Fences:
         self._wanted.update(dict.fromkeys(hosts, now))
         oldest = now - VALID
         if any(self._answered.get(host, oldest) <= oldest for host in hosts):
-            await Call(partial(self._enqueue, hosts))
+            await Call(self._enqueue)
 
-    def _enqueue(self, hosts: Sequence[str], answer: Answer) -> None:
-        self._waiting.append((hosts, answer))
+    def _enqueue(self, answer: Answer) -> None:
+        self._waiting.append(answer)
         if not self._running:
             self._running = True
             drive(self._run(), lambda result: None, ())
@@ -85,7 +84,7 @@ class Fences:
                 waiting, self._waiting = self._waiting, []
                 for part in _parts(self._due()):
                     await self._find(part)
-                for _, answer in waiting:
+                for answer in waiting:
                     answer(None)
         finally:
             self._running = False

@@ -137,7 +137,6 @@ class Ledger:
         self._in_use: dict[str, int] = {}
         self._withheld: dict[str, int] = {}
         self._jobs_on: dict[str, set[int]] = {}
-        self._kube: Optional[Kube] = None
         self._watch: Optional[Watch] = None
         self._answered = False
         self._trouble: Optional[KubeError] = None
@@ -146,7 +145,6 @@ class Ledger:
         self.changes = 0
 
     def start(self, kube: Kube) -> None:
-        self._kube = kube
         self._watch = kube.watch(SERVERS, None, self)
 
     def stop(self) -> None:
@@ -395,13 +393,7 @@ class Ledger:
         return self.listed or forbidden
 
     def note_answer(self) -> None:
-        """Kubernetes answers. A watch that has failed before is begun anew: whether
-        Servers can be seen was not to be known in an outage, and storage that is
-        placed before they are seen may be where other storage is."""
-        failed = self._trouble is not None and not (self._answered or self.counted)
-        if failed and self._kube is not None:
-            self.stop()
-            self.start(self._kube)
+        """Kubernetes answers: a watch that fails from now on does so by itself."""
         self._answered = True
 
     def _settle(self) -> None:
