@@ -1,17 +1,25 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The fields of ``flux dws list``, and its formats."""
+"""The fields of ``flux dws list``, and its formats. A job is a row of ``dws.job-list``,
+with the time of the answer (``now``)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
 from dwscli import units
 from dwscli.formats import Field
 from dwscli.namedformats import Formats
 from dwscli.page import AWAITED
-from dwscli.reading import count_hosts, id_of, number, text, texts
+from dwscli.reading import (
+    count_hosts,
+    id_of,
+    number,
+    number_of,
+    text,
+    text_of,
+    texts,
+)
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
 from dwscli.units import user_name
 from flux_k8s.formats import jobid
@@ -40,105 +48,85 @@ BUILTIN: Formats = {
 }
 
 
-@dataclass(frozen=True)
-class Job:
-    """A row of ``dws.job-list``, and the time of the answer (UNIX time)."""
-
-    row: Json
-    now: float
-
-    @property
-    def elapsed(self) -> Optional[float]:
-        """The seconds in the state; of a job that ended, with storage."""
-        since = number(self.row, "since")
-        if "result" in self.row:
-            return number(self.row, "held")
-        return None if since is None else max(0.0, self.now - since)
+def elapsed(job: Json) -> Optional[float]:
+    """The seconds in the state; of a job that ended, with storage."""
+    since, now = number(job, "since"), number(job, "now")
+    if "result" in job:
+        return number(job, "held")
+    return None if since is None or now is None else max(0.0, now - since)
 
 
-def _text(key: str) -> Callable[[Job], Any]:
-    return lambda job: text(job.row, key)
+def _positive(key: str) -> Callable[[Json], Any]:
+    return lambda job: number(job, key) or None
 
 
-def _number(key: str) -> Callable[[Job], Any]:
-    return lambda job: number(job.row, key)
+def _id(write: Callable[[int], str]) -> Callable[[Json], Any]:
+    return lambda job: write(id_of(job))
 
 
-def _positive(key: str) -> Callable[[Job], Any]:
-    return lambda job: number(job.row, key) or None
-
-
-def _id(write: Callable[[int], str]) -> Callable[[Job], Any]:
-    return lambda job: write(id_of(job.row))
-
-
-def _user(job: Job) -> Any:
-    userid = number(job.row, "userid")
+def _user(job: Json) -> Any:
+    userid = number(job, "userid")
     return None if userid is None else user_name(int(userid)) or str(userid)
 
 
-def _data(job: Job) -> Any:
+def _data(job: Json) -> Any:
     """The data that was moved of how much, or the per cent of it."""
-    moved, total = number(job.row, "moved"), number(job.row, "total")
-    percent = number(job.row, "percent")
+    moved, total = number(job, "moved"), number(job, "total")
+    percent = number(job, "percent")
     if moved is not None:
         of = "" if total is None else f"/{units.size(total)}"
         return f"{units.size(moved)}{of}"
     return None if percent is None else f"{percent:.0f}%"
 
 
-def _percent(job: Job) -> Any:
-    percent = number(job.row, "percent")
+def _percent(job: Json) -> Any:
+    percent = number(job, "percent")
     return None if percent is None else round(percent)
 
 
-def _waits(job: Job) -> Any:
+def _waits(job: Json) -> Any:
     """What the module says of it, else what a state is about that a job may also be in
     while it waits for nodes, or runs."""
-    key = text(job.row, "state"), job.row.get("ready") is True
-    return text(job.row, "waits") or AWAITED.get(key, "")
+    key = text(job, "state"), job.get("ready") is True
+    return text(job, "waits") or AWAITED.get(key, "")
 
 
-def _types(job: Job) -> Any:
-    return printable(",".join(texts(job.row, "types")), SHOWN)
+def _types(job: Json) -> Any:
+    return printable(",".join(texts(job, "types")), SHOWN)
 
 
-def _rabbit_count(job: Job) -> Any:
-    return count_hosts(job.row, "rabbits") or None
-
-
-FIELDS: Mapping[str, Field[Job]] = {
+FIELDS: Mapping[str, Field[Json]] = {
     "id": Field("JOBID", _id(units.f58)),
     "id.f58": Field("JOBID", _id(units.f58)),
     "id.f58plain": Field("JOBID", _id(jobid.f58)),
     "id.dec": Field("JOBID", _id(str)),
     "id.hex": Field("JOBID", _id(lambda id: f"{id:#018x}")),
-    "userid": Field("UID", _number("userid")),
+    "userid": Field("UID", number_of("userid")),
     "username": Field("USER", _user),
-    "state": Field("STATE", _text("state")),
-    "status": Field("STATUS", _text("status")),
-    "wants": Field("WANTS", _text("wants")),
+    "state": Field("STATE", text_of("state")),
+    "status": Field("STATUS", text_of("status")),
+    "wants": Field("WANTS", text_of("wants")),
     "t_state": Field("T_STATE", _positive("since")),
-    "elapsed": Field("TIME", lambda job: job.elapsed),
-    "nodelist": Field("NODELIST", _text("nodes")),
+    "elapsed": Field("TIME", elapsed),
+    "nodelist": Field("NODELIST", text_of("nodes")),
     "nnodes": Field("NNODES", _positive("nnodes")),
-    "rabbits": Field("RABBITS", _text("rabbits")),
-    "nrabbits": Field("NRABBITS", _rabbit_count),
+    "rabbits": Field("RABBITS", text_of("rabbits")),
+    "nrabbits": Field("NRABBITS", lambda job: count_hosts(job, "rabbits") or None),
     "capacity": Field("CAPACITY", _positive("capacity")),
     "types": Field("TYPES", _types),
-    "moved": Field("MOVED", _number("moved")),
-    "total": Field("TOTAL", _number("total")),
+    "moved": Field("MOVED", number_of("moved")),
+    "total": Field("TOTAL", number_of("total")),
     "percent": Field("%", _percent),
     "data": Field("DATA", _data),
     "waits": Field("WAITS-FOR", _waits),
-    "cancel": Field("CANCEL", _text("cancel")),
-    "result": Field("RESULT", _text("result")),
+    "cancel": Field("CANCEL", text_of("cancel")),
+    "result": Field("RESULT", text_of("result")),
 }
 
 
-def color(job: Job) -> str:
+def color(job: Json) -> str:
     """The colour of a job: as in ``flux jobs`` for one that ended."""
-    result = text(job.row, "result")
+    result = text(job, "result")
     if result:
         return {"COMPLETED": GREEN, "CANCELED": GREY}.get(result, RED)
-    return {ERROR: RED, TRANSIENT: YELLOW}.get(text(job.row, "status"), "")
+    return {ERROR: RED, TRANSIENT: YELLOW}.get(text(job, "status"), "")

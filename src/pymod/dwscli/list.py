@@ -12,7 +12,7 @@ from typing import Callable, Iterable, Mapping, Optional
 from dwscli import ended, fluxinstance, selection, table
 from dwscli.ended import ENDED, NONE
 from dwscli.instance import Instance, Refused, all_jobs, all_rabbits, with_nodes
-from dwscli.jobfields import BUILTIN, FIELDS, Job, color
+from dwscli.jobfields import BUILTIN, FIELDS, color
 from dwscli.rabbits import chosen, decode
 from dwscli.reading import hosts, number, objects, part, text, texts
 from dwscli.terminal import complain, warn, write
@@ -116,7 +116,7 @@ def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
         write([json.dumps({**found.answer, "jobs": rows})])
     else:
         now = number(found.answer, "now") or time.time()
-        jobs = [Job(row, now) for row in found.rows]
+        jobs = [{**row, "now": now} for row in found.rows]
         table.print_table(args, format, jobs, color)
     return found.status
 

@@ -19,7 +19,7 @@ from dwscli.ended import NONE
 from dwscli.fit import why_out
 from dwscli.instance import Instance, Refused, all_rabbits, ask
 from dwscli.page import lacks_jobs
-from dwscli.reading import count_hosts, number, objects, part, text
+from dwscli.reading import count_hosts, number, number_of, objects, part, text
 from dwscli.terminal import complain, write
 from flux_k8s.command import CommandError
 from flux_k8s.objects.workflowstate import STATES
@@ -257,10 +257,6 @@ def _one(value: Callable[[Json], Optional[float]]) -> Callable[[Json], Samples]:
     return lambda answer: [({}, value(answer))]
 
 
-def _key(key: str) -> Callable[[Json], Optional[float]]:
-    return lambda answer: number(answer, key)
-
-
 def _versions(answer: Json) -> Samples:
     labels = {
         "version": text(answer, "version"),
@@ -314,7 +310,7 @@ MODULE = (
     Row(
         "start_time_seconds",
         "When the dws service was started, as UNIX time. Counters begin at 0 then.",
-        _one(_key("started")),
+        _one(number_of("started")),
     ),
     Row("kubernetes_up", "Whether Kubernetes can be reached.", _one(_is_up)),
     Row(
@@ -325,34 +321,34 @@ MODULE = (
     Row(
         "kubernetes_age_seconds",
         "Seconds since Kubernetes was last heard of, while it cannot be reached.",
-        _one(_key("age")),
+        _one(number_of("age")),
     ),
     Row(
         "oldest_state_age_seconds",
         "For how long the state, or the Workflow, that is awaited longest is awaited.",
-        _one(_key("oldest")),
+        _one(number_of("oldest")),
     ),
     Row(
         "jobs_ended_total",
         "Jobs whose storage is gone, or whose Workflow was left to others.",
-        _one(_key("ended")),
+        _one(number_of("ended")),
         COUNTER,
     ),
     Row(
         "jobs_failed_total",
         "Jobs to which the dws service raised a fatal exception.",
-        _one(_key("failed")),
+        _one(number_of("failed")),
         COUNTER,
     ),
     Row(
         "kubernetes_requests_in_flight",
         "Requests to Kubernetes without an answer yet.",
-        _one(_key("requests_in_flight")),
+        _one(number_of("requests_in_flight")),
     ),
     Row(
         "events_waiting",
         "Answers and events of Kubernetes that the dws service has not handled yet.",
-        _one(_key("events")),
+        _one(number_of("events")),
     ),
     Row(
         "jobs",
@@ -429,19 +425,23 @@ RABBITS = (
     Row(
         "rabbit_capacity_bytes",
         "The bytes of a Rabbit that are for jobs.",
-        _each(_key("capacity")),
+        _each(number_of("capacity")),
     ),
     Row(
         "rabbit_free_bytes",
         "The bytes of a Rabbit that are left.",
-        _each(_key("free")),
+        _each(number_of("free")),
     ),
     Row(
         "rabbit_withheld_bytes",
         "The bytes of a Rabbit that the scheduler gives to no job.",
-        _each(_key("withheld")),
+        _each(number_of("withheld")),
     ),
-    Row("rabbit_jobs", "Active jobs with storage on a Rabbit.", _each(_key("njobs"))),
+    Row(
+        "rabbit_jobs",
+        "Active jobs with storage on a Rabbit.",
+        _each(number_of("njobs")),
+    ),
     Row(
         "rabbit_broken_links",
         "Compute nodes that cannot reach their Rabbit.",

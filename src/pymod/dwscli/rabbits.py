@@ -12,7 +12,15 @@ from dwscli import fluxinstance, table, units
 from dwscli.formats import Field
 from dwscli.instance import Instance, all_rabbits
 from dwscli.namedformats import Formats
-from dwscli.reading import count_hosts, number, objects, part, text
+from dwscli.reading import (
+    count_hosts,
+    number,
+    number_of,
+    objects,
+    part,
+    text,
+    text_of,
+)
 from dwscli.terminal import RED, YELLOW, write
 from flux_k8s.command import CommandError
 from flux_k8s.formats import hostlist
@@ -39,14 +47,6 @@ BUILTIN: Formats = {
         " ?:{disabled.at!d:%b%d %R::<12} ?+:{disabled.by:<8} {reason}",
     ),
 }
-
-
-def _text(key: str) -> Callable[[Json], Any]:
-    return lambda rabbit: text(rabbit, key)
-
-
-def _number(key: str) -> Callable[[Json], Any]:
-    return lambda rabbit: number(rabbit, key)
 
 
 def _count(key: str) -> Callable[[Json], Any]:
@@ -76,17 +76,17 @@ def _jobs(rabbit: Json) -> str:
 
 
 FIELDS: Mapping[str, Field[Json]] = {
-    "name": Field("RABBIT", _text("name")),
-    "state": Field("STATE", _text("state")),
+    "name": Field("RABBIT", text_of("name")),
+    "state": Field("STATE", text_of("state")),
     "reason": Field("REASON", reason),
-    "capacity": Field("CAPACITY", _number("capacity")),
-    "free": Field("FREE", _number("free")),
+    "capacity": Field("CAPACITY", number_of("capacity")),
+    "free": Field("FREE", number_of("free")),
     "withheld": Field("WITHHELD", lambda rabbit: number(rabbit, "withheld") or None),
-    "nodelist": Field("NODELIST", _text("nodes")),
+    "nodelist": Field("NODELIST", text_of("nodes")),
     "nnodes": Field("NNODES", _count("nodes")),
-    "broken": Field("BROKEN", _text("broken")),
+    "broken": Field("BROKEN", text_of("broken")),
     "nbroken": Field("NBROKEN", _count("broken")),
-    "njobs": Field("NJOBS", _number("njobs")),
+    "njobs": Field("NJOBS", number_of("njobs")),
     "jobs": Field("JOBS", _jobs),
     "disabled.by": Field("BY", _disabled("by")),
     "disabled.at": Field(

@@ -5,7 +5,7 @@ an answer of an older or a newer module is still shown."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s.formats import hostlist
 
@@ -28,6 +28,16 @@ def number(answer: Fields, key: str) -> Optional[float]:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if abs(value) <= LARGEST else None
+
+
+def text_of(key: str) -> Callable[[Fields], str]:
+    """:func:`text` of a key."""
+    return lambda answer: text(answer, key)
+
+
+def number_of(key: str) -> Callable[[Fields], Optional[float]]:
+    """:func:`number` of a key."""
+    return lambda answer: number(answer, key)
 
 
 def id_of(answer: Fields) -> int:

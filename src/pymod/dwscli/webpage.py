@@ -17,7 +17,7 @@ from html import escape
 from typing import Iterable, Iterator, Mapping, Sequence, Union
 
 from dwscli.chart import AXIS, COLORS, GRID, RATE, Axis, draw_bars, draw_rates
-from dwscli.jobfields import FIELDS, Job
+from dwscli.jobfields import FIELDS, elapsed
 from dwscli.page import old_sentence
 from dwscli.picture import Picture, inline_svg
 from dwscli.rabbits import color as rabbit_color
@@ -398,8 +398,8 @@ def _jobs(report: Report) -> Markup:
     """The active jobs, those that are in their states for longest first."""
     if not report.active:
         return element("p", "None.", class_="note")
-    found = [Job(row, report.now) for row in report.active]
-    found.sort(key=lambda job: -(job.elapsed or 0.0))
+    found = [{**row, "now": report.now} for row in report.active]
+    found.sort(key=lambda job: -(elapsed(job) or 0.0))
     rows = [[_value(job, name) for name in JOB_COLUMNS] for job in found[:LISTED]]
     table = _table([FIELDS[name].heading for name in JOB_COLUMNS], rows)
     if len(found) <= LISTED:
@@ -408,7 +408,7 @@ def _jobs(report: Report) -> Markup:
     return join([element("p", line, class_="note"), table])
 
 
-def _value(job: Job, name: str) -> str:
+def _value(job: Json, name: str) -> str:
     value = FIELDS[name].value(job)
     if value is None:
         return ""
