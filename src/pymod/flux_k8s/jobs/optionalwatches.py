@@ -23,6 +23,7 @@ from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects import datamovement
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.objects.datamovement import Movement
@@ -61,6 +62,7 @@ of a job that has more."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
+Moved = Callable[[WorkflowInfo, Optional[Movement], Movement], None]
 
 
 class OptionalWatch(abc.ABC):
@@ -185,21 +187,19 @@ class JobObjects(OptionalWatch, Generic[T]):
 
     Args:
         jobs: the jobs whose objects are kept.
-        changed: is called with a job one of whose objects has changed.
 
     Attributes:
         most: the most objects of one job that are kept.
+        changed: is called with a job one of whose objects has changed.
     """
 
     unseen = "progress"
     most: int
 
-    def __init__(
-        self, context: Context, jobs: JobTable, changed: Callable[[int], None]
-    ) -> None:
+    def __init__(self, context: Context, jobs: JobTable) -> None:
         super().__init__(context)
+        self.changed: Callable[[int], None] = lambda jobid: None
         self._jobs = jobs
-        self._changed = changed
         self._needed: dict[int, Timer] = {}
         self._objects: dict[int, dict[Key, T]] = {}
         self._jobid_of: dict[Key, int] = {}
@@ -209,7 +209,7 @@ class JobObjects(OptionalWatch, Generic[T]):
     def read(self, object: Encoded) -> Optional[T]:
         """Read an object; None for one that is not kept."""
 
-    def note(self, jobid: int, known: Optional[T], found: T) -> None:
+    def note(self, info: WorkflowInfo, known: Optional[T], found: T) -> None:
         """An object of a job is not as it was ``known``, or it is new."""
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
@@ -257,11 +257,12 @@ class JobObjects(OptionalWatch, Generic[T]):
             jobid = self._jobid_of.pop(key, None)
             if jobid is not None:
                 del self._objects[jobid][key]
-                self._changed(jobid)
+                self.changed(jobid)
             return
         workflow = names_of(object.encoded).label(WORKFLOW_LABEL)
         jobid = None if workflow is None else jobid_of_workflow(workflow)
-        if jobid is None or jobid not in self._jobs or jobid in self._too_many:
+        job = None if jobid is None else self._jobs.get(jobid)
+        if jobid is None or job is None or jobid in self._too_many:
             return
         value = self.read(object.encoded)
         kept = self._objects.setdefault(jobid, {})
@@ -274,8 +275,8 @@ class JobObjects(OptionalWatch, Generic[T]):
         else:
             kept[key] = value
             self._jobid_of[key] = jobid
-            self.note(jobid, known, value)
-        self._changed(jobid)
+            self.note(job.info, known, value)
+        self.changed(jobid)
 
     def _has_room(self, kept: int) -> bool:
         """Whether another object of a job that has ``kept`` of them may be kept."""
@@ -284,34 +285,30 @@ class JobObjects(OptionalWatch, Generic[T]):
     def synced(self) -> None:
         super().synced()
         for jobid in tuple(self._needed):
-            self._changed(jobid)
+            self.changed(jobid)
 
 
 class DataMovements(JobObjects[Movement]):
     """The data movements of jobs.
 
-    Args:
+    Attributes:
         moved: is called with a job, the movement as it was, if it was known, and as it
             is.
     """
 
     kind, most = NNFDATAMOVEMENT, MOVEMENTS
 
-    def __init__(
-        self,
-        context: Context,
-        jobs: JobTable,
-        changed: Callable[[int], None],
-        moved: Callable[[int, Optional[Movement], Movement], None],
-    ) -> None:
-        super().__init__(context, jobs, changed)
-        self._moved = moved
+    def __init__(self, context: Context, jobs: JobTable) -> None:
+        super().__init__(context, jobs)
+        self.moved: Moved = lambda info, known, found: None
 
     def read(self, object: Encoded) -> Optional[Movement]:
         return datamovement.parse(object)
 
-    def note(self, jobid: int, known: Optional[Movement], found: Movement) -> None:
-        self._moved(jobid, known, found)
+    def note(
+        self, info: WorkflowInfo, known: Optional[Movement], found: Movement
+    ) -> None:
+        self.moved(info, known, found)
 
 
 class ClientMounts(JobObjects[tuple[bool, bool]]):
@@ -322,13 +319,9 @@ class ClientMounts(JobObjects[tuple[bool, bool]]):
     kind, most = CLIENTMOUNT, MOUNTS
 
     def __init__(
-        self,
-        context: Context,
-        jobs: JobTable,
-        changed: Callable[[int], None],
-        is_rabbit: Callable[[str], bool],
+        self, context: Context, jobs: JobTable, is_rabbit: Callable[[str], bool]
     ) -> None:
-        super().__init__(context, jobs, changed)
+        super().__init__(context, jobs)
         self._is_rabbit = is_rabbit
 
     def read(self, object: Encoded) -> Optional[tuple[bool, bool]]:

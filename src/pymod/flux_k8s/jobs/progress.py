@@ -40,7 +40,7 @@ class JobFacts:
 
     Args:
         movements: their data movements.
-        changed: is called with a job whose mounts have changed.
+        changed: is called with a job whose data movements or mounts have changed.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class JobFacts:
         self._machine = machine
         self._movements = movements
         self._turns = turns
-        self._mounts = ClientMounts(context, jobs, changed, machine.is_rabbit)
+        self._mounts = ClientMounts(context, jobs, machine.is_rabbit)
+        movements.changed = self._mounts.changed = changed
 
     def changed(self, jobid: int) -> None:
         """A job has changed: its data movements or mounts may be needed, or not any

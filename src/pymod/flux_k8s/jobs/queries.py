@@ -111,8 +111,7 @@ class Queries:
     Args:
         jobs: the jobs of the service.
         keeping: has data copied again, or given up.
-        movements: their data movements; :meth:`progressed` is to be called when those
-            of a job have changed.
+        movements: their data movements.
         kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
 
     Attributes:
@@ -135,9 +134,8 @@ class Queries:
         self._keeping = keeping
         self._index = JobIndex()
         self._turns = turns = Turns(context.clock)
-        self._facts = JobFacts(
-            context, jobs, machine, movements, turns, self.progressed
-        )
+        progressed = partial(self._safely, self._progressed)
+        self._facts = JobFacts(context, jobs, machine, movements, turns, progressed)
         self._memos = ProgressMemos(
             context.flux, jobs, partial(self._safely, self._facts.memo)
         )
@@ -208,11 +206,8 @@ class Queries:
         self._measures.note_end()
         self._held.fail(jobid, _no_job(jobid))
 
-    def progressed(self, jobid: int) -> None:
-        """The data movements or the mounts of a job have changed."""
-        self._safely(self._progressed, jobid)
-
     def _progressed(self, jobid: int) -> None:
+        """The data movements or the mounts of a job have changed."""
         self._memos.changed(jobid)
         self._held.changed(jobid)
 

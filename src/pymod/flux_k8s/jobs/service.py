@@ -39,7 +39,6 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.objects.datamovement import Movement
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Respond, Sender
 
 STATS = "stats-get"
@@ -97,11 +96,9 @@ class Service:
         jobs.note_nodes_released = partial(
             machine.ledger.release_share, torn_down=False
         )
-        movements = DataMovements(
-            context, jobs, self._movements_changed, self._movement_changed
-        )
+        movements = DataMovements(context, jobs)
         steps = Steps(context, machine, jobs, records, movements.of)
-        self._copies = steps.copies
+        movements.moved = steps.copies.see
         self._reconciler = Reconciler(
             context, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
@@ -194,18 +191,6 @@ class Service:
     def _releases(self, jobid: int) -> bool:
         """Whether a job's storage is to be released."""
         return self._jobs.releases(jobid)
-
-    def _movement_changed(
-        self, jobid: int, known: Optional[Movement], found: Movement
-    ) -> None:
-        """The watch shows a data movement of a job that it has not shown so before."""
-        job = self._jobs.get(jobid)
-        if job is not None:
-            self._copies.see(job.info, known, found)
-
-    def _movements_changed(self, jobid: int) -> None:
-        """The data movements of a job have changed."""
-        self._queries.progressed(jobid)
 
     def _outage_changed(self) -> None:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
