@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 import pytest
 
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import (
     AllocationError,
     BadObject,
@@ -19,7 +20,7 @@ from flux_k8s.errors import (
 )
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import GIB
-from flux_k8s.jobs.breakdownreader import BreakdownReader
+from flux_k8s.jobs.planning import read_breakdowns
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.json_reader import Reader
 from flux_k8s.objects import mapping
@@ -451,7 +452,7 @@ def test_a_workflow_names_its_breakdowns_when_proposal_is_over(
     info = WorkflowInfo(1, Goal.PLANNED, view=view)
     loop = VirtualLoop()
     kube = DirectKube(Store(loop.now, random.Random(1)), loop)
-    reading = BreakdownReader(kube).read(info)
+    reading = read_breakdowns(KubeCalls(kube), info)
     with pytest.raises(
         NotReady, match="Workflow fluxjob-1: status.status is .*, expected Completed"
     ):

@@ -29,8 +29,7 @@ from flux_k8s.config.table import Daemon
 from flux_k8s.errors import AllocationError, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.constraints import conjunction, only_hosts
-from flux_k8s.jobs.breakdownreader import Breakdowns
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
 from flux_k8s.json_reader import is_integer
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.machine.storages import Storages

@@ -17,10 +17,9 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
+from flux_k8s.errors import AllocationError, DWSError, NotReady, StorageUnavailable
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
 from flux_k8s.jobs.placement import (
     Choice,
     JobPlacement,
@@ -29,11 +28,14 @@ from flux_k8s.jobs.placement import (
     not_serving,
     propose,
 )
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
+from flux_k8s.json_reader import read_string
 from flux_k8s.machine.manager import RabbitManager
+from flux_k8s.objects.servers import Servers
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import (
     COMPUTES,
+    DIRECTIVEBREAKDOWN,
     SERVERS,
     Json,
 )
@@ -46,6 +48,7 @@ from flux_k8s.rules.directivebreakdown import (
     existing_servers,
     job_allocation,
     near_hosts,
+    parse,
 )
 
 LARGE = 1000
@@ -66,7 +69,6 @@ class Planner:
         machine: RabbitManager,
     ) -> None:
         self._calls = KubeCalls(context.kube)
-        self._reader = BreakdownReader(context.kube)
         self._settings = context.settings
         self._machine = machine
         self._rabbits = machine.rabbits
@@ -77,17 +79,19 @@ class Planner:
         self._chooser = StorageChooser(context, machine.rabbits)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
-        """Read the job's DirectiveBreakdowns."""
-        return await self._reader.read(info)
+        """The job's DirectiveBreakdowns. They do not change once they are ready."""
+        if not info.breakdowns:
+            info.breakdowns = await read_breakdowns(self._calls, info)
+        return info.breakdowns
 
     def forget(self, info: WorkflowInfo) -> None:
-        """Drop all that the planner keeps for a job."""
-        jobid = info.jobid
-        for breakdown in self._reader.forget(jobid):
+        """Drop all that is known of a job's storage."""
+        for breakdown in info.breakdowns:
             if breakdown.servers is not None:
                 self._ledger.withdraw(breakdown.servers)
-        self._settle(jobid)
-        self._ledger.forget(jobid)
+        info.breakdowns = ()
+        self._settle(info.jobid)
+        self._ledger.forget(info.jobid)
 
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share of the Rabbits, which the scheduler takes back."""
@@ -137,8 +141,8 @@ class Planner:
 
     async def plan(self, info: WorkflowInfo) -> Proposal:
         """Rewrite the job's resources, and find the nodes that the job must avoid."""
-        breakdowns = await self._reader.read(info)
-        servers = await self._reader.servers(existing_servers(breakdowns))
+        breakdowns = await self.read_breakdowns(info)
+        servers = await _read_made(self._calls, existing_servers(breakdowns))
         assert info.request is not None
         resources, machine = info.request.resources, self._machine
         try:
@@ -165,8 +169,8 @@ class Planner:
             raise AllocationError(
                 "all nodes of the job are Rabbits, which do not mount storage"
             )
-        breakdowns = await self._reader.read(info)
-        existing = await self._reader.servers(existing_servers(breakdowns))
+        breakdowns = await self.read_breakdowns(info)
+        existing = await _read_made(self._calls, existing_servers(breakdowns))
         await self._next_turn(allocation.hosts)
         choose = partial(self._choose, info, breakdowns, existing, allocation)
         choice, before = choose(), self._counted()
@@ -208,14 +212,19 @@ class Planner:
         """Write the Servers of a job that has no nodes yet."""
         # A module that died may have chosen other Rabbits. Its request may come when
         # the storage of this choice is made.
-        versions = await self._reader.versions(tuple(choice.bodies))
+        written = await _read_servers(self._calls, tuple(choice.bodies))
+        versions = {
+            reference: read_string(found["metadata"], "resourceVersion")
+            for reference, found in written.items()
+        }
         await gather(self._patch_servers(choice, versions))  # as in place()
 
     async def add_nodes(self, info: WorkflowInfo) -> None:
         """Write the Computes of a job whose storage was made ahead."""
-        breakdowns = await self._reader.read(info)
+        breakdowns = await self.read_breakdowns(info)
         making = [b for b in breakdowns if b.servers is not None]
-        servers = await self._reader.servers([b.servers for b in making if b.servers])
+        own = [b.servers for b in making if b.servers]
+        servers = await _read_made(self._calls, own)
         assert info.allocation is not None
         hosts = tuple(dict.fromkeys(info.allocation.hosts))
         mapping = self._settings.mapping
@@ -355,7 +364,7 @@ class Planner:
         # A reload of the configuration may have removed a daemon since Proposal.
         may_require = info.view is not None and info.view.runs_containers
         if may_require or self._settings.config.daemons:
-            return self._chooser.daemons(await self._reader.read(info))
+            return self._chooser.daemons(await self.read_breakdowns(info))
         return ()
 
     def _patch_servers(
@@ -395,3 +404,51 @@ def _await_others(error: AllocationError) -> StorageUnavailable:
 def _own(breakdowns: Breakdowns) -> frozenset[Reference]:
     """The Servers of a job."""
     return frozenset(b.servers for b in breakdowns if b.servers is not None)
+
+
+async def read_breakdowns(calls: KubeCalls, info: WorkflowInfo) -> Breakdowns:
+    """The DirectiveBreakdowns of a job.
+
+    The Workflow names them from the end of Proposal on. The view may be of before
+    that: a watch may go back, or show its end, while a step waits for an answer.
+
+    Raises:
+        KubeError: a request failed.
+        DWSError: one is malformed, or not ready (NotReady).
+    """
+    view = info.view
+    if view is None or not view.proposed:
+        status = None if view is None else view.status
+        name = f"Workflow {info.name}"
+        raise NotReady(name, "status.status", status, "Completed")
+    found = await gather(
+        calls.get(DIRECTIVEBREAKDOWN, namespace, name, key=name)
+        for namespace, name in view.breakdowns
+    )
+    return tuple(map(parse, found))
+
+
+async def _read_made(
+    calls: KubeCalls, references: Sequence[Reference]
+) -> dict[Reference, Json]:
+    """The Servers of storage that exists.
+
+    Raises:
+        KubeError: a request failed.
+        NotReady: some are not ready: the storage may be made just now.
+    """
+    servers = await _read_servers(calls, references)
+    for found in map(Servers.read, servers.values()):
+        if not found.ready:
+            raise NotReady(found.name, "status.ready", False, "true")
+    return servers
+
+
+async def _read_servers(
+    calls: KubeCalls, references: Sequence[Reference]
+) -> dict[Reference, Json]:
+    found = await gather(
+        calls.get(SERVERS, each.namespace, each.name, key=f"servers/{each.name}")
+        for each in references
+    )
+    return dict(zip(references, found))

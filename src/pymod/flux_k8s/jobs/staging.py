@@ -33,12 +33,11 @@ from flux_k8s.errors import (
 )
 from flux_k8s.formats import constraints, hostlist
 from flux_k8s.formats.directives import GIB
-from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.placement import JobPlacement, Proposal
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.workflowstate import State

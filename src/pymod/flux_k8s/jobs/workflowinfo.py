@@ -17,8 +17,11 @@ from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.reasons import Note, Reason
+from flux_k8s.rules.directivebreakdown import Breakdown
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.slots import slotted
+
+Breakdowns = tuple[Breakdown, ...]
 
 
 class Goal(enum.Enum):
@@ -98,6 +101,7 @@ class WorkflowInfo:
         remade: how often the Workflow was made again after it was lost.
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
             None unless it is to be.
+        breakdowns: its DirectiveBreakdowns, once they were read.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
             None when that is not known.
         data: the progress of its data movement.
@@ -161,6 +165,7 @@ class WorkflowInfo:
     nodes_released: bool = False
     remade: int = 0
     again_at: Optional[float] = None
+    breakdowns: Breakdowns = ()
     token: Optional[bool] = None
     data: DataProgress = field(default_factory=DataProgress)
 
