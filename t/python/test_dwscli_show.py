@@ -295,9 +295,8 @@ def test_a_job_that_is_followed_is_shown_with_its_exceptions() -> None:
 
 @pytest.mark.parametrize("utf8", [False, True])
 def test_show_says_once_why_a_job_failed_and_does_not_lead_to_itself(
-    utf8: bool, monkeypatch: pytest.MonkeyPatch
+    utf8: bool,
 ) -> None:
-    monkeypatch.setattr("dwscli.units.is_utf8", lambda: utf8)
     why = "DWS failed in Setup: it broke"
     note = f"{why}; flux dws show {F58} says more"
     eventlog = "\n".join(
@@ -305,7 +304,7 @@ def test_show_says_once_why_a_job_failed_and_does_not_lead_to_itself(
         for each in (("dws", 0, note), ("cancel", 0, "enough"))
     )
     found = instance(detail(JOB, failed=why), kvs=kvs_of(JOB, eventlog=eventlog))
-    done = dws(found, "show", F58, columns=80)
+    done = dws(found, "show", F58, columns=80, unicode=utf8)
     assert done.out.count(why) == 1 and "says more" not in done.out
     assert "  cancel: enough\n" in done.out
 
