@@ -91,7 +91,7 @@ def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
             if time.time() > until or ended.is_recorded(instance, id):
                 break
             instance.sleep(pause)
-        found = ended.details(instance, [job])
+        found = ended.all_of(instance, ended.DETAILS, [job])
     except PermissionError:
         raise not_yours(id) from None
     if not found:

@@ -12,7 +12,8 @@ the KVS: a memo only tells which jobs are worth a look there.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli import records
 from dwscli.instance import Instance
@@ -74,30 +75,23 @@ def is_inactive(job: Json) -> bool:
     return number(job, "state") == INACTIVE
 
 
-def last_rows(
-    instance: Instance, userid: Optional[int], since: float, most: int
+@dataclass(frozen=True)
+class Form:
+    """What is made of a job that ended.
+
+    Attributes:
+        keys: the records that it is made of.
+        make: makes it of the job, as job-list has it, and of the records.
+    """
+
+    keys: Sequence[str]
+    make: Callable[[Json, Kvs], Json]
+
+
+def last(
+    instance: Instance, form: Form, userid: Optional[int], since: float, most: int
 ) -> list[Json]:
-    """The jobs with storage that ended last, as rows of ``dws.job-list``."""
-    listed, kvs = _last(instance, userid, since, most, ROW_KEYS)
-    return [row(job, kvs) for job in listed]
-
-
-def last_details(
-    instance: Instance, userid: Optional[int], since: float, most: int
-) -> list[Json]:
-    """The jobs with storage that ended last, as answers of ``dws.job-show``."""
-    listed, kvs = _last(instance, userid, since, most, DETAIL_KEYS)
-    return [_detail(job, kvs) for job in listed]
-
-
-def _last(
-    instance: Instance,
-    userid: Optional[int],
-    since: float,
-    most: int,
-    keys: Sequence[str],
-) -> tuple[list[Json], Kvs]:
-    """The jobs that ended last with storage, as job-list has them, and their records.
+    """The jobs with storage that ended last.
 
     They have the memo of a Workflow, or failed for their storage, as a user may remove
     the memo, or were denied nodes, which removes it from job-list. Few jobs may have
@@ -111,12 +105,23 @@ def _last(
         marked = [job for job in listed if _may_have_storage(job)]
         are_all = len(listed) < asked or asked == LARGEST_LIST
         if are_all or len(marked) >= most:
-            found, kvs = _first_records(instance, marked, most, keys)
+            found, kvs = _first_records(instance, marked, most, form.keys)
             if len(found) < most:
                 _warn_of_more(listed)
             if are_all or len(found) >= most:
-                return found, kvs
+                return [form.make(job, kvs) for job in found]
         asked *= 8
+
+
+def all_of(instance: Instance, form: Form, found: Iterable[Json]) -> list[Json]:
+    """Those of some jobs of job-list that asked for storage. The jobs are the user's
+    own, or the user is the instance owner.
+
+    Raises:
+        OSError: EPERM for the job of another user.
+    """
+    listed, kvs = _records(instance, found, form.keys)
+    return [form.make(job, kvs) for job in listed]
 
 
 def _first_records(
@@ -158,16 +163,6 @@ def without(active: Iterable[Json], found: Iterable[Json]) -> list[Json]:
     between the two requests, and its storage may go after the job."""
     known = {job.get("id") for job in active}
     return [job for job in found if job["id"] not in known]
-
-
-ROW_KEYS = (WORKFLOW, HOSTLIST, ALLOCATIONS, MOVED)
-
-
-def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
-    """Those of some jobs of job-list that asked for storage, as rows of
-    ``dws.job-list``. The jobs are the user's own, or the user is the instance owner."""
-    listed, kvs = _records(instance, found, ROW_KEYS)
-    return [row(job, kvs) for job in listed]
 
 
 def _records(
@@ -259,21 +254,7 @@ def row(job: Json, kvs: Kvs) -> Json:
     return found
 
 
-DETAIL_KEYS = (*ROW_KEYS, MOVEMENTS, DATA_OUT, EVENTLOG, *TIMINGS.values())
-
-
-def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
-    """Those of some jobs of job-list that asked for storage, as answers of
-    ``dws.job-show``.
-
-    Raises:
-        OSError: EPERM for the job of another user.
-    """
-    listed, kvs = _records(instance, found, DETAIL_KEYS)
-    return [_detail(job, kvs) for job in listed]
-
-
-def _detail(job: Json, kvs: Kvs) -> Json:
+def _details(job: Json, kvs: Kvs) -> Json:
     id = job["id"]
     workflow = records.json_object(kvs.get((id, WORKFLOW)))
     raised = list(_exceptions(kvs.get((id, EVENTLOG), "")))
@@ -292,6 +273,13 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "failed": failure(job, workflow, raised, outcome),
         "waits": "",
     }
+
+
+ROW = Form((WORKFLOW, HOSTLIST, ALLOCATIONS, MOVED), row)
+"""A row of ``dws.job-list``."""
+
+DETAILS = Form((*ROW.keys, MOVEMENTS, DATA_OUT, EVENTLOG, *TIMINGS.values()), _details)
+"""An answer of ``dws.job-show``."""
 
 
 def exceptions(instance: Instance, id: int) -> list[str]:

@@ -206,7 +206,7 @@ class Search:
         if not self._instance.is_owner:
             user = self._instance.userid
         most = self._count
-        found = ended.last_rows(self._instance, user, self._since, most + 1)
+        found = ended.last(self._instance, ended.ROW, user, self._since, most + 1)
         return selection.counted(found, most, self._no_header)
 
     def _filter(self) -> Callable[[Json], bool]:

@@ -104,4 +104,4 @@ def ended_since(instance: Instance, user: Optional[int], since: float) -> list[J
     """The jobs that ended since a time, as answers of ``dws.job-show``. Guests have
     their own jobs only."""
     owner = user if instance.is_owner else instance.userid
-    return ended.last_details(instance, owner, since, ended.LARGEST_LIST)
+    return ended.last(instance, ended.DETAILS, owner, since, ended.LARGEST_LIST)

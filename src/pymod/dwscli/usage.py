@@ -139,7 +139,7 @@ def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     most = selection.count(args)
     recorded = ended.recorded_jobs(instance, user, since)
     jobs = selection.counted(recorded, most, args.no_header)
-    found = totals(ended.rows(instance, jobs), BY[args.by])
+    found = totals(ended.all_of(instance, ended.ROW, jobs), BY[args.by])
     if args.json:
         write([json.dumps({"by": args.by, "usage": [asdict(one) for one in found]})])
         return
