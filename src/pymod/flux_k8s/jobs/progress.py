@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import Callable, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
@@ -94,14 +94,14 @@ class JobFacts:
     async def for_details(self, job: Job) -> Known:
         """The state for the details of a job."""
         known = await self.for_row(job, self.out_of_service())
-        mounting = self._nodes_mounting(job)
-        names = [node for node, (_, done) in mounting.items() if not done]
+        nodes = self._nodes_mounting(job)
+        names = [node for node, (_, done) in nodes.items() if not done]
         names = sorted(names, key=lambda name: (len(name), name))
         movements = self._movements.of(job.info.jobid) or {}
         return replace(
             known,
             movements=tuple(movements.values()),
-            mounts=self.mounts(job),
+            mounts=_count_mounts(nodes),
             waiting=await self._encode(names),
         )
 
@@ -113,7 +113,7 @@ class JobFacts:
         state, progress = state_of(job.info), self.progress(job)
         if progress is not None:
             return data_text(state, progress)
-        mounts = self.mounts(job)
+        mounts = _count_mounts(self._nodes_mounting(job))
         return None if mounts is None else mount_text(state, mounts)
 
     def progress(self, job: Job) -> Optional[Progress]:
@@ -123,15 +123,6 @@ class JobFacts:
             return None
         movements, state = self._movements.of(info.jobid) or {}, state_of(info)
         return datamovement.progress(m for m in movements.values() if m.phase == state)
-
-    def mounts(self, job: Job) -> Optional[Mounts]:
-        """How far mounting or unmounting is in a job's state; None if that is not
-        known."""
-        found = self._nodes_mounting(job)
-        if not found:
-            return None
-        mounted = sum(mounted for mounted, done in found.values())
-        return Mounts(len(found), mounted, sum(done for _, done in found.values()))
 
     def _nodes_mounting(self, job: Job) -> dict[str, tuple[bool, bool]]:
         """Of each node that mounts or unmounts a job's storage now: whether all of it
@@ -177,6 +168,14 @@ class JobFacts:
             async for begin in self._turns.each(begins, 1)
         ]
         return ",".join(texts)
+
+
+def _count_mounts(nodes: Mapping[str, tuple[bool, bool]]) -> Optional[Mounts]:
+    """How far mounting or unmounting is; None if that is not known."""
+    if not nodes:
+        return None
+    mounted = sum(mounted for mounted, _ in nodes.values())
+    return Mounts(len(nodes), mounted, sum(done for _, done in nodes.values()))
 
 
 MEMO = "rabbit_progress"
