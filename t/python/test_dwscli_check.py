@@ -142,6 +142,7 @@ INSTANCES = {
         rabbit(ssd_size=60), rabbit("b", ssd_size=5, **OTHERS), rabbit("c", **OTHERS)
     ),
     "links": instance(rabbit(broken="tuo[1002-1016]")),
+    "status": instance(rabbit(disabled_nodes="tuo[1002-1016]")),
     "nodes": instance(jobs=OF_NODES),
     "down": instance(down={"tuo1003", "tuo1001", "tuo1002"}),
     "gone": instance(
@@ -198,6 +199,7 @@ several sizes: -N4 XFS -> 0 -> 10 GiB for each node, in whole ssd of 1 to 60 GiB
   | yes: 16 nodes on tuo201, 12 nodes on b, 3 nodes on c
 links: XFS -> 0 -> 1 of tuo1001 | yes: 1 node on tuo201
 links: -N2 XFS -> 0 -> Fits by: not before all nodes are connected, the
+status: -N2 XFS -> 0 -> not before nodes are Enabled in SystemStatus, the
 nodes: -N4 XFS -> 0 -> 4 of tuo[1001-1016], 1 of which are free now
   | Fits now: no: 1 node on tuo201
   | Fits by: 2025-11-24T16:10:00 (in 10m): 14 nodes on tuo201

@@ -79,6 +79,14 @@ def test_rabbits_in_several_answers_of_the_module_are_one_table() -> None:
         assert done == dws(instance(), "rabbits", *words)
 
 
+def test_nodes_that_another_program_has_disabled_are_a_reason() -> None:
+    row = rabbit(broken="tuo1003", disabled_nodes="tuo[1001-1002]")
+    found = FixedInstance({"dws.rabbit-list": {**FRESH, "rabbits": [row]}})
+    assert dws(found, "rabbits", "-n", "-o", "{reason}").out == (
+        "broken links: tuo1003; disabled in SystemStatus: tuo[1001-1002]\n"
+    )
+
+
 UNSEEN = rabbit(state="unknown", reason="unknown", free=None, withheld=None)
 INSTANCES = {
     "four": instance(),

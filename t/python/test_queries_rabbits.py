@@ -18,6 +18,7 @@ from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError, Request
 from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, check, query, refusal, seen
+from support.rabbits import disable
 from support.service import (
     HOUR,
     KEEP,
@@ -148,6 +149,14 @@ def test_a_rabbit_that_is_disabled_gets_no_jobs_until_it_is_enabled() -> None:
     settle_jobs(system)
     for storage in system.store.list(STORAGE, None)["items"]:
         assert storage["spec"].get("state") != "Disabled"
+
+
+def test_nodes_that_another_program_has_disabled_are_named() -> None:
+    system = started()
+    row = rabbits(system)["rabbit-01"]
+    assert "disabled_nodes" not in row
+    disable(system, "compute-02")
+    assert rabbits(system)["rabbit-01"] == {**row, "disabled_nodes": "compute-02"}
 
 
 def test_rabbits_that_could_not_be_disabled_are_named() -> None:

@@ -373,12 +373,17 @@ def fit_facts(
         yield "Waits for", f"the time limit of {_jobs(place.waits_for)}"
     elif not place.possible:
         rows = objects(answer, "rabbits")
-        reasons = ["others are back"] if others else []
-        if any(text(row, "broken") for row in rows):
-            reasons.append("all nodes are connected")
-        if not others and any(number(row, "ssds_withheld") for row in rows):
-            reasons.append("storage that no job has is gone")
-        when = " or ".join(reasons) or "all nodes are connected"
+        withheld = not others and any(number(row, "ssds_withheld") for row in rows)
+        causes = {
+            "others are back": others,
+            "all nodes are connected": any(text(row, "broken") for row in rows),
+            "nodes are Enabled in SystemStatus": any(
+                text(row, "disabled_nodes") for row in rows
+            ),
+            "storage that no job has is gone": withheld,
+        }
+        found = [cause for cause, is_one in causes.items() if is_one]
+        when = " or ".join(found) or "all nodes are connected"
         count = _count(place.most, "node")
         yield (
             "Fits by",

@@ -245,11 +245,11 @@ def _rabbit(row: Json, named: Iterable[int], ends: Mapping[int, float]) -> Rabbi
     releases = [Release(id, ends.get(id, math.inf), sizes[id]) for id in sizes]
     if len(releases) < (number(row, "njobs") or 0):
         releases.append(Release(UNKNOWN_JOB, math.inf, None))
-    broken = set(hosts(row, "broken") or ())
+    avoided = {*(hosts(row, "broken") or ()), *(hosts(row, "disabled_nodes") or ())}
     free = number(row, "ssds_free") or 0
     return Rabbit(
         name=text(row, "name"),
-        hosts=tuple(host for host in hosts(row, "nodes") or () if host not in broken),
+        hosts=tuple(host for host in hosts(row, "nodes") or () if host not in avoided),
         free=free,
         most=max(free, number(row, "ssds") or 0),
         size=max(1, int(number(row, "ssd_size") or 1)),

@@ -60,12 +60,14 @@ def _disabled(key: str) -> Callable[[Json], Any]:
 def reason(rabbit: Json) -> str:
     """Why the Rabbit, or a part of it, is out of service, or what does not agree about
     it."""
-    broken = text(rabbit, "broken")
+    broken, off = text(rabbit, "broken"), text(rabbit, "disabled_nodes")
+    nodes = [f"broken links: {broken}"] if broken else []
+    nodes += [f"disabled in SystemStatus: {off}"] if off else []
     return (
         text(rabbit, "reason")
         or text(part(rabbit, "disabled"), "reason")
         or text(rabbit, "disagreement")
-        or (f"broken links: {broken}" if broken else "")
+        or "; ".join(nodes)
     )
 
 

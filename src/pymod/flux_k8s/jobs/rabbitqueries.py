@@ -217,12 +217,15 @@ def rabbit_rows(machine: RabbitManager, mapping: RabbitMapping) -> Iterator[Json
     the mapping lacks, without its jobs."""
     ledger, disagreements = machine.ledger, machine.disagreements
     free, withheld = ledger.left(()), ledger.withheld
+    avoided = machine.system_status.disabled_by_others
     for name in (*mapping.rabbits, *disagreements.unmapped):
         state = machine.rabbits.state(name) or UNKNOWN
         is_known = state is not UNKNOWN and ledger.counted
         disabled = state.disabled
         sentence = disagreements.sentence(name) or ""
         ssds = machine.ssds.on(name)
+        hosts = mapping.hosts_of(name)
+        off = hostlist.encode([host for host in hosts if host in avoided])
         yield {
             "name": name,
             "state": printable(state.reported or state.status, SHOWN),
@@ -234,8 +237,9 @@ def rabbit_rows(machine: RabbitManager, mapping: RabbitMapping) -> Iterator[Json
             "ssd_size": ssds.size,
             "ssds": ssds.count,
             "ssds_withheld": ssds.withheld,
-            "nodes": hostlist.encode(mapping.hosts_of(name)),
+            "nodes": hostlist.encode(hosts),
             "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
+            **({"disabled_nodes": off} if off else {}),
             "disabled": None
             if disabled is None
             else {"by": disabled.by, "at": disabled.at, "reason": disabled.reason},
