@@ -137,6 +137,15 @@ def test_an_object_that_contradicts_itself_is_one_clear_error(
     assert refused(job(said, awarenessPolicy="Ignore")) == [problem]
 
 
+@pytest.mark.parametrize("place", ["attributes.user", "attributes" + ".a" * 5000])
+def test_an_extension_may_not_be_too_deep(place: str) -> None:
+    deep = "[" * 101 + "1" + "]" * 101 if place == "attributes.user" else "1"
+    said = f"<Extension type='Flux' name='{place}'>{deep}</Extension>"
+    assert refused(job(said)) == [
+        "/Job/Extension: has more than 100 levels, expected less"
+    ]
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -385,6 +385,13 @@ def test_an_element_that_no_document_could_have_is_refused(
         assert str(caught.value) == f"/Job{message}"
 
 
+@pytest.mark.parametrize("name", ["Requested", ""])
+def test_nothing_but_a_job_or_a_group_is_checked(name: str) -> None:
+    with pytest.raises(ObjectError) as caught:
+        check(element(name))
+    assert str(caught.value) == f"/{name}: expected Job or JobGroup here"
+
+
 @given(objects(), st.randoms(use_true_random=False))
 def test_objects_that_say_the_same_are_equal_and_are_written_alike(
     root: Element, order: random.Random
