@@ -93,7 +93,8 @@ def sources() -> Iterator[Path]:
         yield PACKAGE / f"rules/{name}.py"
     yield PACKAGE / "formats/directives.py"
     yield from sorted((PACKAGE / "rules/directivebreakdown").glob("*.py"))
-    yield PACKAGE / "config/policy.py"
+    for name in ("policy", "submission"):
+        yield PACKAGE / f"config/{name}.py"
     for name in ("pool", "request"):
         yield PACKAGE / f"scheduler/{name}.py"
     yield TOP / "src/pymod/dws.py"

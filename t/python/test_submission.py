@@ -17,7 +17,7 @@ from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.objects.mapping import RabbitMapping, assemble
-from flux_k8s.rules.directiverules import RuleSet, read_rules
+from flux_k8s.rules.directiverules import read_rules
 from flux_k8s.rules.underline import message, underline
 from rabbitsim.dws.directive import InvalidDirective, Rules
 from support.tables import rows
@@ -451,7 +451,7 @@ def test_the_rules_refuse_what_dws_refuses_and_nothing_else(texts: list[str]) ->
     except DirectiveError:
         return
     try:
-        RuleSet.parse(RULES).check(directives)
+        read_rules(RULES).check(directives)
     except DirectiveError:
         with pytest.raises(InvalidDirective):
             Rules.default().validate(texts)

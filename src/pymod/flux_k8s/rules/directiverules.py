@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Iterable, Optional, Sequence
+from functools import lru_cache
+from typing import Any, Callable, Iterable, Optional, Sequence
 
-from flux_k8s.errors import BadObject, DirectiveError
+import msgspec
+from msgspec import Struct, field
+
+from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import Directive, closest, mistake
-from flux_k8s.json_reader import Reader
 from flux_k8s.text import printable
 
 _ATOM = r"[\w.-]|\\[dw.-]|\[\w(?:-?\w)*-?\]"
@@ -35,16 +38,9 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _BOOLEANS = ("true", "false")
 
 
-class Unsupported(Exception):
-    """A pattern that this module does not read."""
-
-
+@dataclass(frozen=True)
 class Pattern:
     """A regular expression of the rules, in the syntax of Go (RE2).
-
-    Guests write the text that it is compared with. Go's time for that grows linearly
-    with the text. Python's does for the patterns that are read: all of the text must
-    match, one atom at most is repeated, and one group at most has choices.
 
     Attributes:
         text: the expression.
@@ -52,81 +48,96 @@ class Pattern:
         choices: the texts that match, if the expression lists them; else none.
     """
 
-    def __init__(self, text: str) -> None:
-        """Raises Unsupported."""
-        repeats = text.count("+") + text.count("*")
-        if not _READ.fullmatch(text) or repeats > 1 or text.count("(") > 1:
-            raise Unsupported(text)
-        self.text = text
-        try:
-            self.matches = re.compile(text, re.ASCII).fullmatch
-        except re.error:  # a range such as [z-a]
-            raise Unsupported(text) from None
-        found = _CHOICES.fullmatch(text)
-        self.choices = (found[1] or found[2]).split("|") if found else []
+    text: str
+    matches: Callable[[str], Any]
+    choices: Sequence[str]
 
 
-@dataclass(frozen=True)
-class ArgumentRule:
+@lru_cache(maxsize=1024)
+def _pattern(text: str) -> Optional[Pattern]:
+    """A pattern; None for one that is not read here.
+
+    Guests write the text that it is compared with. Go's time for that grows linearly
+    with the text. Python's does for the patterns that are read: all of the text must
+    match, one atom at most is repeated, and one group at most has choices.
+    """
+    repeats = text.count("+") + text.count("*")
+    if not _READ.fullmatch(text) or repeats > 1 or text.count("(") > 1:
+        return None
+    try:
+        matches = re.compile(text, re.ASCII).fullmatch
+    except re.error:  # a range such as [z-a]
+        return None
+    found = _CHOICES.fullmatch(text)
+    return Pattern(text, matches, (found[1] or found[2]).split("|") if found else ())
+
+
+class ArgumentRule(Struct):
     """A rule for the arguments of a command whose keys match.
 
     Attributes:
         key: the pattern of the keys.
         type: the type of the values.
-        patterns: a value, or each word of a list, matches one of them, if there are
-            any.
-        minimum, maximum: bounds of an integer; 0 for none.
+        minimum, maximum: bounds of an integer; 0 or None for none.
         required: whether a directive has such an argument.
         unique_within: the values are unique among those with this name; empty for all
             values.
     """
 
-    key: Pattern
+    key: str
     type: str
-    patterns: tuple[Pattern, ...]
-    minimum: int
-    maximum: int
-    required: bool
-    unique_within: str
+    pattern: Optional[str] = None
+    list_patterns: Optional[Sequence[str]] = field(name="patterns", default=None)
+    minimum: Optional[int] = field(name="min", default=None)
+    maximum: Optional[int] = field(name="max", default=None)
+    required: Optional[bool] = field(name="isRequired", default=None)
+    unique_within: Optional[str] = field(name="uniqueWithin", default=None)
+
+    @property
+    def keys(self) -> Optional[Pattern]:
+        """The pattern of the keys; None if it is not read here."""
+        return _pattern(self.key)
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The keys, where they are few."""
+        return self.keys.choices if self.keys is not None else ()
+
+    @property
+    def patterns(self) -> Sequence[Pattern]:
+        """A value, or each word of a list, matches one of these, if there are any."""
+        texts: Sequence[Optional[str]] = (self.pattern,)
+        if self.type == "list-of-string":
+            texts = self.list_patterns or ()
+        found = [_pattern(text) for text in texts if text]
+        known = [pattern for pattern in found if pattern is not None]
+        return known if len(known) == len(found) else ()
 
 
-@dataclass(frozen=True)
-class CommandRule:
+class CommandRule(Struct):
     """A rule for the directives with a command."""
 
     command: str
-    arguments: tuple[ArgumentRule, ...]
-    closed: bool = True
-    """Whether a directive may have no other arguments."""
+    all_arguments: Sequence[ArgumentRule] = field(name="ruleDefs")
 
     @property
-    def keys(self) -> list[str]:
-        """The keys of its arguments, where they are few."""
-        return [key for rule in self.arguments for key in rule.key.choices]
+    def closed(self) -> bool:
+        """Whether all keys are known here that a directive may have."""
+        return all(argument.keys is not None for argument in self.all_arguments)
+
+    @property
+    def arguments(self) -> Sequence[ArgumentRule]:
+        """The rules for its arguments; none if some are not known here."""
+        return self.all_arguments if self.closed else ()
 
 
 class RuleSet:
-    """The rules of a site.
+    """The rules of a site. As long as there are none they refuse nothing."""
 
-    Args:
-        rules: None if they are not known: they refuse nothing then.
-    """
-
-    def __init__(self, rules: Optional[Iterable[CommandRule]] = None) -> None:
-        self._known = rules is not None
+    def __init__(self, rules: Iterable[CommandRule] = ()) -> None:
         self._rules: dict[str, list[CommandRule]] = {}
-        for rule in rules or ():
+        for rule in rules:
             self._rules.setdefault(rule.command, []).append(rule)
-
-    @classmethod
-    def parse(cls, specs: Any) -> RuleSet:
-        """The rules in the ``spec`` of DWDirectiveRules.
-
-        Raises:
-            BadObject: they are not as their kind prescribes.
-        """
-        reader = Reader("DWDirectiveRule", {"spec": specs})
-        return cls(_command_rule(spec) for spec in reader.objects("spec"))
 
     def check(self, directives: Sequence[Directive]) -> None:
         """Refuse directives that DWS would refuse.
@@ -134,10 +145,8 @@ class RuleSet:
         Raises:
             DirectiveError: names the first word that is wrong.
         """
-        if not self._known:
-            return
         values: set[tuple[str, str]] = set()
-        for directive in directives:
+        for directive in directives if self._rules else ():
             for rule in self._rules_of(directive):
                 _check_directive(directive, rule, values)
 
@@ -157,9 +166,9 @@ def _check_directive(
 ) -> None:
     """Check a directive against a rule for its command. ``values`` has those of the
     job that are to be unique, each with its ``unique_within``."""
-    met = set()
+    met, arguments = set(), rule.arguments
     for key, value in directive.arguments.items():
-        matching = (a for a in rule.arguments if a.key.matches(key))
+        matching = (a for a in arguments if a.keys and a.keys.matches(key))
         argument = next(matching, None)
         if argument is None:
             _check_unknown(directive, rule, key)
@@ -172,11 +181,10 @@ def _check_directive(
                 problem = f"{key}={_cut(value)} is used by another directive"
                 raise directive.wrong_value(key, problem)
             values.add(unique)
-    for argument in rule.arguments:
-        keys = argument.key.choices
-        if argument.required and keys and id(argument) not in met:
+    for argument in arguments:
+        if argument.required and argument.choices and id(argument) not in met:
             raise directive.wrong_command(
-                "missing argument " + _one_of(f"'{key}='" for key in keys)
+                "missing argument " + _one_of(f"'{key}='" for key in argument.choices)
             )
 
 
@@ -246,11 +254,12 @@ def _check_unknown(directive: Directive, rule: CommandRule, key: str) -> None:
         problem = f"argument '{_cut(key)}' is not of the form key=value"
         raise directive.wrong_key(key, problem)
     problem = f"unknown argument '{_cut(key)}='"
-    meant = closest(key, set(rule.keys) - set(directive.arguments))
+    known = [key for argument in rule.arguments for key in argument.choices]
+    meant = closest(key, set(known) - set(directive.arguments))
     if meant is not None:
         raise directive.wrong_key(key, problem, f"{meant}=")
-    if rule.keys:
-        problem += ", expected " + _one_of(f"{known}=" for known in rule.keys)
+    if known:
+        problem += ", expected " + _one_of(f"{each}=" for each in known)
     raise directive.wrong_key(key, problem)
 
 
@@ -275,44 +284,6 @@ def _one_of(words: Iterable[str]) -> str:
     return words[0] if len(words) == 1 else "one of " + ", ".join(words)
 
 
-def _command_rule(spec: Reader) -> CommandRule:
-    command = spec.text("command")
-    try:
-        arguments = tuple(map(_argument_rule, spec.objects("ruleDefs")))
-    except Unsupported:
-        return CommandRule(command, (), closed=False)
-    return CommandRule(command, arguments)
-
-
-def _argument_rule(fields: Reader) -> ArgumentRule:
-    type = fields.text("type")
-    if type == "list-of-string":
-        texts = fields.optional_strings("patterns")
-    else:
-        texts = (_text(fields, "pattern"),)
-    return ArgumentRule(
-        Pattern(fields.text("key")),
-        type,
-        _patterns([text for text in texts if text]),
-        fields.optional_integer("min") or 0,
-        fields.optional_integer("max") or 0,
-        fields.optional_boolean("isRequired") or False,
-        _text(fields, "uniqueWithin"),
-    )
-
-
-def _text(fields: Reader, path: str) -> str:
-    return fields.text(path) if fields.has(path) else ""
-
-
-def _patterns(texts: Iterable[str]) -> tuple[Pattern, ...]:
-    """The patterns; none where one is not supported."""
-    try:
-        return tuple(map(Pattern, texts))
-    except Unsupported:
-        return ()
-
-
 NO_RULES = RuleSet()
 """As long as the rules of the site are not known."""
 
@@ -320,9 +291,7 @@ NO_RULES = RuleSet()
 def read_rules(specs: Any) -> RuleSet:
     """The rules in the ``spec`` of the live DWDirectiveRules, as ``dws.rules`` answers;
     none for None, and for rules that are malformed."""
-    if not specs:
-        return NO_RULES
     try:
-        return RuleSet.parse(specs)
-    except BadObject:
+        return RuleSet(msgspec.convert(specs or [], list[CommandRule]))
+    except msgspec.ValidationError:
         return NO_RULES
