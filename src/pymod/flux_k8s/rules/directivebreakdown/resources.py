@@ -25,6 +25,12 @@ from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import Breakdown
 
+Resources = Sequence[Mapping[str, Any]]
+"""``resources`` of a jobspec (RFC 14, 25)."""
+
+JOBSPEC = "jobspec"
+"""The object that has them, in errors."""
+
 SLOT_LABEL = "rabbit"
 """The label of a vertex that was added for the job's storage."""
 
@@ -39,9 +45,7 @@ MAX_RESOURCE_DEPTH = 32
 
 
 def apply_breakdowns(
-    breakdowns: Iterable[Breakdown],
-    resources: Sequence[Mapping[str, Any]],
-    name: str = "jobspec",
+    breakdowns: Iterable[Breakdown], resources: Resources, name: str = JOBSPEC
 ) -> list[Json]:
     """The jobspec's ``resources`` with the storage that ``breakdowns`` ask for.
 
@@ -77,26 +81,19 @@ def apply_breakdowns(
     return [_with_storage(reader, ssd) for reader in bare]
 
 
-def requested_nodes(
-    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
-) -> int:
+def requested_nodes(resources: Resources) -> int:
     """The least number of nodes that a jobspec's ``resources`` ask for; 0 for
     a request without whole nodes.
 
     Raises:
-        BadObject: ``resources`` is not as RFC 14 says. The error calls the object
-            ``name``.
+        BadObject: ``resources`` is not as RFC 14 says.
     """
     return sum(
-        found
-        for reader in _without_any_storage(resources, name)
-        for found in _nodes(reader)
+        found for reader in _without_any_storage(resources) for found in _nodes(reader)
     )
 
 
-def asks_for_rabbits(
-    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
-) -> bool:
+def asks_for_rabbits(resources: Resources) -> bool:
     """Whether a jobspec's ``resources`` ask for nodes of Rabbits (``storage_node``).
 
     Raises:
@@ -107,19 +104,17 @@ def asks_for_rabbits(
         children = vertex.optional_objects("with")
         return vertex.string("type") == STORAGE_NODE or any(map(at_or_below, children))
 
-    return any(map(at_or_below, _without_any_storage(resources, name)))
+    return any(map(at_or_below, _without_any_storage(resources)))
 
 
-def requested_chassis(
-    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
-) -> Optional[int]:
+def requested_chassis(resources: Resources) -> Optional[int]:
     """The number of chassis below which ``resources`` ask for the same number of whole
     nodes; 0 if these may be anywhere. None for any other request.
 
     Raises:
         BadObject: as :func:`requested_nodes`.
     """
-    found: Sequence[Reader] = _without_any_storage(resources, name)
+    found: Sequence[Reader] = _without_any_storage(resources)
     chassis = 0
     if len(found) == 1 and found[0].string("type") == CHASSIS:
         if not is_integer(found[0].value.get("count")):
@@ -132,9 +127,7 @@ def requested_chassis(
     return chassis if fixed and is_integer(found[0].value.get("count")) else None
 
 
-def requested_per_node(
-    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
-) -> Counter[str]:
+def requested_per_node(resources: Resources) -> Counter[str]:
     """The least number of resources of each type (``core``, ``gpu``, and what is around
     them) that ``resources`` ask for on each node.
 
@@ -142,7 +135,7 @@ def requested_per_node(
         BadObject: as :func:`requested_nodes`.
     """
     found: Counter[str] = Counter()
-    for reader in _without_any_storage(resources, name):
+    for reader in _without_any_storage(resources):
         _count_in_node(reader, 0, found)
     return found
 
@@ -157,7 +150,7 @@ def _count_in_node(vertex: Reader, above: int, found: Counter[str]) -> None:
         _count_in_node(child, 1 if type == NODE else count, found)
 
 
-def below_chassis(resources: Sequence[Mapping[str, Any]], chassis: int) -> list[Json]:
+def below_chassis(resources: Resources, chassis: int) -> list[Json]:
     """The same request for nodes, which may be anywhere, for as many of them below each
     of so many chassis."""
     (node,) = resources
@@ -259,9 +252,7 @@ def _beside_rabbit(vertex: Reader, ssd: int) -> list[Json]:
     return [dict(vertex.value), storage]
 
 
-def _without_any_storage(
-    resources: Sequence[Mapping[str, Any]], name: str
-) -> list[Reader]:
+def _without_any_storage(resources: Resources, name: str = JOBSPEC) -> list[Reader]:
     """The top-level vertices as they were before :func:`apply_breakdowns`."""
     entries = Reader(name, {"resources": resources}).objects("resources")
     return [Reader(name, _without_storage(entry), entry.path) for entry in entries]
