@@ -287,7 +287,6 @@ def test_fewer_chunks_than_a_rabbit_has_nodes_earn_a_warning(mapping: Path) -> N
         ((), "{", "standard input: is not JSON"),
         ((), "{}", "R on standard input: version is missing"),
         (("-c0",), json.dumps(R), "cannot be cut into 0 chunks"),
-        (("--cluster-name=a/b",), json.dumps(R), "cannot be the name of a cluster"),
         (("--from-config=/none.toml",), "", "/none.toml: No such file or directory"),
     ],
 )

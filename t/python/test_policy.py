@@ -25,6 +25,7 @@ USER = 4711
 XFS = "#DW jobdw type=xfs capacity={} name={}"
 LUSTRE = "#DW jobdw type=lustre capacity={} name={}"
 KEEP = "#DW create_persistent type=lustre capacity={} name={}"
+LUSTRE_SETS = ["AllocatePerServer", "AllocateAcrossServers"]
 
 
 def limits(**maximums: float) -> dict[str, Any]:
@@ -45,14 +46,14 @@ def check(
 
 def propose(dw: Any, table: dict[str, Any], nodes: int) -> None:
     """When DWS has broken down its directives. Each node gets its own xfs, gfs2 or
-    raw."""
+    raw; of lustre each Rabbit has metadata, and all nodes share the rest."""
     config = Config.parse(table)
     breakdowns = []
     for each in parse_attribute(dw, config.presets):
-        across = each.arguments.get("type") == "lustre"
-        name = "AllocateAcrossServers" if across else "AllocatePerCompute"
-        sets = (AllocationSet("x", STRATEGIES[name], each.capacity or 1),)
-        made = sets if each.command in CREATING else ()
+        lustre = each.arguments.get("type") == "lustre"
+        names = LUSTRE_SETS if lustre else ["AllocatePerCompute"]
+        sets = [AllocationSet("x", STRATEGIES[name], each.capacity) for name in names]
+        made = tuple(sets) if each.command in CREATING else ()
         breakdowns.append(Breakdown("b", each.text, allocation_sets=made))
     check_maximums(breakdowns, nodes, config)
 
