@@ -23,13 +23,11 @@ from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from flux_k8s.rules.nodefailure import (
     Survey,
     computes_patch,
-    exclusion_note,
     failed_nodes,
     may_be_forced,
-    refusal_note,
     survey_mounts,
     survey_storage,
-    tolerated,
+    verdict,
 )
 
 JOBID = 1234
@@ -229,22 +227,20 @@ def test_the_nodes_of_a_rabbit_without_their_storage_are_lost(
 ) -> None:
     survey = storage_of(found, breakdown(strategy, lifetime=lifetime))
     assert survey.lost == lost
-    assert tolerated(HOSTS, survey, 4) == tolerable
+    assert verdict(HOSTS, survey, 4, "")[0] == tolerable
 
 
 def test_servers_no_longer_request_storage_of_rabbits_that_failed() -> None:
     found = servers({"rabbit1": True, "rabbit2": False})
-    (remaining,) = storage_of(found, breakdown("AllocatePerCompute")).remaining_servers
+    (patch,) = storage_of(found, breakdown("AllocatePerCompute")).patches
     (before,) = found["spec"]["allocationSets"]
     left = [entry for entry in before["storage"] if entry["name"] == "rabbit1"]
-    assert remaining.servers == SERVERS
-    assert remaining.patch == {
-        "spec": {"allocationSets": [{**before, "storage": left}]}
-    }
+    sets = [{**before, "storage": left}]
+    assert patch == (SERVERS, {"spec": {"allocationSets": sets}})
 
 
 def test_complete_storage_is_requested_as_before() -> None:
-    assert storage_of(WHOLE, breakdown("AllocatePerCompute")).remaining_servers == ()
+    assert storage_of(WHOLE, breakdown("AllocatePerCompute")).patches == ()
 
 
 # The decision
@@ -259,7 +255,7 @@ def test_as_many_nodes_as_tolerated_may_fail_and_one_must_remain(
     assert set(failed) == {*before, *survey.lost}
     assert sorted((*failed, *survey.remaining)) == sorted(HOSTS)
     goes_on = len(failed) <= tolerance and bool(survey.remaining)
-    assert tolerated(HOSTS, survey, tolerance) is goes_on
+    assert verdict(HOSTS, survey, tolerance, "")[0] is goes_on
 
 
 @given(surveys())
@@ -281,20 +277,22 @@ def test_nodes_taken_out_of_computes_stay_failed_and_no_others_do(
 def test_a_host_with_several_brokers_is_one_node() -> None:
     survey = mounts_of(*map(clientmount, HOSTS[1:]))
     assert failed_nodes(("node1", *HOSTS), survey) == ("node1",)
-    assert not tolerated(("node1", "node1"), survey, 1)
+    assert not verdict(("node1", "node1"), survey, 1, "")[0]
 
 
 def test_the_jobs_owner_reads_which_nodes_failed_and_how_many_may() -> None:
     survey = mounts_of(*map(clientmount, HOSTS[:2]))
-    note = exclusion_note(HOSTS, survey, 2, "it broke")
+    goes_on, note = verdict(HOSTS, survey, 2, "it broke")
     nodes, _, rest = note.partition(": ")
     assert hostlist.decode(nodes) == ("node3", "node4")
     assert rest == (
         "it broke; the job goes on without its storage there"
         " (failed nodes: 2, dw_failure_tolerance=2)"
     )
-    assert refusal_note(HOSTS, survey, 1, "it broke") == (
-        "it broke; failed nodes: 2 of 4 (node[3-4]), dw_failure_tolerance=1"
+    assert goes_on
+    assert verdict(HOSTS, survey, 1, "it broke") == (
+        False,
+        "it broke; failed nodes: 2 of 4 (node[3-4]), dw_failure_tolerance=1",
     )
 
 

@@ -170,12 +170,11 @@ class Exclusion:
         many."""
         assert info.allocation is not None
         hosts, tolerance = info.allocation.hosts, info.failure_tolerance
-        if nodefailure.tolerated(hosts, survey, tolerance):
-            note = nodefailure.exclusion_note(hosts, survey, tolerance, problem)
+        goes_on, note = nodefailure.verdict(hosts, survey, tolerance, problem)
+        if goes_on:
             await self.notify_of_node_failure(info, note)
         else:
-            text = nodefailure.refusal_note(hosts, survey, tolerance, problem)
-            info.failure = Note(text, Reason.NODES_FAILED)
+            info.failure = Note(note, Reason.NODES_FAILED)
 
     async def notify_of_node_failure(self, info: WorkflowInfo, note: str) -> None:
         """Exclude the failed nodes from the job's storage, and drain them.
@@ -191,8 +190,8 @@ class Exclusion:
         if survey.lost:
             body = nodefailure.computes_patch(survey, self._flux.now())
             await self._write(COMPUTES, self._computes(info), body)
-        for remaining in survey.remaining_servers:
-            await self._write(SERVERS, remaining.servers, remaining.patch)
+        for servers, patch in survey.patches:
+            await self._write(SERVERS, servers, patch)
         info.survey = survey.without_lost(self._flux.now())
 
     def report(self, info: WorkflowInfo, survey: Survey, note: str) -> None:

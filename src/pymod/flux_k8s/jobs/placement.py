@@ -333,10 +333,10 @@ class StorageChooser:
         survey = Survey(State.Setup, self._clock.now(), hosts, lost, served=True)
         named = dict.fromkeys(str(rabbits[host]) for host in lost)
         problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in named)
-        if not nodefailure.tolerated(hosts, survey, tolerance):
-            note = nodefailure.refusal_note(hosts, survey, tolerance, problem)
+        goes_on, note = nodefailure.verdict(hosts, survey, tolerance, problem)
+        if not goes_on:
             raise AllocationError(note, Reason.NODES_FAILED)
-        return survey, nodefailure.exclusion_note(hosts, survey, tolerance, problem)
+        return survey, note
 
     def choose_on(
         self,

@@ -403,7 +403,7 @@ def _tolerate(
         return Step.SURVEY()
     hosts, tolerance = info.allocation.hosts, info.failure_tolerance
     if survey.excluded is not None:
-        if survey.remaining_servers and not survey.lost:
+        if survey.patches and not survey.lost:
             return Step.LEAVE_OUT()
         ready = survey.served and not survey.lost
         if ready and nodefailure.may_be_forced(survey.state, view.outstanding):
@@ -419,8 +419,6 @@ def _tolerate(
     if not survey.lost:
         return Step.FAIL(problem.note)
     why = problem.note.text
-    if nodefailure.tolerated(hosts, survey, tolerance):
-        text = nodefailure.exclusion_note(hosts, survey, tolerance, why)
-        return Step.LEAVE_OUT(Note(text, Reason.NODES_FAILED))
-    text = nodefailure.refusal_note(hosts, survey, tolerance, why)
-    return Step.FAIL(Note(text, Reason.NODES_FAILED))
+    goes_on, text = nodefailure.verdict(hosts, survey, tolerance, why)
+    note = Note(text, Reason.NODES_FAILED)
+    return Step.LEAVE_OUT(note) if goes_on else Step.FAIL(note)

@@ -34,24 +34,6 @@ EXCLUSION_DATE = "flux-framework.readthedocs.io/exclusion-date"
 
 
 @dataclass(frozen=True)
-class RemainingServers:
-    """A Servers object without the Rabbits that failed.
-
-    Attributes:
-        servers: the object.
-        sets: its remaining ``spec.allocationSets``.
-    """
-
-    servers: Reference
-    sets: tuple[Json, ...]
-
-    @property
-    def patch(self) -> Json:
-        """The merge patch that removes the Rabbits."""
-        return {"spec": {"allocationSets": list(self.sets)}}
-
-
-@dataclass(frozen=True)
 class Survey:
     """The nodes of a job that have their storage, and those that have not.
 
@@ -63,7 +45,8 @@ class Survey:
         served: whether DWS has done all of its work on the other nodes.
         excluded: the UNIX time at which nodes were last removed from Computes in this
             state; None without any.
-        remaining_servers: in Setup, the Servers without the Rabbits that failed.
+        patches: in Setup, the merge patches that take the Rabbits that failed out of
+            Servers, each with the object.
         known: Kubernetes has answered. If not, no node is named.
     """
 
@@ -73,7 +56,7 @@ class Survey:
     lost: tuple[str, ...]
     served: bool
     excluded: Optional[float] = None
-    remaining_servers: tuple[RemainingServers, ...] = ()
+    patches: tuple[tuple[Reference, Json], ...] = ()
     known: bool = True
 
     @property
@@ -108,31 +91,20 @@ def failed_nodes(allocated: Iterable[str], survey: Survey) -> tuple[str, ...]:
     return tuple(host for host in dict.fromkeys(allocated) if host not in remaining)
 
 
-def tolerated(allocated: Sequence[str], survey: Survey, tolerance: int) -> bool:
-    """Whether a job may go on without the nodes that failed: at most ``tolerance``
-    nodes have failed, and at least one is left."""
-    failed = len(failed_nodes(allocated, survey))
-    return failed <= tolerance and failed < len(set(allocated))
-
-
-def exclusion_note(
+def verdict(
     allocated: Sequence[str], survey: Survey, tolerance: int, problem: str
-) -> str:
-    """The note of the exception about nodes without which the job goes on."""
-    return (
-        f"{hostlist.encode(survey.lost)}: {problem}; the job goes on without its"
-        f" storage there (failed nodes: {len(failed_nodes(allocated, survey))},"
-        f" dw_failure_tolerance={tolerance})"
-    )
-
-
-def refusal_note(
-    allocated: Sequence[str], survey: Survey, tolerance: int, problem: str
-) -> str:
-    """The note of the exception that fails a job with too many failed nodes."""
-    failed = failed_nodes(allocated, survey)
-    return (
-        f"{problem}; failed nodes: {len(failed)} of {len(set(allocated))}"
+) -> tuple[bool, str]:
+    """Whether a job goes on without the nodes that failed, and the note of the
+    exception about that. At most ``tolerance`` may fail, and one must be left."""
+    failed, number = failed_nodes(allocated, survey), len(set(allocated))
+    if len(failed) <= tolerance and len(failed) < number:
+        return True, (
+            f"{hostlist.encode(survey.lost)}: {problem}; the job goes on without its"
+            f" storage there (failed nodes: {len(failed)},"
+            f" dw_failure_tolerance={tolerance})"
+        )
+    return False, (
+        f"{problem}; failed nodes: {len(failed)} of {number}"
         f" ({hostlist.encode(failed)}), dw_failure_tolerance={tolerance}"
     )
 
@@ -170,7 +142,7 @@ def survey_storage(
     """
     hosts, excluded = _read_computes(computes, State.Setup)
     lost: set[str] = set()
-    remaining: list[RemainingServers] = []
+    patches: list[tuple[Reference, Json]] = []
     for breakdown, servers in holdings:
         missing = _missing(Servers.read(servers))
         apart = {s.label for s in breakdown.allocation_sets if s.strategy.apart}
@@ -180,9 +152,8 @@ def survey_storage(
             elif rabbits:
                 lost.update(hosts)
         if breakdown.servers is not None and any(missing.values()):
-            remaining.append(
-                RemainingServers(breakdown.servers, _without(servers, missing))
-            )
+            spec = {"allocationSets": _without(servers, missing)}
+            patches.append((breakdown.servers, {"spec": spec}))
     return Survey(
         State.Setup,
         requested_at,
@@ -190,7 +161,7 @@ def survey_storage(
         tuple(host for host in hosts if host in lost),
         served=True,
         excluded=excluded,
-        remaining_servers=tuple(remaining),
+        patches=tuple(patches),
     )
 
 
@@ -265,10 +236,10 @@ def _missing(servers: Servers) -> dict[str, set[str]]:
     }
 
 
-def _without(servers: Json, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
+def _without(servers: Json, rabbits: dict[str, set[str]]) -> list[Json]:
     """``spec.allocationSets`` of Servers that were read, without some Rabbits, by
     label."""
-    return tuple(
+    return [
         {
             **entry,
             "storage": [
@@ -278,7 +249,7 @@ def _without(servers: Json, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
             ],
         }
         for entry in servers["spec"]["allocationSets"]
-    )
+    ]
 
 
 def _reachable(storages: Iterable[Json]) -> set[str]:
