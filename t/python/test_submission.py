@@ -18,7 +18,7 @@ from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.objects.mapping import RabbitMapping, assemble
 from flux_k8s.rules.directiverules import read_rules
-from flux_k8s.rules.underline import message, underline
+from flux_k8s.rules.underline import marked, message
 from rabbitsim.dws.directive import InvalidDirective, Rules
 from support.tables import rows
 from support.tree import TOP
@@ -151,7 +151,7 @@ def test_right_directives_are_accepted(dw: str) -> None:
 
 def test_the_line_is_as_the_user_wrote_it() -> None:
     error = refusal(f"{XFS}\n\t#DW   copy_in \t sorce=/a destination=/b", rules=RULES)
-    assert underline(error) == [
+    assert [*marked(error), error.sentence] == [
         "#DW   copy_in   sorce=/a destination=/b",
         "                ^~~~~",
         "unknown argument 'sorce=': did you mean source=?",

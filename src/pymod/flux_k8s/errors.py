@@ -65,7 +65,7 @@ class DWSError(Exception):
 class DirectiveError(DWSError):
     """A ``#DW`` directive, or the job attribute that holds it, is wrong.
 
-    :func:`flux_k8s.rules.underline.underline` shows the word that is wrong.
+    :func:`flux_k8s.rules.underline.message` shows the word that is wrong.
 
     Attributes:
         line: the directive as the user wrote it, or the whole attribute if the error is

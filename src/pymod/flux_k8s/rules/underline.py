@@ -4,9 +4,9 @@
 
 ::
 
-    #DW jobdw type=xfs capacity=10Gib name=p1
-                                ^~~~~
     capacity=10Gib is not a size: did you mean 10GiB?
+      #DW jobdw type=xfs capacity=10Gib name=p1
+                                  ^~~~~
 """
 
 from __future__ import annotations
@@ -33,14 +33,6 @@ class Cell(NamedTuple):
     columns: int
 
 
-def underline(error: DirectiveError, width: int = WIDTH) -> list[str]:
-    """The directive, marks below its word that is wrong, and the error's sentence.
-
-    The directive is cut to ``width`` columns around that word. All lines are printable.
-    """
-    return [*marked(error, width), error.sentence]
-
-
 def message(error: DirectiveError, columns: Optional[int] = None) -> str:
     """The error's sentence, then the directive and the marks. A command may put words
     before the first line.
@@ -55,8 +47,8 @@ def message(error: DirectiveError, columns: Optional[int] = None) -> str:
 
 
 def marked(error: DirectiveError, width: int = WIDTH) -> list[str]:
-    """The directive, and marks below its word that is wrong; nothing of an empty
-    directive."""
+    """The directive, cut to ``width`` columns around its word that is wrong, and marks
+    below that word, all printable; nothing of an empty directive."""
     line = error.line
     if not line:
         return []
