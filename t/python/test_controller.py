@@ -169,9 +169,9 @@ def test_an_unexpected_error_reaches_the_scope_of_its_key(
 ) -> None:
     broken: list[str] = []
 
-    def scope(key: str, function: Callable[[], None]) -> None:
+    def scope(key: str, function: Callable[..., None], *args: Any) -> None:
         try:
-            function()
+            function(*args)
         except ArithmeticError as error:
             broken.append(f"{key}: {error}")
             controller.retry(key)
@@ -190,7 +190,7 @@ def test_an_unexpected_error_reaches_the_scope_of_its_key(
     assert runs == ["a", "b", "a"] and broken == ["a: it broke"]
 
 
-@pytest.mark.parametrize("where", ["reconcile", "failed", "bind"])
+@pytest.mark.parametrize("where", ["reconcile", "failed", "scope"])
 @pytest.mark.parametrize("news_end_pauses", [False, True])
 def test_a_key_that_its_own_run_adds_waits_for_the_pause_after_its_failure(
     loop: VirtualLoop, where: str, news_end_pauses: bool
@@ -201,9 +201,10 @@ def test_a_key_that_its_own_run_adds_waits_for_the_pause_after_its_failure(
         if at == where:
             controller.add("a")
 
-    def bind(callback: Callable[..., None]) -> Callable[..., None]:
-        add("bind")
-        return callback
+    def scope(key: str, function: Callable[..., None], *args: Any) -> None:
+        if controller.busy(key):
+            add("scope")
+        function(*args)
 
     async def reconcile(key: str) -> None:
         runs.append(loop.now())
@@ -217,7 +218,7 @@ def test_a_key_that_its_own_run_adds_waits_for_the_pause_after_its_failure(
         loop,
         reconcile,
         lambda key, error: add("failed"),
-        Options[str](bind=bind, news_end_pauses=news_end_pauses),
+        Options[str](scope=scope, news_end_pauses=news_end_pauses),
     )
     controller.run("a")
     loop.run(lambda: len(runs) == 4, timeout=60.0)
