@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.control.coroutines import drive
+from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.fluxion import Fluxion
 from flux_k8s.machine.wanted import ALLOC_RABBIT, BAD_RABBIT, PROPERTIES, Wanted
 from flux_k8s.objects import mapping as rabbitmapping
@@ -45,6 +47,8 @@ class Graph:
     Attributes:
         carried_out: the requests that changed something.
         lost: the numbers of requests whose answers are lost.
+        allocated: the ``ssd`` that jobs have.
+        refused: no status can be set.
     """
 
     def __init__(self, shows_nodes: bool = True) -> None:
@@ -55,6 +59,8 @@ class Graph:
         self.carried_out: list[tuple[str, Any]] = []
         self.lines: list[str] = []
         self.lost: set[int] = set()
+        self.allocated: set[str] = set()
+        self.refused = False
         self.requests = 0
         self.now = self.loop.now
 
@@ -91,6 +97,8 @@ class Graph:
             return {"R": {"graph": {"nodes": nodes, "edges": []}} if nodes else None}
         if method == "set_status":
             path = payload["resource_path"]
+            if self.refused and path != "/c":
+                raise OSError(errno.EINVAL, path)
             change = set.add if payload["status"] == "down" else set.discard
             change(self.down, path)
             self.carried_out.append((payload["status"], path))
@@ -131,6 +139,9 @@ class Graph:
             return [
                 {"type": "ssd", "paths": {"containment": path}} for path in self.down
             ]
+        if criteria.startswith("status=down and"):
+            paths = self.down & self.allocated
+            return [{"type": "ssd", "paths": {"containment": path}} for path in paths]
         key = criteria.partition("=")[2]
         return [node for node in nodes if key in node["properties"]]
 
@@ -212,3 +223,65 @@ def test_nodes_that_the_graph_lacks_spoil_no_request_and_are_logged(
     assert graph.carry[BAD_RABBIT] == KNOWN
     (line,) = graph.lines
     assert line.startswith("Fluxion: r0n1,r1n3 of the rabbit mapping not found")
+
+
+def test_what_was_carried_out_without_an_answer_is_undone() -> None:
+    graph = Graph()
+    graph.lost = {4}  # after those that read the graph
+    fluxion = start(graph, Wanted({BAD_RABBIT: frozenset({"r1n0"})}, withheld={}))
+    graph.loop.run(timeout=1.0)
+    assert graph.carry[BAD_RABBIT] == {"r1n0"}
+    fluxion.want(Wanted({BAD_RABBIT: frozenset()}, withheld={}))
+    graph.loop.run(timeout=10.0)
+    assert graph.carry[BAD_RABBIT] == set()
+
+
+ONE = {"r0": GIB}
+NOWHERE: frozenset[str] = frozenset()
+
+
+def given_out(graph: Graph, fluxion: Fluxion) -> bool:
+    answers: list[bool] = []
+    drive(fluxion.is_given_out(ONE), answers.append, ())
+    graph.loop.run(timeout=1.0)
+    return answers.pop()
+
+
+def test_storage_is_kept_by_an_ssd_that_is_down_and_that_no_job_has() -> None:
+    graph = Graph()
+    graph.allocated = {"/c/r0/ssd0"}
+    fluxion = start(graph, Wanted({BAD_RABBIT: NOWHERE}, withheld=ONE))
+    assert not fluxion.keeps(ONE, NOWHERE)
+    graph.loop.run(timeout=5.0)
+    assert graph.down == {"/c/r0/ssd1"}
+    assert fluxion.keeps(ONE, NOWHERE) and not given_out(graph, fluxion)
+    assert not fluxion.keeps(ONE, frozenset({"r1n0"}))  # its node is not marked
+    graph.lost = {graph.requests + 1}
+    fluxion.want(Wanted({BAD_RABBIT: NOWHERE}, withheld={}))
+    graph.loop.run(timeout=1.0)
+    assert graph.down == set() and not fluxion.keeps(ONE, NOWHERE)
+
+
+def test_storage_that_jobs_have_is_given_out_until_they_give_it_back() -> None:
+    graph = Graph()
+    graph.allocated = {f"/c/r0/ssd{number}" for number in range(FEW)}
+    fluxion = start(graph, Wanted({BAD_RABBIT: NOWHERE}, withheld=ONE))
+    graph.loop.run(timeout=5.0)
+    assert len(graph.down) == FEW
+    assert fluxion.keeps(ONE, NOWHERE) and given_out(graph, fluxion)
+    graph.allocated.remove("/c/r0/ssd2")
+    graph.loop.run(timeout=30.0)
+    assert graph.down == {"/c/r0/ssd2"} and not given_out(graph, fluxion)
+
+
+def test_a_rabbit_whose_ssd_are_refused_keeps_nothing_and_nobody_waits_for_it() -> None:
+    graph = Graph()
+    graph.refused = True
+    fluxion = start(graph, Wanted({BAD_RABBIT: NOWHERE}, withheld=ONE))
+    graph.loop.run(timeout=5.0)
+    assert fluxion.keeps(ONE, NOWHERE) and given_out(graph, fluxion)
+    assert len(graph.lines) == 2  # and that it lacks nodes
+    asked = graph.requests
+    fluxion.want(Wanted({BAD_RABBIT: NOWHERE}, withheld={"r0": 2 * GIB}))
+    graph.loop.run(timeout=5.0)
+    assert graph.requests == asked

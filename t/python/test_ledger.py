@@ -20,7 +20,7 @@ from flux_k8s.objects.storageusage import (
     COLOCATION_ANNOTATION,
     WORKFLOW_LABEL,
 )
-from flux_k8s.ports import Json
+from flux_k8s.ports import Json, KubeError
 from flux_k8s.rules.directivebreakdown import Reference
 from support.effort import examples
 from support.watched import watched
@@ -120,6 +120,8 @@ def change(free: Jobs, what: str, seen: Seen) -> None:
         free.release_share(seen.jobid, torn_down=what == "teardown")
     elif what == "forget":
         free.forget(seen.jobid)
+    elif what == "remade":  # it is known yet
+        Ledger.forget(free, seen.jobid)
     elif what == "again":
         free.over.discard(seen.jobid)
         free.note_share(seen.jobid, {"r1": 2 * GIB})
@@ -191,6 +193,9 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
         # So it does when the cluster goes back, and shows it again.
         ("ADDED:1 forget:1 DELETED:1 ADDED:1", (58, 60), {"r1"}, 2),
         ("ADDED:1 release:1 DELETED:1 ADDED:1", (58, 60), {"r1"}, 2),
+        ("release:1 remade:1 ADDED:1", (58, 60), {"r1"}, 1),
+        # What was torn down is gone with its job, though the watch has not shown it.
+        ("ADDED:1 teardown:1 forget:1", (60, 60), set(), 0),
         # A job whose Workflow is made again forgets what it had before.
         ("ADDED:1 forget:1 again:1 DELETED:1 assume:1", (58, 60), {"r1"}, 1),
         # What is about to be written counts until that write is shown: one whose
@@ -247,3 +252,32 @@ def test_servers_with_two_damages_cost_themselves() -> None:
     object["status"]["allocationSets"] = [{"storage": storage}]
     free.event("ADDED", watched(object))
     assert free.usage_of(1) == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "answers", "settled", "counted"),
+    [
+        (0, False, False, False),  # an outage, so far
+        (500, False, False, False),
+        (500, True, True, False),
+        (403, False, True, True),
+    ],
+)
+def test_no_job_waits_for_servers_that_cannot_be_seen(
+    status: int, answers: bool, settled: bool, counted: bool
+) -> None:
+    told: list[None] = []
+    free = Ledger(
+        mapping.parse(MAPPING), print, lambda: told.append(None), nothing, bool
+    )
+    if answers:
+        free.note_answer()
+    for _ in range(2):
+        free.trouble(KubeError(status, "Wrong", "no list"))
+    assert (free.settled, free.counted, len(told)) == (settled, counted, settled)
+    with pytest.raises(KubeError):
+        free.colocated([])
+    free.synced()
+    free.trouble(KubeError(status, "Wrong", "no list"))
+    assert (free.listed, free.counted, len(told)) == (True, True, 1)
+    assert free.colocated([]) == {}

@@ -6,6 +6,7 @@ Kubernetes shows."""
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -16,8 +17,11 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, HoldDown
 from flux_k8s.errors import BadObject, ConfigError
 from flux_k8s.formats import hostlist
+from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.resourcestatus import parse
-from flux_k8s.machine.storages import parse_storage
+from flux_k8s.machine.storages import Storages, parse_storage
+from flux_k8s.objects import mapping
+from flux_k8s.ports import Json
 from flux_k8s.rules.drainreason import LOST_CONNECTION
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
@@ -33,6 +37,7 @@ from support.rabbits import (
     wait,
 )
 from support.service import HOUR
+from support.watched import watched
 
 RABBITS = ("rabbit-01", "rabbit-02")
 HOSTS = ("compute-01", "compute-02", "compute-03", "compute-04")
@@ -163,6 +168,30 @@ def test_the_hold_doubles_with_each_break() -> None:
 
 
 # Objects that are read
+
+
+def test_an_event_that_says_nothing_new_of_a_rabbit_is_none() -> None:
+    """Each job changes what is free."""
+    rabbits = mapping.assemble({"r": ["n1"]}, {"r": 9 * GIB})
+    changes: list[None] = []
+    settings = Mock(mapping=rabbits, namespace="default")
+    context: Any = Mock(settings=settings)
+    storages = Storages(context, lambda error: None, lambda: changes.append(None))
+
+    def see(status: str, free: int, type: str = "MODIFIED") -> int:
+        metadata = {"name": "r", "labels": {"a": "b"}}
+        found: Json = {"status": status, "capacity": free * GIB}
+        storages.event(type, watched({"metadata": metadata, "status": found}))
+        return len(changes)
+
+    assert see("Ready", 9, "ADDED") == 0
+    storages.synced()
+    assert (storages.labels, storages.broken) == ({"r": {"a": "b"}}, {})
+    assert [see("Ready", 4), see("Ready", 9), see("Ready", 10)] == [1, 1, 2]
+    assert see("Offline", 4) == 3
+    assert (storages.labels, storages.broken) == ({}, {"r": "Offline"})
+    assert see("Offline", 4, "DELETED") == 4
+    assert (storages.broken, storages.absent) == ({"r": "not there"}, {"r"})
 
 
 def test_a_storage_names_its_broken_connections() -> None:
