@@ -27,7 +27,7 @@ from flux_k8s.kube.client import KubeClient
 from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import DWS_GROUP, Json, KubeError, Seen
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds after which a test gives up; nothing comes near it."""
 
 WORKFLOWS = f"/apis/{DWS_GROUP}/v1alpha7/namespaces/default/workflows"
