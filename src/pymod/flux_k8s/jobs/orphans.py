@@ -155,8 +155,9 @@ class Orphans:
         if job is None:
             self._controller.add(jobid)
         else:
-            # Its Workflow may have lost the annotation.
-            job.info.nodes_released = True
+            # Its Workflow may have lost the annotation, and it may have been recorded
+            # what became of the data, of which nobody was told.
+            job.info.nodes_released, job.info.data_reported = True, False
             self._jobs.changed(job)
 
     def added(self, jobid: int) -> None:

@@ -459,9 +459,8 @@ class Steps:
             payload["data"] = "moving"
         else:
             await self._data.record(info, data_loss(info))
-            # A job that was let go in an earlier attempt has others wait for a report.
-            early = info.nodes_released and await self._data.ended_before(info.jobid)
-            info.data_reported = not early
+            # Others may wait for a report on a job that has ended before, or was to.
+            info.data_reported = not info.nodes_released
             self._failures.report_persistent(info)
         await request_plugin(self._flux, "epilog-remove", payload)
         info.released = True
