@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -22,11 +22,10 @@ from flux_k8s.rules.agreement import (
     compare,
     lines,
 )
-from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import Topology
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.queries import query
-from support.rabbits import PERSISTENT, hosts, marked, small, ssds_free, submit, wait
+from support.rabbits import PERSISTENT, hosts, small, ssds_free, submit, wait
 from support.service import (
     LIFE,
     USE,
@@ -65,16 +64,6 @@ def sizes(free: int = 64, drives: Optional[int] = 64) -> Sizes:
     return Sizes(free * GIB, None if drives is None else drives * GIB)
 
 
-def found(
-    known: RabbitMapping,
-    graph: Mapping[str, GraphRabbit],
-    cluster: Mapping[str, Sizes],
-) -> dict[tuple[Kind, str], str]:
-    """The sentences."""
-    disagreements = compare(known, graph, cluster, FILES)
-    return {(each.kind, each.rabbit): each.sentence for each in disagreements}
-
-
 @pytest.mark.parametrize(
     ("graph", "cluster"),
     [
@@ -91,83 +80,85 @@ def test_nothing_is_found_where_all_agree(graph: Any, cluster: Any) -> None:
     assert compare(known, graph, cluster or {"r1": sizes(), "r2": sizes()}) == ()
 
 
-@pytest.mark.parametrize(
-    ("graph", "cluster", "kind", "text"),
-    [
-        (
-            {"r1": vertex("n1"), "r2": vertex("n2")},
-            {"r1": sizes(), "r2": sizes()},
-            Kind.UNMAPPED,
-            "map.json lacks r2, which graph.json has: no job gets storage there until"
-            " both agree (flux rabbitmapping, flux dws2jgf)",
-        ),
-        (
-            {"r1": vertex("n1")},
-            {"r1": sizes(), "r2": sizes()},
-            Kind.UNUSED,
-            "rabbit.mapping lacks r2: no job gets storage there; flux rabbitmapping"
-            " writes a new one",
-        ),
-        (
-            {"r3": vertex("n3")},
-            {"r1": sizes()},
-            Kind.NOT_IN_GRAPH,
-            "graph.json lacks r1, which map.json has: no job gets storage there; flux"
-            " dws2jgf writes a new one",
-        ),
-        (
-            {"r1": vertex("n1")},
-            {},
-            Kind.NOT_IN_CLUSTER,
-            "the cluster lacks r1, which map.json has",
-        ),
-        (
-            {"r1": vertex("n1 n2 n3")},
-            {"r1": sizes()},
-            Kind.OTHER_NODES,
-            "graph.json has n[2-3] below r1, and map.json does not: no job gets storage"
-            " there until both agree (flux rabbitmapping, flux dws2jgf)",
-        ),
-        (
-            {"r1": vertex("n1", size=16)},
-            {"r1": sizes()},
-            Kind.OTHER_SSDS,
-            "graph.json has 8 ssd of 16 GiB on r1, by map.json they have 8 GiB: jobs"
-            " get too much or too little there; flux dws2jgf writes a new one",
-        ),
-        (
-            {"r1": vertex("n1")},
-            {"r1": sizes(30, 32)},
-            Kind.TOO_LARGE,
-            "map.json has 64 GiB on r1, whose drives have 32 GiB: jobs get nodes, and"
-            " then not their storage; flux rabbitmapping writes a new one",
-        ),
-        (
-            {"r1": vertex("n1")},
-            {"r1": sizes(100, 128)},
-            Kind.TOO_SMALL,
-            "map.json has 64 GiB on r1, where 100 GiB are free: jobs that would fit are"
-            " refused; flux rabbitmapping writes a new one",
-        ),
-    ],
-)
-def test_each_disagreement_is_a_sentence_that_names_the_files(
-    graph: dict[str, GraphRabbit], cluster: dict[str, Sizes], kind: Kind, text: str
-) -> None:
-    assert text in found(mapping(r1="n1"), graph, cluster).values()
-    (rabbit,) = {
-        name for each, name in found(mapping(r1="n1"), graph, cluster) if each is kind
-    }
-    assert rabbit in text
+# A graph, a cluster beside that of a mapping of r1 with n1, and what is found.
+
+BOTH = {"r1": sizes(), "r2": sizes()}
+FOUND: dict[Kind, tuple[Any, Any, str]] = {
+    Kind.UNMAPPED: (
+        *({"r1": vertex("n1"), "r2": vertex("n2")}, BOTH),
+        "map.json lacks r2, which graph.json has: no job gets storage there until both"
+        " agree (flux rabbitmapping, flux dws2jgf)",
+    ),
+    Kind.UNUSED: (
+        *({"r1": vertex("n1")}, BOTH),
+        "rabbit.mapping lacks r2: no job gets storage there; flux rabbitmapping writes"
+        " a new one",
+    ),
+    Kind.NOT_IN_GRAPH: (
+        *({"r3": vertex("n3")}, {"r1": sizes()}),
+        "graph.json lacks r1, which map.json has: no job gets storage there; flux"
+        " dws2jgf writes a new one",
+    ),
+    Kind.NOT_IN_CLUSTER: (
+        *({"r1": vertex("n1")}, {}),
+        "the cluster lacks r1, which map.json has",
+    ),
+    Kind.OTHER_NODES: (
+        *({"r1": vertex("n1 n2 n3")}, {"r1": sizes()}),
+        "graph.json has n[2-3] below r1, and map.json does not: no job gets storage"
+        " there until both agree (flux rabbitmapping, flux dws2jgf)",
+    ),
+    Kind.OTHER_SSDS: (
+        *({"r1": vertex("n1", size=16)}, {"r1": sizes()}),
+        "graph.json has 8 ssd of 16 GiB on r1, by map.json they have 8 GiB: jobs get"
+        " too much or too little there; flux dws2jgf writes a new one",
+    ),
+    Kind.TOO_LARGE: (
+        *({"r1": vertex("n1")}, {"r1": sizes(30, 32)}),
+        "map.json has 64 GiB on r1, whose drives have 32 GiB: jobs get nodes, and then"
+        " not their storage; flux rabbitmapping writes a new one",
+    ),
+    Kind.TOO_SMALL: (
+        *({"r1": vertex("n1")}, {"r1": sizes(100, 128)}),
+        "map.json has 64 GiB on r1, where 100 GiB are free: jobs that would fit are"
+        " refused; flux rabbitmapping writes a new one",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_each_disagreement_is_a_sentence_that_names_the_files(kind: Kind) -> None:
+    graph, cluster, text = FOUND[kind]
+    disagreements = compare(mapping(r1="n1"), graph, cluster, FILES)
+    (found,) = [each for each in disagreements if each.kind is kind]
+    assert found.sentence == text and found.rabbit in text
 
 
 def test_rabbits_with_the_same_sentence_share_a_line() -> None:
     known = mapping(r1="n1", r2="n2", r3="n3")
     cluster = dict.fromkeys(["r1", "r2", "r3"], sizes())
-    assert list(lines(compare(known, {"r1": vertex()}, cluster, FILES))) == [
-        "graph.json lacks r[2-3], which map.json has: no job gets storage there; flux"
-        " dws2jgf writes a new one"
-    ]
+    (line,) = lines(compare(known, {"r1": vertex()}, cluster, FILES))
+    assert line.startswith("graph.json lacks r[2-3], which map.json has: ")
+
+
+DRIVES = [{"capacity": 7}, {"capacity": 8}]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "devices", "found"),
+    [
+        ("much", [{"capacity": []}], Sizes()),
+        (5, None, Sizes(5)),
+        (5, DRIVES, Sizes(5, 15)),
+        (5, [*DRIVES, {"capacity": 0}], Sizes(5)),  # a drive is away
+    ],
+)
+def test_a_storage_has_its_sizes_as_far_as_they_are_known(
+    capacity: Any, devices: Any, found: Sizes
+) -> None:
+    status = {"status": "Ready", "capacity": capacity, "devices": devices}
+    state = parse_storage({"status": status})
+    assert state.serving and state.sizes == found
 
 
 # A whole system
@@ -218,7 +209,11 @@ def test_a_rabbit_that_only_the_graph_has_is_avoided_and_jobs_wait() -> None:
     assert ssds_free(system) == [32, 0]
     first = submit(system, nodes=2)
     second = submit(system, nodes=1)
+    spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})
+    del spec["attributes"]["system"]["dw"]
+    without_storage = system.instance.submit(spec)
     wait(system)
+    assert hosts(system, without_storage) == "compute-03"
     assert hosts(system, first) == "compute-[01-02]"
     assert hosts(system, second) is None
     assert ran(system, first, second)
@@ -307,15 +302,6 @@ def test_a_job_waits_where_the_mapping_is_wrong_until_it_is_right(name: str) -> 
     assert ran(system, jobid)
 
 
-def test_nodes_of_a_rabbit_that_only_the_graph_has_run_jobs_without_storage() -> None:
-    system = without_second()
-    spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})
-    del spec["attributes"]["system"]["dw"]
-    jobid = system.instance.submit(spec)
-    settle(system)
-    assert exceptions(system, jobid) == []
-
-
 def test_one_line_and_the_rabbits_list_name_the_rabbit_and_both_files() -> None:
     system = without_second()
     (line,) = lines_with(system, "rabbit-02")
@@ -325,15 +311,6 @@ def test_one_line_and_the_rabbits_list_name_the_rabbit_and_both_files() -> None:
     assert row["reason"].startswith(sentence)
     assert row["reason"] == row["disagreement"]
     assert (row["capacity"], row["nodes"], row["state"]) == (0, "", "Ready")
-
-
-def test_a_rabbit_with_many_ssd_that_only_the_graph_has_is_avoided_as_well() -> None:
-    system = VirtualSystem(topology=Topology.regular(4, 2))
-    hosts_of = {"rabbit-01": "compute-01 compute-02"}
-    system.mapping = mapping(system.mapping.capacity("rabbit-01"), **hosts_of)
-    system.start()
-    wait(system)
-    assert marked(system) == "compute-[03-04]"
 
 
 def test_a_node_below_another_rabbit_than_in_the_mapping_takes_that_out() -> None:
@@ -385,29 +362,6 @@ def test_a_job_does_at_last_without_a_rabbit_that_does_not_come_back() -> None:
     (note,) = exceptions(system, jobid)
     assert "Rabbit rabbit-01 is not there; the job goes on" in note["note"]
     assert names(system, jobid)[-1] == "clean"
-
-
-@pytest.mark.parametrize(
-    ("dw", "options"),
-    [([XFS, COPY_IN], {"dw_stage": "ahead"}), ([XFS, USE], {}), ([XFS], {})],
-    ids=["staged", "persistent", "plain"],
-)
-def test_no_job_is_refused_before_mapping_and_graph_were_compared(
-    dw: Any, options: Json
-) -> None:
-    """The module is loaded while the job is in Proposal."""
-    system = started(options=Options(latency=table({"Proposal": 3.0})))
-    system.instance.submit(jobspec(PERSISTENT, nodes=4))
-    settle(system)
-    whole = system.mapping
-    nodes = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03"}
-    jobid = system.instance.submit(jobspec(dw, nodes=4, **options))
-    system.loop.run(timeout=1.0)
-    system.kill_module()
-    system.loop.run(timeout=5.0)
-    load(system, mapping(whole.capacity("rabbit-01"), **nodes))
-    load(system, whole)
-    assert ran(system, jobid)
 
 
 def test_a_new_graph_with_the_old_mapping_is_found_when_the_scheduler_is_loaded() -> (
@@ -465,24 +419,3 @@ def test_no_line_is_written_while_jobs_come_and_go() -> None:
         settle(system)
     for text in ("rabbitmapping", "dws2jgf"):
         assert lines_with(system, text) == []
-
-
-def test_a_storage_with_malformed_sizes_serves() -> None:
-    status: Json = {
-        "status": "Ready",
-        "capacity": "much",
-        "devices": [{"capacity": []}],
-    }
-    state = parse_storage({"status": status})
-    assert state.serving and state.sizes == Sizes()
-    status = {"status": "Ready", "capacity": 5, "devices": None}
-    assert parse_storage({"status": status}).sizes == Sizes(5)
-
-
-def test_a_drive_that_is_away_leaves_the_size_of_the_rabbit_open() -> None:
-    drives = [{"capacity": 7}, {"capacity": 0}]
-    status: Json = {"status": "Degraded", "capacity": 5, "devices": drives}
-    assert parse_storage({"status": status}).sizes == Sizes(5)
-    drives = [{"capacity": 7}, {"capacity": 8}]
-    status["devices"] = drives
-    assert parse_storage({"status": status}).sizes == Sizes(5, 15)

@@ -4,27 +4,22 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any, Optional
 
 import pytest
+import yaml
 
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import (
     AllocationError,
     BadObject,
     DirectiveError,
-    NotReady,
     StorageUnavailable,
 )
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import GIB
-from flux_k8s.jobs.planning import read_breakdowns
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.json_reader import Reader
 from flux_k8s.objects import mapping
-from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
 from flux_k8s.rules import directivebreakdown
 from flux_k8s.rules.directivebreakdown import (
@@ -35,75 +30,46 @@ from flux_k8s.rules.directivebreakdown import (
     Reference,
 )
 from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
-from rabbitsim.kube.direct import DirectKube
-from rabbitsim.kube.store import Store
-from rabbitsim.loop import VirtualLoop
 from support.objects import changed
 from support.tree import recorded
 
 RABBIT = "dataworkflowservices.github.io/storage=Rabbit"
 
-XFS: Json = {
-    "metadata": {"name": "example-0", "namespace": "default"},
-    "spec": {
-        "directive": "#DW jobdw capacity=1GiB type=xfs name=example",
-        "userID": 7900,
-    },
-    "status": {
-        "ready": True,
-        "storage": {
-            "allocationSets": [
-                {
-                    "allocationStrategy": "AllocatePerCompute",
-                    "label": "xfs",
-                    "minimumCapacity": 1073741824,
-                    "constraints": {
-                        "labels": ["Rabbit", "firmware_test", "fast"],
-                        "colocation": [{"type": "exclusive", "key": "lustre-mgt"}],
-                        "count": 5,
-                        "scale": 8,
-                    },
-                }
-            ],
-            "lifetime": "job",
-            "reference": {
-                "kind": "Servers",
-                "name": "example-0",
-                "namespace": "default",
-            },
-        },
-        "compute": {
-            "constraints": {
-                "location": [
-                    {
-                        "access": [
-                            {"priority": "mandatory", "type": "network"},
-                            {"priority": "bestEffort", "type": "physical"},
-                        ],
-                        "reference": {
-                            "fieldPath": "servers.spec.allocationSets[0]",
-                            "kind": "Servers",
-                            "name": "example-0",
-                            "namespace": "default",
-                        },
-                    }
-                ]
-            }
-        },
-        "requires": ["copy-offload"],
-    },
-}
-
-SYSTEM = mapping.parse(
-    {
-        "computes": {"h1": "r1", "h2": "r1", "h3": "r2", "h4": "r2", "h5": "r3"},
-        "rabbits": {
-            "r1": {"capacity": 1, "hostlist": "h[1-2]"},
-            "r2": {"capacity": 1, "hostlist": "h[3-4]"},
-            "r3": {"capacity": 1, "hostlist": "h5"},
-        },
-    }
+XFS: Json = yaml.safe_load(
+    """
+metadata: {name: example-0, namespace: default}
+spec: {directive: "#DW jobdw capacity=1GiB type=xfs name=example", userID: 7900}
+status:
+  ready: true
+  storage:
+    lifetime: job
+    reference: {kind: Servers, name: example-0, namespace: default}
+    allocationSets:
+    - allocationStrategy: AllocatePerCompute
+      label: xfs
+      minimumCapacity: 1073741824
+      constraints:
+        labels: [Rabbit, firmware_test, fast]
+        colocation: [{type: exclusive, key: lustre-mgt}]
+        count: 5
+        scale: 8
+  compute:
+    constraints:
+      location:
+      - access:
+        - {priority: mandatory, type: network}
+        - {priority: bestEffort, type: physical}
+        reference:
+          fieldPath: servers.spec.allocationSets[0]
+          kind: Servers
+          name: example-0
+          namespace: default
+  requires: [copy-offload]
+"""
 )
+
+HOSTS_OF = {"r1": ["h1", "h2"], "r2": ["h3", "h4"], "r3": ["h5"]}
+SYSTEM = mapping.assemble(HOSTS_OF, dict.fromkeys(HOSTS_OF, 1))
 
 KEEP = Reference("default", "keep1")
 OWN = Reference("default", "own-0")
@@ -292,17 +258,23 @@ def test_a_wrong_breakdown_is_refused_with_its_place(
     assert words in str(caught.value)
 
 
-def test_a_reader_takes_no_boolean_for_a_number() -> None:
+@pytest.mark.parametrize(
+    ("method", "place", "words"),
+    [
+        ("integer", "a.c", "a.c is true"),
+        ("number", "a.c", "a.c is true"),
+        ("integer", "a.b", "a.b is 1.5"),
+        ("text", "a.d.e", "a.d is 3, expected an object"),
+    ],
+)
+def test_a_reader_takes_no_value_for_another(
+    method: str, place: str, words: str
+) -> None:
     reader = Reader("x", {"a": {"b": 1.5, "c": True, "d": 3}})
-    assert reader.number("a.b") == 1.5
-    assert reader.integer("a.d") == 3
-    assert reader.boolean("a.c") is True
-    assert reader.optional_integer("a.e") is None
-    for method in (reader.integer, reader.number):
-        with pytest.raises(BadObject, match="a.c is true"):
-            method("a.c")
-    with pytest.raises(BadObject, match="a.d is 3, expected an object"):
-        reader.text("a.d.e")
+    with pytest.raises(BadObject, match=words):
+        getattr(reader, method)(place)
+    assert (reader.number("a.b"), reader.integer("a.d")) == (1.5, 3)
+    assert reader.boolean("a.c") is True and reader.optional_integer("a.e") is None
 
 
 # Where nodes are
@@ -344,41 +316,25 @@ def test_existing_storage_narrows_down_the_nodes_before_scheduling(
 @pytest.mark.parametrize(
     ("breakdowns", "servers", "error", "words"),
     [
+        (PERSISTENT, "r1 r1 r1", AllocationError, r"for 4 nodes, but only h.* \(2\)"),
+        (TWO_SETS, "r1; r2", AllocationError, "no compute node has the PCIe connec"),
+        (TWO_SETS, None, AllocationError, "Servers default/keep1, which the location"),
         (
-            PERSISTENT,
-            {KEEP: placed("r1 r1 r1")},
-            AllocationError,
-            r"asks for 4 nodes, but only h.* \(2\)",
-        ),
-        (
-            TWO_SETS,
-            {KEEP: placed("r1", "r2")},
-            AllocationError,
-            "no compute node has the PCIe connection",
-        ),
-        (
-            TWO_SETS,
-            {},
-            AllocationError,
-            "Servers default/keep1, which the location of",
-        ),
-        (
-            PERSISTENT,
-            {KEEP: placed("gone")},
-            StorageUnavailable,
+            *(PERSISTENT, "gone", StorageUnavailable),
             "storage of default/keep1 is on gone, which the rabbit mapping lacks",
         ),
-        (TWO_SETS, {KEEP: placed("r1")}, BadObject, "an array with an entry 1"),
+        (TWO_SETS, "r1", BadObject, "an array with an entry 1"),
     ],
 )
 def test_storage_that_nodes_cannot_reach_is_an_error(
     breakdowns: list[Breakdown],
-    servers: dict[Reference, Json],
+    servers: Optional[str],
     error: type[Exception],
     words: str,
 ) -> None:
+    made = {} if servers is None else {KEEP: placed(*servers.split(";"))}
     with pytest.raises(error, match=words):
-        directivebreakdown.near_hosts(breakdowns, servers, SYSTEM, nodes=4)
+        directivebreakdown.near_hosts(breakdowns, made, SYSTEM, nodes=4)
 
 
 def test_it_is_known_where_nodes_had_better_be() -> None:
@@ -429,31 +385,3 @@ def test_an_unknown_daemon_is_refused_with_those_that_are_known() -> None:
         directivebreakdown.required_daemons([breakdown], ["x", "copy-offload"])
     with pytest.raises(DirectiveError, match="expected no requires= at all"):
         directivebreakdown.required_daemons([breakdown], [])
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"status": {}},
-        {"status": {"state": "Proposal", "status": "DriverWait", "ready": False}},
-        None,
-    ],
-)
-def test_a_workflow_names_its_breakdowns_when_proposal_is_over(
-    fields: Optional[Json],
-) -> None:
-    """A watch that went back may show one of before, or its end. Else a job would be
-    moved on without storage."""
-    view = None
-    if fields is not None:
-        spec = {"desiredState": "Proposal", "wlmID": "flux", "jobID": "f1"}
-        metadata = {"uid": "u", "resourceVersion": "1", "name": "fluxjob-1"}
-        view = WorkflowView.parse({"metadata": metadata, "spec": spec, **fields})
-    info = WorkflowInfo(1, Goal.PLANNED, view=view)
-    loop = VirtualLoop()
-    kube = DirectKube(Store(loop.now, random.Random(1)), loop)
-    reading = read_breakdowns(KubeCalls(kube), info)
-    with pytest.raises(
-        NotReady, match="Workflow fluxjob-1: status.status is .*, expected Completed"
-    ):
-        reading.send(None)

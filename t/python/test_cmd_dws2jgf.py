@@ -17,6 +17,7 @@ from flux_k8s.formats import jgf, rset
 from support.commands import SOURCES, refused, run
 from support.fluxpython import needs_flux
 from support.mapping import EXAMPLE
+from support.tables import rows
 
 R: dict[str, Any] = {
     "version": 1,
@@ -135,47 +136,45 @@ def test_ranks_are_those_of_the_brokers_and_hosts_are_excluded_by_rank_or_name(
         assert jgf.parse(found["scheduling"]).rabbit_of.keys() == {*R.hosts} - gone
 
 
+WRONG = r"""
+hetchy1002 -> 19 -> resource.exclude is "19", expected .* not rank 19
+hetchy1002 -> login[1-2] -> not login2
+hetchy1002 -> login[ -> an RFC 29 hostlist
+exclude = "hetchy1002" -> exclude = 3 -> resource.exclude is 3
+gpus -> gpu -> config.0.: .* gpu
+cores = "0-7" -> gpus = "0" -> children.core is missing
+noverify -> [bootstrap]\nhosts = []\n[resource]\nnoverify -> TOML
+"login"] -> "login"]\nBROKERS -> login1 is not
+"""
+
+
 @needs_flux
 @needs_toml
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        ("hetchy1002", "19", 'resource.exclude is "19", expected .* not rank 19'),
-        ("hetchy1002", "login[1-2]", "not login2"),
-        ("hetchy1002", "login[", "an RFC 29 hostlist"),
-        ('exclude = "hetchy1002"', "exclude = 3", "resource.exclude is 3"),
-        ("gpus", "gpu", "config.0.: .* gpu"),
-        ('cores = "0-7"', 'gpus = "0"', "children.core is missing"),
-        ("noverify", "[bootstrap]\nhosts = []\n[resource]\nnoverify", "TOML"),
-        ('"login"]', f'"login"]\n{BROKERS.replace("login1", "x")}', "login1 is not"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "words"), rows(WRONG, 3))
 def test_a_configuration_that_is_wrong_is_refused(
     before: str, after: str, words: str, mapping: Path, config: Path
 ) -> None:
+    after = after.replace(r"\n", "\n")
+    after = after.replace("BROKERS", BROKERS.replace("login1", "x"))
     config.write_text(CONFIG.replace(before, after))
     (line,) = refused(run("dws2jgf", "--from-config", config, mapping))
     assert str(config) in line and re.search(words, line)
 
 
 def test_nodes_of_the_mapping_that_r_lacks_are_refused_by_name(mapping: Path) -> None:
-    part = json.loads(json.dumps(R))
-    part["execution"]["R_lite"][0]["rank"] = "0-15"
-    part["execution"]["nodelist"] = ["hetchy[1001-1016]"]
-    part["execution"]["properties"] = {}
-    (line,) = refused(run("dws2jgf", mapping, stdin=json.dumps(part)))
+    resources = {**R["execution"], "properties": {}}
+    lite = [{**resources["R_lite"][0], "rank": "0-15"}]
+    resources.update(R_lite=lite, nodelist=["hetchy[1001-1016]"])
+    part = json.dumps({**R, "execution": resources})
+    (line,) = refused(run("dws2jgf", mapping, stdin=part))
     assert line == (
         "flux-dws2jgf: ERROR: not in R, but in the mapping: hetchy[1017-1018]"
         " (--no-validate leaves them out)"
     )
-    found = written("--no-validate", mapping, stdin=json.dumps(part))
+    found = written("--no-validate", mapping, stdin=part)
     assert len(jgf.parse(found["scheduling"]).rabbit_of) == 16
-
-
-def test_fewer_chunks_than_a_rabbit_has_nodes_earn_a_warning(mapping: Path) -> None:
     done = run("dws2jgf", "-c", 15, mapping, stdin=json.dumps(R))
-    assert done.returncode == 0
-    assert done.stderr == (
+    assert done.returncode == 0 and done.stderr == (
         "flux-dws2jgf: WARNING: more nodes than chunks, so not all can have storage at"
         " once: hetchy202\n"
     )

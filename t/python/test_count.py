@@ -92,7 +92,12 @@ def test_a_count_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [0, -1, True, 1.5, None, [], "", "0", "0-3", "x", "3-2", "2-4:1:*", {}]
+    "value",
+    [
+        *(0, -1, True, 1.5, None, [], "", "0", "0-3", "x", "3-2", "2-4:1:*", "2-8:2:x"),
+        *({}, {"min": 0}, {"min": 3, "max": 2}, 2**63),
+        *({"min": 3, "operator": o, "operand": 1} for o in "-*"),
+    ],
 )
 def test_anything_else_is_refused(value: Any) -> None:
     with pytest.raises(BadObject, match="count"):

@@ -16,7 +16,6 @@ from support.dwscli import (
     FIRST,
     GIB,
     NEVER,
-    NOT_LOADED,
     NOW,
     OLD,
     FixedInstance,
@@ -77,8 +76,11 @@ def ends_after(requests: int, *answers: Any) -> FixedInstance:
 
 
 def test_each_change_is_a_line_where_there_is_no_terminal() -> None:
-    done = dws(instance(), "wait", F58)
+    found = instance()
+    done = dws(found, "wait", F58)
     assert done.err == ""
+    asked = [request.get("seen") for _, request in found.requests]
+    assert asked == [None, 1, 2, 3, 4, 5, 6, 7]
     assert done.out.splitlines() == [
         "2025-11-24T16:00:01 Setup",
         "2025-11-24T16:00:02 DataIn 3GiB of 100GiB (3%)",
@@ -89,13 +91,6 @@ def test_each_change_is_a_line_where_there_is_no_terminal() -> None:
         "2025-11-24T15:59:00 storage is gone, data was copied out",
     ]
     assert dws(instance(), "show", "--follow", F58).out == done.out
-
-
-def test_each_request_says_what_was_seen() -> None:
-    found = instance()
-    dws(found, "wait", F58)
-    asked = [request.get("seen") for _, request in found.requests]
-    assert asked == [None, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_the_exit_status_is_the_fate_of_the_storage() -> None:
@@ -204,21 +199,6 @@ def test_the_last_state_is_shown_until_a_new_module_hears_of_the_workflow() -> N
         "PreRun complete",
         "storage is gone, data was copied out",
     ]
-
-
-@pytest.mark.parametrize("words", [["wait"], ["show", "--follow"]])
-def test_a_job_that_cannot_be_followed_is_an_error_of_one_line(
-    words: list[str],
-) -> None:
-    assert dws(FixedInstance(), *words, F58).err == (
-        f"flux-dws: ERROR: job {F58} not found\n"
-    )
-    inside = dws(FixedInstance(is_job=True), *words, F58)
-    assert f"job {F58} not found: this Flux instance is a job, and" in inside.err
-    job = {**ended_job(FIRST), "state": 16}
-    assert dws(FixedInstance(jobs=[job]), *words, F58) == (1, "", NOT_LOADED)
-    error = "flux-dws: ERROR: not the ID of a job: x\n"
-    assert dws(FixedInstance(), *words, "x") == (1, "", error)
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ECONNRESET])

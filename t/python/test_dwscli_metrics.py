@@ -35,6 +35,7 @@ from support.dwscli import (
     FixedInstance,
     dws,
     is_golden,
+    rabbit,
     refused,
 )
 from support.queries import query
@@ -69,26 +70,12 @@ ANSWER = {
     "queries": {"held": 1, "in_work": 0},
 }
 RABBITS = [
-    {
-        "name": "tuo201",
-        "reason": "",
-        "capacity": 200 * GIB,
-        "free": 160 * GIB,
-        "withheld": 0,
-        "broken": "tuo[1003-1004]",
-        "njobs": 2,
-        "disabled": None,
-    },
-    {
-        "name": "tuo202",
-        "reason": "Disabled",
-        "capacity": 200 * GIB,
-        "free": 200 * GIB,
-        "withheld": 10 * GIB,
-        "broken": "",
-        "njobs": 0,
-        "disabled": {"by": "root", "at": NOW, "reason": "slow ssd"},
-    },
+    rabbit(broken="tuo[1003-1004]", njobs=2),
+    rabbit(
+        "tuo202",
+        **{"reason": "Disabled", "free": 200 * GIB, "withheld": 10 * GIB},
+        disabled={"by": "root", "at": NOW, "reason": "slow ssd"},
+    ),
 ]
 
 
@@ -177,7 +164,7 @@ VERSIONS = {"version": "1.2.3", "plugin": "1.2.2", "protocol": "1"}
 
 
 @pytest.mark.parametrize(
-    ("answer", "rabbit", "found"),
+    ("answer", "changes", "found"),
     [
         ({}, {}, [("build_info", VERSIONS, 1)]),
         (
@@ -212,9 +199,9 @@ VERSIONS = {"version": "1.2.3", "plugin": "1.2.2", "protocol": "1"}
     ],
 )
 def test_metrics_say_what_the_module_answers(
-    answer: Any, rabbit: Any, found: list[Any]
+    answer: Any, changes: Any, found: list[Any]
 ) -> None:
-    rabbits = [{**RABBITS[0], **rabbit}, RABBITS[1]]
+    rabbits = [{**RABBITS[0], **changes}, RABBITS[1]]
     _, samples = read(dws(instance({**ANSWER, **answer}, rabbits), "metrics").out)
     values = {(name, *sorted(labels.items())): v for name, labels, v in samples}
     for name, labels, value in found:
@@ -371,20 +358,6 @@ def test_alerts_and_dashboard_name_metrics_and_labels_that_there_are() -> None:
             assert (name, label) in known
 
 
-def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
-    dashboard = json.loads((EXAMPLES / "grafana-dashboard.json").read_text())
-    cells: set[tuple[int, int]] = set()
-    for panel in dashboard["panels"]:
-        at = panel["gridPos"]
-        found = {
-            (at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])
-        }
-        assert not found & cells and max(found)[0] < 24
-        cells |= found
-    ids = [panel["id"] for panel in dashboard["panels"]]
-    assert len(set(ids)) == len(ids)
-
-
 def promtool(*words: str, input: str = "") -> str:
     """Run promtool, and return what it writes."""
     path = shutil.which("promtool")
@@ -395,20 +368,16 @@ def promtool(*words: str, input: str = "") -> str:
     return done.stdout + done.stderr
 
 
-def test_promtool_finds_nothing_wrong_with_the_metrics() -> None:
-    assert promtool("check", "metrics", input=dws(instance(), "metrics").out) == ""
-
-
-def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
-    count = len(re.findall(r"- alert: ", ALERTS.read_text()))
-    assert f"{count} rules found" in promtool("check", "rules", str(ALERTS))
-
-
-def test_each_alert_is_raised_when_it_should_be(tmp_path: Path) -> None:
+def test_promtool_finds_nothing_wrong_and_each_alert_is_raised_when_it_should_be(
+    tmp_path: Path,
+) -> None:
     text = (TOP / "t/data/prometheus-alerts.test.yaml").read_text()
     alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
     # Each when nothing is well, and not when all is.
     assert sorted(re.findall(r"alertname: (\w+)", text)) == sorted(alerts * 2)
+    assert promtool("check", "metrics", input=dws(instance(), "metrics").out) == ""
+    found = promtool("check", "rules", str(ALERTS))
+    assert f"{len(alerts)} rules found" in found
     test = tmp_path / "test.yaml"
     test.write_text(text.replace("ALERTS", str(ALERTS)))
     promtool("test", "rules", str(test))

@@ -8,15 +8,10 @@ import base64
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from functools import partial
-from html import escape
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any, Optional
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,12 +191,6 @@ def test_each_state_of_a_job_is_in_both_pictures() -> None:
     assert set(page.attributes("rect", "fill")) == set(COLORS.values())
 
 
-def test_a_job_that_ends_meanwhile_is_on_the_page_once() -> None:
-    found = machine()
-    found.jobs.append(ended_job(FIRST, t_inactive=NOW - 60))
-    assert page_of(found)[1] == page_of(machine())[1]
-
-
 def test_a_hostile_text_is_shown_and_does_nothing() -> None:
     page, text = page_of(machine(name=EVIL, note=EVIL + "\x1b[31m\u202e"))
     assert is_harmless(page, text)
@@ -275,63 +264,3 @@ def test_that_more_reasons_for_failures_are_known_is_told() -> None:
 
 
 # In a browser
-
-
-def browser() -> str:
-    """A program that shows pages without a screen."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next(filter(None, map(shutil.which, names)), "")
-
-
-def browse(path: Path, folder: Path, *options: str) -> str:
-    """Open a page; what the browser has written."""
-    done = subprocess.run(
-        [browser(), "--headless", "--no-sandbox", "--disable-gpu"]
-        + [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr"]
-        + [*options, path.as_uri()],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    (folder / "log").write_text(done.stderr)
-    return done.stdout
-
-
-def console(folder: Path) -> list[str]:
-    """The lines of the page's console."""
-    lines = (folder / "log").read_text().splitlines()
-    return [line for line in lines if ":CONSOLE" in line]
-
-
-needs_browser = pytest.mark.skipif(not browser(), reason="no chromium is on PATH")
-
-
-@needs_browser
-@pytest.mark.parametrize("name", ["tuo", EVIL], ids=["plain", "hostile"])
-def test_a_browser_shows_the_page_without_an_error(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    done = dws(machine(name=name, note=name), "report", SINCE, "-o", str(path))
-    assert done == (0, "", "")
-    dom = browse(path, tmp_path, "--dump-dom")
-    assert console(tmp_path) == []
-    assert "<script" not in dom and dom.count("<h2>") == 5
-
-
-@needs_browser
-@pytest.mark.parametrize("width", [360, 800, 1512])
-def test_the_page_is_as_wide_as_the_screen(width: int, tmp_path: Path) -> None:
-    """1512 pixels are 40 cm on paper. A browser's window is not as narrow as a frame
-    may be."""
-    path, outer = tmp_path / "report.html", tmp_path / "outer.html"
-    dws(machine(note=50 * "long"), "report", SINCE, "-o", str(path))
-    page = escape(re.sub(r"<meta http-equiv.*?>", "", path.read_text()))
-    outer.write_text(
-        f"<iframe width={width} height=900 srcdoc='{page}'></iframe><script>"
-        "const frame = document.querySelector('iframe');"
-        "frame.onload = () => { document.title ="
-        " frame.contentDocument.documentElement.scrollWidth; };</script>"
-    )
-    dom = browse(outer, tmp_path, "--dump-dom")
-    assert width - 20 <= int(re.findall("<title>([0-9]+)</title>", dom)[0]) <= width

@@ -336,24 +336,6 @@ def test_a_job_shown_while_kubernetes_is_away_has_the_age_of_its_state() -> None
     assert line in done.out and done.status == 0
 
 
-@pytest.mark.parametrize(
-    ("state", "ready", "line"),
-    [
-        ("Proposal", True, "Waits for:  nodes"),
-        ("PreRun", True, "Waits for:  end of the job"),
-        ("PreRun", False, ""),
-        ("DataOut", True, ""),
-    ],
-)
-def test_a_job_whose_storage_is_ready_waits_for_nodes_or_for_its_end(
-    state: str, ready: bool, line: str
-) -> None:
-    shown = {**BUSY, "state": state, "ready": ready, "waits": ""}
-    done = dws(instance(shown), "show", F58)
-    found = [text for text in done.out.splitlines() if text.startswith("Waits for")]
-    assert found == ([line] if line else [])
-
-
 # Bad input
 
 
@@ -361,9 +343,14 @@ def active(id: int = JOB, **changes: Any) -> dict[str, Any]:
     return {**ended_job(id), "state": 16, "annotations": {}, **changes}
 
 
-UNASKED: Any = {"kvs": {(JOB, "jobspec"): jobspec()}}
-ASKED: Any = {"kvs": {(JOB, "jobspec"): jobspec("#DW jobdw")}}
-OF_OTHERS: Any = {"kvs": kvs_of(JOB), "userid": 8, "is_owner": False}
+def without(jobspec: str = "", **job: Any) -> FixedInstance:
+    """An instance whose module knows no job, and whose KVS has a jobspec."""
+    kvs = {(JOB, "jobspec"): jobspec} if jobspec else {}
+    return instance(GONE, jobs=[active(**job)] if job else [], kvs=kvs)
+
+
+GUEST: Any = {"kvs": kvs_of(JOB), "userid": 8, "is_owner": False}
+DENIED = refused(errno.EPERM, f"job f{F58[1:]} is not yours")
 UNKNOWN = "the dws module does not know it yet"
 
 
@@ -371,40 +358,35 @@ UNKNOWN = "the dws module does not know it yet"
     ("found", "id", "error"),
     [
         (instance(), "tuo1\x1b", "not the ID of a job: tuo1\\x1b"),
-        (instance(GONE), F58, f"job {F58} not found"),
-        (instance(GONE, jobs=[active()], **UNASKED), F58, "has no #DW directives"),
-        (
-            instance(GONE, jobs=[ended_job(JOB)], **UNASKED),
-            F58,
-            "has no #DW directives",
-        ),
-        (instance(GONE, jobs=[active(userid=7)], **OF_OTHERS), F58, "is not yours"),
-        (
-            instance(GONE, jobs=[ended_job(JOB, userid=7)], **OF_OTHERS),
-            F58,
-            "is not yours",
-        ),
+        (without(), F58, f"job {F58} not found"),
+        (without(jobspec(), state=16), F58, "has no #DW directives"),
+        (without(jobspec(), state=64), F58, "has no #DW directives"),
+        (instance(GONE, jobs=[active(userid=7)], **GUEST), F58, "is not yours"),
+        (instance(GONE, jobs=[ended_job(JOB, userid=7)], **GUEST), F58, "not yours"),
         # The module writes job IDs in ASCII.
-        (
-            instance(refused(errno.EPERM, f"job f{F58[1:]} is not yours")),
-            F58,
-            f"job {F58} is not yours",
-        ),
+        (instance(DENIED), F58, f"job {F58} is not yours"),
         (FixedInstance(jobs=[active()]), F58, "the dws module is not loaded"),
-        (instance(GONE, jobs=[active()], **ASKED), F58, UNKNOWN),
+        (without(jobspec("#DW jobdw"), state=16), F58, UNKNOWN),
+        (
+            FixedInstance(is_job=True),
+            F58,
+            f"job {F58} not found: this Flux instance is",
+        ),
     ],
 )
-def test_a_job_that_cannot_be_shown_is_named(
+def test_a_job_that_cannot_be_shown_or_followed_is_named(
     found: FixedInstance, id: str, error: str
 ) -> None:
-    done = dws(found, "show", id)
-    assert shows(done, 1, "flux-dws: ERROR: ", error) and done.out == ""
-    # One that was just submitted is waited for.
-    assert bool(found.slept) == (error == UNKNOWN)
+    for words in (["show"], ["show", "--follow"], ["wait"]):
+        done = dws(found, *words, id)
+        assert shows(done, 1, "flux-dws: ERROR: ", error) and done.out == ""
+        # One that was just submitted is waited for.
+        assert bool(found.slept) == (error == UNKNOWN)
 
 
 def test_a_job_that_was_just_submitted_is_waited_for() -> None:
-    found = instance([GONE, GONE, BUSY], jobs=[active()], **ASKED)
+    kvs = {(JOB, "jobspec"): jobspec("#DW jobdw")}
+    found = instance([GONE, GONE, BUSY], jobs=[active()], kvs=kvs)
     assert dws(found, "show", F58).status == 0 and found.slept > 0
 
 

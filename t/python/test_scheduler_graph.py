@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flux_k8s.formats import bits
 from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.fluxion import RABBIT_MODULE, Fluxion
-from flux_k8s.machine.fluxiongraph import read_nodes, read_rabbits, read_ssds
+from flux_k8s.machine.fluxiongraph import read_ssds
 from flux_k8s.machine.wanted import Wanted
 from flux_k8s.ports import Flux, Json, RpcError, Timer
 from flux_k8s.reasons import Reason
@@ -51,52 +51,28 @@ PATHS = [
 ]
 SSDS = [f"/cluster0/chassis{n}/ssd{id}" for n in range(3) for id in range(CHUNKS)]
 KEYS = st.sampled_from(["badrabbit", "alloc_rabbit", "other"])
+CRITERIA = [f"property={name}" for name in ("rabbit", "badrabbit", "nosuch")]
+CRITERIA += ["names=node1", "names=node5", ALLOCATED]
+SOME_PATHS = st.lists(st.sampled_from(PATHS), max_size=3)
+
+
+def method(name: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(st.just(name), st.fixed_dictionaries(fields))
+
+
 REQUESTS = st.one_of(
-    st.tuples(
-        st.just("set_property"),
-        st.fixed_dictionaries(
-            {
-                "sp_resource_path": st.lists(st.sampled_from(PATHS), max_size=3),
-                "sp_keyval": KEYS.map("{}=dws".format) | st.just("badrabbit="),
-            }
-        ),
+    method(
+        "set_property",
+        sp_resource_path=SOME_PATHS,
+        sp_keyval=KEYS.map("{}=dws".format) | st.just("badrabbit="),
     ),
-    st.tuples(
-        st.just("remove_property"),
-        st.fixed_dictionaries(
-            {
-                "resource_path": st.lists(st.sampled_from(PATHS), max_size=3),
-                "key": KEYS,
-            }
-        ),
+    method("remove_property", resource_path=SOME_PATHS, key=KEYS),
+    method(
+        "set_status",
+        resource_path=st.sampled_from([*SSDS, "/cluster0"]),
+        status=st.sampled_from(["up", "down"]),
     ),
-    st.tuples(
-        st.just("set_status"),
-        st.fixed_dictionaries(
-            {
-                "resource_path": st.sampled_from(SSDS + ["/cluster0"]),
-                "status": st.sampled_from(["up", "down"]),
-            }
-        ),
-    ),
-    st.tuples(
-        st.just("find"),
-        st.fixed_dictionaries(
-            {
-                "criteria": st.sampled_from(
-                    [
-                        "property=rabbit",
-                        "property=badrabbit",
-                        "property=nosuch",
-                        "names=node1",
-                        "names=node5",
-                        ALLOCATED,
-                    ]
-                ),
-                "format": st.just("jgf"),
-            }
-        ),
-    ),
+    method("find", criteria=st.sampled_from(CRITERIA), format=st.just("jgf")),
 )
 
 
@@ -177,47 +153,23 @@ class WithSchedulers:
         self.loop.call_later(0.001, lambda: done(answer))
 
 
-def test_the_module_keeps_storage_from_jobs_also_when_it_is_loaded_again() -> None:
-    flux, pool = WithSchedulers(), make_pool()
-    flux.graph = ResourceGraph(pool, lambda: None)
+def test_the_module_waits_for_a_scheduler_and_tells_each_what_it_must_not_give() -> (
+    None
+):
+    flux = WithSchedulers()
     service = Fluxion(cast(Flux, flux), topology())
     withheld = {"rabbit0": SSD_SIZE * GIB}
     service.want(Wanted({}, frozenset({"rabbit1"}), withheld))
     service.start()
     flux.loop.run(timeout=20.0)
-    assert service.present and not flux.lines
-    assert list(map(bits.size, pool.down_ssds)) == [1, CHUNKS]
-    pool = make_pool()
-    flux.load(pool)
-    flux.loop.run(timeout=20.0)
-    assert list(map(bits.size, pool.down_ssds)) == [1, CHUNKS]
-
-
-def test_the_module_waits_for_one_of_the_schedulers() -> None:
-    flux, pool = WithSchedulers(), make_pool()
-    service = Fluxion(cast(Flux, flux), topology())
-    service.want(Wanted({}, frozenset({"rabbit0"})))
-    service.start()
-    flux.loop.run(timeout=20.0)
     assert not service.present
     (line,) = flux.lines
     assert "neither Fluxion nor sched-rabbit is loaded (yet)" in str(line)
-    flux.load(pool)
-    flux.loop.run(timeout=20.0)
-    assert service.present
-    assert list(map(bits.size, pool.down_ssds)) == [CHUNKS, 0]
-
-
-def test_the_module_finds_rabbits_and_nodes() -> None:
-    graph = make_graph()
-    rabbits = read_rabbits(graph.handle("find", {"criteria": "property=rabbit"}))
-    assert {name: (c.path, c.ssds) for name, c in rabbits.items()} == {
-        "rabbit0": ("/cluster0/chassis0", CHUNKS),
-        "rabbit1": ("/cluster0/chassis1", CHUNKS),
-    }
-    assert all(chassis.is_chassis for chassis in rabbits.values())
-    found = read_nodes(graph.handle("find", {"criteria": "names=node4"}))
-    assert found["node4"].path == "/cluster0/node4"
+    for pool in (make_pool(), make_pool()):
+        flux.load(pool)
+        flux.loop.run(timeout=20.0)
+        assert service.present
+        assert list(map(bits.size, pool.down_ssds)) == [1, CHUNKS]
 
 
 def test_an_ssd_that_is_down_is_found_and_given_to_nobody() -> None:

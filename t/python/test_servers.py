@@ -24,6 +24,7 @@ from flux_k8s.rules.directivebreakdown import (
     Allocation,
     AllocationSet,
     Breakdown,
+    beyond_shares,
     build_servers,
     colocation_annotations,
     job_allocation,
@@ -89,6 +90,12 @@ EXAMPLE = at(
         "s": dict.fromkeys(LABELS[1:], ""),
     },
 )
+FULLER = at("a:2 b:2", room={"a": 3 * GIB, "b": 12 * GIB})
+LEFT = {"a": 0, "b": 5 * GIB, "c": 9 * GIB}
+NETWORK = at("a:2", room=LEFT, storages=RABBITS)
+OTHERS: Any = {"room": dict.fromkeys("ab", 20 * GIB), "other_shares": {"a": 14 * GIB}}
+"""What other jobs were given is kept for them."""
+SPARE = at("", unconnected=("c",), storages={"a": RABBIT}, **OTHERS)
 LAST = at("a:5", colocated=USED, storages={"a": RABBIT, "z9": RABBIT, "z10": RABBIT})
 NOWHERE = at("", {"a": 5, "b": 9, "c": 8}, unconnected=("n1", "n2"), storages=RABBITS)
 
@@ -128,6 +135,17 @@ NOWHERE = at("", {"a": 5, "b": 9, "c": 8}, unconnected=("n1", "n2"), storages=RA
         # Nodes without a Rabbit get the emptiest ones
         (across(4 * GIB, count=2), NOWHERE, "b c"),
         (across(4 * GIB, scale=10), NOWHERE, "b c"),
+        # No Rabbit takes more than it has left; one of which nothing is known has no
+        # limit. Network storage goes to another one when the job's own is full
+        (across(12 * GIB, count=4), FULLER, "a b:3"),
+        (across(12 * GIB, scale=1), FULLER, "b:2"),
+        (single(4 * GIB), NETWORK, "c"),
+        (across(4 * GIB, scale=10), NETWORK, "b c"),
+        (per_compute(2**60), at("a", room={"b": 1}), "a"),
+        # Beyond its share a job takes only of what nobody else was given
+        (single(7 * GIB), at("a b", 5, **OTHERS), "b"),
+        (single(6 * GIB), at("a", 5, **OTHERS), "a"),
+        (single(6 * GIB), SPARE, "a"),
     ],
 )
 def test_storage_goes_to_the_right_rabbits(
@@ -142,6 +160,12 @@ ROOM = dict.fromkeys(("r2", "r3"), GIB + 1)
 TAKEN = (
     "mgt needs 1 Rabbit, the job has 0 that may be used: a has another allocation with"
     ' the colocation key "lustre-mgt"'
+)
+
+
+TOO_LITTLE = (
+    "Rabbit a, which 2 of the job's nodes need, has 3 GiB left, and an allocation needs"
+    " 4 GiB"
 )
 
 
@@ -165,6 +189,24 @@ TAKEN = (
             "needs 2 Rabbits, the job has 1",
         ),
         (single(GIB, colocation=MGT), LAST, 1, "Rabbit a, which 5 of the job's nodes"),
+        (
+            per_compute(2 * GIB),
+            FULLER,
+            0,
+            "^Rabbit a has 3 GiB left, and the job's storage needs 4 GiB there",
+        ),
+        (per_compute(4 * GIB), FULLER, 0, "xfs: " + TOO_LITTLE),
+        (
+            across(8 * GIB, count=2),
+            at("a:2 b", room=FULLER.room),
+            1,
+            "ost: " + TOO_LITTLE,
+        ),
+        (single(10 * GIB), NETWORK, 0, "1 Rabbit, the job has 0 .*: a has 0 GiB left"),
+        # A share that the scheduler gave is no more than what is left
+        (per_compute(10 * GIB), at("a", 10, room={"a": 9 * GIB}), 0, "has 9 GiB left"),
+        (single(7 * GIB), at("a", 5, **OTHERS), 0, "a has 6 GiB left, .* needs 7 GiB"),
+        (single(7 * GIB), SPARE, 0, "may be used"),
         # The first by name is named
         (per_compute(GIB), at("r2:2 r3:2", room=ROOM), 0, "^Rabbit r2 has"),
         (per_compute(GIB), at("r3:2 r2:2", room=ROOM), 0, "^Rabbit r2 has"),
@@ -175,6 +217,22 @@ def test_storage_that_cannot_be_placed_is_refused(
 ) -> None:
     with pytest.raises(AllocationError, match=words):
         place(entry, on, pcie)
+
+
+def test_the_sets_of_a_job_share_what_is_left() -> None:
+    both = [breakdown(per_compute(2 * GIB)), breakdown(single(3 * GIB))]
+    build_servers(both, at("a", room={"a": 5 * GIB}))
+    words = "mgt needs 1 Rabbit, .* a has 2 GiB left, and an allocation needs 3 GiB"
+    with pytest.raises(AllocationError, match=words):
+        build_servers(both, at("a", room={"a": 4 * GIB}))
+
+
+def test_each_of_a_jobs_servers_has_the_bytes_beyond_the_share() -> None:
+    on = at("a b", 5)
+    two = [breakdown(single(8 * GIB)), breakdown(single(4 * GIB))]
+    specs = build_servers(two, on)
+    assert beyond_shares(specs, on) == [{"a": 3 * GIB}, {}]
+    assert beyond_shares([specs[0], specs[0]], on) == [{"a": 3 * GIB}, {"a": 8 * GIB}]
 
 
 EIGHT = dict.fromkeys("ab", 8 * GIB)
