@@ -160,51 +160,40 @@ def test_whatever_kubernetes_shows_is_read_without_an_error(
 
 # What counts as progress
 
+
 COPIED = "Copied 10.000 MiB (10%) in 0.200 secs (50.000 MiB/s) 2 secs left ..."
+SLOW = COPIED.replace("0.200 secs (50.000", "1023.2 secs (0.010")
 STATUS: Json = {
     "state": "Running",
     "commandStatus": {"progress": 10, "lastMessage": COPIED, "data": "10.000 MiB"},
 }
 
 
-def achieved(status: Any) -> tuple[Any, ...]:
-    return parse(
-        {"metadata": {"namespace": "a", "name": "b"}, "status": status}
-    ).achieved
+def achieved(status: Any, **command: Any) -> tuple[Any, ...]:
+    command = {**STATUS["commandStatus"], **command}
+    return parse(movement({**STATUS, "commandStatus": command, **status})).achieved
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("status", "command", "gets_on"),
     [
-        {"state": "Finished", "status": "Success"},
-        {"state": "Finished", "status": "Failed"},
-        {"state": "Starting"},
-        {"commandStatus": {**STATUS["commandStatus"], "progress": 11}},
-        {"commandStatus": {"progress": 10, "data": "11.000 MiB"}},
-        {"commandStatus": {"lastMessage": COPIED.replace("10.000", "10.001")}},
-        {"commandStatus": {"lastMessage": "Walked 30001 items in 3.000 secs (1/s)"}},
-        {"commandStatus": {"lastMessage": "a program of the site: 4711 files"}},
+        ({"state": "Finished", "status": "Success"}, {}, True),
+        ({"state": "Finished", "status": "Failed"}, {}, True),
+        ({"state": "Starting"}, {}, True),
+        ({}, {"progress": 11}, True),
+        ({"commandStatus": {"progress": 10, "data": "11.000 MiB"}}, {}, True),
+        ({}, {"lastMessage": COPIED.replace("10.000", "10.001")}, True),
+        ({}, {"lastMessage": "Walked 30001 items in 3.000 secs (1/s)"}, True),
+        ({}, {"lastMessage": "a program of the site: 4711 files"}, True),
+        # The time that it takes, and that at which a message was written, is none.
+        ({}, {"elapsedTime": "17m3.2s", "lastMessageTime": "2026-01-01"}, False),
+        ({}, {"rate": "1.000 MiB/s", "seconds": "1023.200"}, False),
+        ({}, {"lastMessage": SLOW}, False),
+        ({}, {"lastMessage": f"[2026-01-01T00:00:02] {COPIED}"}, False),
+        ({}, {"unknown": {"x": [1, 2, 3]}}, False),
     ],
 )
-def test_a_movement_gets_on(changed: Json) -> None:
-    assert achieved({**STATUS, **changed}) != achieved(STATUS)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"elapsedTime": "17m3.2s", "lastMessageTime": "2026-01-01T00:00:01Z"},
-        {"rate": "1.000 MiB/s", "seconds": "1023.200"},
-        {"lastMessage": COPIED.replace("0.200 secs (50.000", "1023.2 secs (0.010")},
-        {"unknown": {"x": [1, 2, 3]}},
-    ],
-)
-def test_a_movement_does_not_get_on_by_the_time_that_it_takes(changed: Json) -> None:
-    command = {**STATUS["commandStatus"], **changed}
-    assert achieved({**STATUS, "commandStatus": command}) == achieved(STATUS)
-
-
-def test_the_time_at_which_a_message_was_written_is_no_progress() -> None:
-    texts = (f"[2026-01-01T00:00:0{second}] {COPIED}" for second in (1, 2))
-    first, second = (achieved({"commandStatus": {"lastMessage": t}}) for t in texts)
-    assert first == second
+def test_a_movement_gets_on_or_only_takes_time(
+    status: Json, command: Json, gets_on: bool
+) -> None:
+    assert (achieved(status, **command) != achieved({})) == gets_on

@@ -66,33 +66,38 @@ def test_each_jobspec_is_placed_or_waits_or_is_refused(jobspec: Any) -> None:
         assert pool.allocate(1, request) is not None
 
 
-def test_a_node_is_needed_with_the_cores_and_gpus_of_its_slots() -> None:
-    gpu = {"type": "gpu", "count": 1}
-    (group,) = groups(node(slot(core(2), gpu, count=3), count=4))
-    assert group == Group(Count.fixed(4), 1, Need(6, 3), slots=3)
+GPU = {"type": "gpu", "count": 1}
 
 
-def test_a_node_in_a_slot_is_the_jobs_as_a_whole() -> None:
-    (group,) = groups(slot(node(slot(core(2))), ssd(10), count=4))
-    assert group == Group(Count.fixed(4), 1, Need(2, 0, True), 10, True, 1)
+@pytest.mark.parametrize(
+    ("resource", "group"),
+    [
+        # the cores and GPUs of all slots of a node
+        (
+            node(slot(core(2), GPU, count=3), count=4),
+            Group(Count.fixed(4), 1, Need(6, 3), slots=3),
+        ),
+        # a node in a slot, and an exclusive slot, are the job's as a whole
+        (
+            slot(node(slot(core(2))), ssd(10), count=4),
+            Group(Count.fixed(4), 1, Need(2, 0, True), 10, True, 1),
+        ),
+        (
+            {**slot(core(2), count=3), "exclusive": True},
+            Group(Count.fixed(3), 1, Need(2, 0, True), slots=1),
+        ),
+    ],
+)
+def test_a_request_is_for_groups_of_nodes(resource: Json, group: Group) -> None:
+    assert groups(resource) == (group,)
 
 
-def test_an_exclusive_slot_is_a_whole_node() -> None:
-    (group,) = groups({**slot(core(2), count=3), "exclusive": True})
-    assert group == Group(Count.fixed(3), 1, Need(2, 0, True), slots=1)
-
-
-def test_a_chassis_has_all_that_is_below_it() -> None:
-    request = parse({"resources": [chassis(2, slot(node(slot(core())), ssd(5)))]})
-    (place,) = request.places
-    assert place.chassis == Count.fixed(2)
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_chassis_has_all_that_is_below_it(exclusive: bool) -> None:
+    below = chassis(2, slot(node(slot(core())), ssd(5)))
+    (place,) = parse({"resources": [{**below, "exclusive": exclusive}]}).places
+    assert (place.chassis, place.exclusive) == (Count.fixed(2), exclusive)
     assert place.group.below_one and place.group.ssd == 5
-
-
-def test_all_below_an_exclusive_chassis_is_the_jobs() -> None:
-    whole = {**chassis(2, node(slot(core()))), "exclusive": True}
-    (place,) = parse({"resources": [whole]}).places
-    assert place.exclusive
 
 
 @pytest.mark.parametrize(
@@ -118,14 +123,11 @@ def test_slots_are_those_in_which_tasks_are_started(resource: Json, slots: int) 
 @pytest.mark.parametrize(
     "resources", [[ssd(1)], [slot(ssd(1)), ssd(1)], [chassis(1, slot(ssd(1)))]]
 )
-def test_a_request_for_storage_only_is_refused(resources: Any) -> None:
+def test_a_request_for_storage_alone_is_refused(resources: list[Json]) -> None:
     with pytest.raises(BadObject, match="a core or a node"):
         check_has_nodes(parse({"resources": resources}))
-
-
-@pytest.mark.parametrize("beside", [node(slot(core())), slot(core())])
-def test_a_request_for_storage_beside_nodes_is_accepted(beside: Json) -> None:
-    check_has_nodes(parse({"resources": [ssd(1), beside]}))
+    for beside in (node(slot(core())), slot(core())):
+        check_has_nodes(parse({"resources": [*resources[:1], beside]}))
 
 
 def nested(levels: int) -> Json:

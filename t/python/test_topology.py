@@ -32,15 +32,6 @@ def test_the_mapping_of_a_cluster_is_in_natural_order() -> None:
     assert found.to_json()["rabbits"]["r10"]["hostlist"] == "n[1-2,10]"
 
 
-def test_an_unsorted_mapping_has_the_order_of_the_system_configuration() -> None:
-    system = system_of({"r10": ("n2", "n10", "n1"), "r9": ("n3", "n7")})
-    objects = system_configuration(system), storages(system)
-    found = topology.parse(*objects, [], sort=False)
-    assert found.rabbits == ("r10", "r9")
-    assert list(found.to_json()["computes"]) == ["n2", "n10", "n1", "n3", "n7"]
-    assert found.to_json()["rabbits"]["r10"]["hostlist"] == "n[2,10,1]"
-
-
 names = st.integers(0, 10**4).map("x{}".format)
 
 
@@ -100,15 +91,6 @@ def test_system_storage_is_left_out_of_the_capacity_unless_asked_for() -> None:
     assert whole.to_json()["rabbits"]["r1"] == {"capacity": TIB, "hostlist": "n1"}
 
 
-def test_a_rabbit_that_is_full_has_a_capacity() -> None:
-    objects = storages(HETCHY)
-    objects[0]["status"]["capacity"] = 0
-    found = topology.parse(
-        system_configuration(HETCHY), objects, [servers("s", hetchy201=TIB)]
-    )
-    assert found.capacity("hetchy201") == TIB
-
-
 def test_storage_nodes_that_are_no_rabbits_are_ignored() -> None:
     configuration = system_configuration(HETCHY)
     configuration["spec"]["storageNodes"].append({"name": "nas", "type": "Other"})
@@ -116,39 +98,22 @@ def test_storage_nodes_that_are_no_rabbits_are_ignored() -> None:
     assert found.rabbits == ("hetchy201", "hetchy202")
 
 
-def test_a_node_under_two_rabbits_is_refused_with_both_names() -> None:
-    configuration = system_configuration(HETCHY)
-    (first, second) = configuration["spec"]["storageNodes"]
+def test_all_problems_of_a_cluster_are_named() -> None:
+    configuration, (storage, _) = system_configuration(HETCHY), storages(HETCHY)
+    first, second = nodes = configuration["spec"]["storageNodes"]
     second["computesAccess"].append(first["computesAccess"][0])
+    first["computesAccess"] *= 2
+    nodes.append(second)
+    storage["status"] = {"capacity": 0, "status": "Offline"}
     with pytest.raises(topology.TopologyError) as caught:
-        topology.parse(configuration, storages(HETCHY), [])
-    assert caught.value.problems == (
-        "SystemConfiguration default/default: compute node hetchy1001 is listed under"
-        " hetchy201 and under hetchy202, expected one Rabbit",
-    )
-
-
-def test_a_rabbit_or_node_that_is_listed_twice_is_refused() -> None:
-    configuration = system_configuration(HETCHY)
-    nodes = configuration["spec"]["storageNodes"]
-    nodes[0]["computesAccess"] *= 2
-    nodes.append(nodes[1])
-    with pytest.raises(topology.TopologyError) as caught:
-        topology.parse(configuration, storages(HETCHY), [])
-    twice = [problem.partition(": ")[2] for problem in caught.value.problems]
-    assert twice == [
+        topology.parse(configuration, [storage], [])
+    start = "SystemConfiguration default/default: "
+    assert [text.replace(start, "") for text in str(caught.value).splitlines()] == [
         "compute node hetchy1001 is listed twice under hetchy201, expected once",
         "compute node hetchy1002 is listed twice under hetchy201, expected once",
+        "compute node hetchy1001 is listed under hetchy201 and under hetchy202,"
+        " expected one Rabbit",
         "Rabbit hetchy202 is listed twice, expected once",
-    ]
-
-
-def test_each_rabbit_without_a_capacity_is_named() -> None:
-    (first, _) = storages(HETCHY)
-    first["status"] = {"capacity": 0, "status": "Offline"}
-    with pytest.raises(topology.TopologyError) as caught:
-        topology.parse(system_configuration(HETCHY), [first], [])
-    assert str(caught.value).splitlines() == [
         "Rabbit hetchy201 has no capacity: status.capacity of its Storage is 0 and its"
         " status is Offline, expected a number of bytes",
         "Rabbit hetchy202 has no capacity: it has no Storage",
