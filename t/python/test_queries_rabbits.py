@@ -14,7 +14,7 @@ from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs import rabbitqueries
 from flux_k8s.machine.ledger import Share
-from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError, Request
+from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError, Request, Sender
 from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, check, query, refusal, seen
@@ -238,6 +238,27 @@ def test_rabbits_are_listed_in_portions() -> None:
         errno.ENOENT,
         "'rabbit-999' is no Rabbit of rabbit.mapping",
     )
+
+
+def test_queries_that_waited_for_the_same_rows_are_answered_one_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many guests may ask while the rows of a large machine are made."""
+    monkeypatch.setattr(rabbitqueries, "ROWS_AT_A_TIME", 1)
+    system = started()
+    seen(system)
+    system.loop.run(timeout=2 * rabbitqueries.FRESH)
+    asked, answers = 8, list[int]()
+    assert system.service is not None
+    for number in range(asked):
+        sender = Sender(GUEST + number, owner=False)
+        system.service.query("rabbit-list", {}, lambda *_: answers.append(1), sender)
+    most = 0
+    while len(answers) < asked:
+        before = len(answers)
+        assert system.loop.step()
+        most = max(most, len(answers) - before)
+    assert most == 1
 
 
 def room(system: VirtualSystem) -> tuple[dict[str, int], dict[str, int]]:

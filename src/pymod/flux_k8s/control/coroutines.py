@@ -182,8 +182,12 @@ class Turns:
         """The items, of which ``portion`` take about a millisecond."""
         for number, item in enumerate(items):
             if number and number % portion == 0:
-                await Call[None](self._wait)
+                await self.next()
             yield item
+
+    async def next(self) -> None:
+        """Wait for a turn."""
+        await Call[None](self._wait)
 
     def stop(self) -> None:
         """No loop goes on."""

@@ -62,6 +62,7 @@ class RabbitQueries:
         now = self._flux.now()
         if not self._valid_from <= self._made <= now < self._made + FRESH:
             await Call[None](self._wait_for_rows)
+            await self._turns.next()  # many queries may have waited
         rest = self._rows_after(after)
         rows = rest[: _portion(rest)]
         more = len(rows) < len(rest)
