@@ -259,6 +259,14 @@ def test_rules_that_are_malformed_refuse_no_job(rules: Any) -> None:
     check(XFS.replace("xfs", "zfs"), rules=rules)
 
 
+def test_a_command_without_arguments_has_no_rules_for_them() -> None:
+    """Go writes null for an empty list."""
+    rules = [*RULES, {"command": "bare", "ruleDefs": None}]
+    check(XFS, rules=rules)
+    assert word(refusal("#DW bare name=p1", rules=rules)) == "name"
+    assert word(refusal(XFS.replace("xfs", "zfs"), rules=rules)) == "zfs"
+
+
 # Patterns of a site, and values that match and do not.
 
 PATTERNS = r"""

@@ -118,17 +118,17 @@ class CommandRule(Struct):
     """A rule for the directives with a command."""
 
     command: str
-    all_arguments: Sequence[ArgumentRule] = field(name="ruleDefs")
+    definitions: Optional[Sequence[ArgumentRule]] = field(name="ruleDefs")
 
     @property
     def closed(self) -> bool:
         """Whether all keys are known here that a directive may have."""
-        return all(argument.keys is not None for argument in self.all_arguments)
+        return all(argument.keys is not None for argument in self.definitions or ())
 
     @property
     def arguments(self) -> Sequence[ArgumentRule]:
         """The rules for its arguments; none if some are not known here."""
-        return self.all_arguments if self.closed else ()
+        return self.definitions or () if self.closed else ()
 
 
 class RuleSet:
