@@ -261,7 +261,7 @@ def test_a_wrong_breakdown_is_refused_with_its_place(
 @pytest.mark.parametrize(
     ("method", "place", "words"),
     [
-        ("integer", "a.c", "a.c is true"),
+        ("integer", "a.c", "a.c is true, expected an integer$"),
         ("number", "a.c", "a.c is true"),
         ("integer", "a.b", "a.b is 1.5"),
         ("text", "a.d.e", "a.d is 3, expected an object"),

@@ -20,7 +20,9 @@ from support.dwscli import (
     is_golden,
     kvs_of,
     refused,
+    shows,
 )
+from support.tables import rows
 
 F58 = "ƒ3gDmDv6tjHH"
 DIRECTIVES = [
@@ -31,7 +33,7 @@ SCHED, RUN, CLEANUP, INACTIVE = 8, 16, 32, 64
 
 
 def instance(
-    state: str, phase: int, owner: int = 0, changes: Any = (), **options: Any
+    state: str, phase: int, changes: Any = (), owner: int = 0, **options: Any
 ) -> FixedInstance:
     answer = detail(
         FIRST, state=state, directives=DIRECTIVES, since=NOW - 9000, **dict(changes)
@@ -61,68 +63,56 @@ def test_free_shows_its_actions_and_their_cost_before_it_takes_them(
     assert f"Done: flux dws wait {F58} shows what comes of it." in done.out
 
 
-def test_a_copy_that_is_complete_is_not_lost() -> None:
-    assert "$DW_JOB_p1" in dws(instance("DataOut", CLEANUP), "free", F58).out
-    complete = instance("DataOut", CLEANUP, changes={"ready": True})
-    assert "$DW_JOB_p1" not in dws(complete, "free", F58).out
+READY = {"ready": True, "waits": "", "wants": "ready"}
+RELEASED = {"ready": True, "waits": "", "wants": "released"}
+UNKNOWN = {**OLD, "wants": "ready", "status": "", "cancel": "copied"}
+GONE = {**UNKNOWN, "wants": "released", "cancel": "lost"}
+PLANNED = {"wants": "planned", "status": "", "cancel": "freed"}
+LACKING = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
+INSTANCES = {
+    "copying": instance("DataOut", CLEANUP),
+    "copied": instance("DataOut", CLEANUP, READY),
+    "running": instance("PreRun", RUN, {**READY, "cancel": "copied"}),
+    "ended": instance("PreRun", CLEANUP, {**RELEASED, "cancel": "lost"}),
+    "data kept": instance("PreRun", CLEANUP, {**READY, "cancel": "copied"}),
+    "no data": instance("PreRun", CLEANUP, {**READY, "cancel": "freed"}),
+    "nothing": instance("PreRun", CLEANUP, {**RELEASED, "cancel": "nothing"}),
+    # Whose Workflow is not known may have run.
+    "unseen": instance("none", RUN, UNKNOWN),
+    "unseen, ended": instance("none", CLEANUP, GONE),
+    "no plugin": instance("none", CLEANUP, {**GONE, **LACKING}),
+    "unseen, planned": instance("none", SCHED, {**UNKNOWN, **PLANNED}),
+    "planned": instance("none", SCHED, PLANNED),
+}
+SAID = """
+copying -> 0 -> $DW_JOB_p1
+copied -> 0 -> Teardown | -- $DW_JOB_p1
+running -> 0 -> - the job is cancelled, and its tasks are killed
+  | unmounted, copied out and deleted as after any job | -- Teardown | -- Lost
+ended -> 0 -> Teardown at once | - $DW_JOB_p1/out
+data kept -> 1 -> its tasks are still ending: a cancel changes nothing, its data
+no data -> 1 -> its tasks are still ending: a cancel changes nothing, its storage
+nothing -> 1 -> a cancel changes nothing any more; PreRun for 2.5h, complete
+unseen -> 0 -> WARNING: Kubernetes was last heard of 3.5m ago
+  | - the job is cancelled, and its tasks are killed
+  | once Kubernetes answers, as after any job | -- before it has run
+unseen, ended -> 0 -> Teardown once Kubernetes answers and is deleted
+  | Lost: - all that the job has written to its storage
+no plugin -> 0 -> Teardown once dws-jobtap.so is loaded and is deleted
+unseen, planned -> 0 -> - the job is cancelled before it has run
+planned -> 0 -> - the job is cancelled before it has run - it has no storage yet
+"""
 
 
-def test_tasks_that_run_are_killed_and_their_data_is_copied() -> None:
-    running = instance("PreRun", RUN, changes={"ready": True, "cancel": "copied"})
-    out = dws(running, "free", F58).out
-    assert "- the job is cancelled, and its tasks are killed\n" in out
-    assert "unmounted, copied out and deleted as after any job\n" in out
-    assert "Teardown" not in out and "Lost" not in out
-    changes = {"ready": True, "cancel": "lost", "wants": "released"}
-    ended = instance("PreRun", CLEANUP, changes=changes)
-    out = dws(ended, "free", F58).out
-    assert "Teardown at once" in out and "- $DW_JOB_p1/out" in out
-
-
-@pytest.mark.parametrize(
-    ("cancel", "why"),
-    [
-        ("copied", "its tasks are still ending: a cancel changes nothing, its data"),
-        ("freed", "its tasks are still ending: a cancel changes nothing, its storage"),
-        ("nothing", "a cancel changes nothing any more; PreRun for 2.5h, complete"),
-    ],
-)
-def test_free_does_not_cancel_a_job_for_which_that_changes_nothing(
-    cancel: str, why: str
+@pytest.mark.parametrize(("name", "status", "said"), rows(SAID, 3))
+def test_free_says_what_a_cancel_does_and_cancels_no_job_for_which_it_does_nothing(
+    name: str, status: str, said: str
 ) -> None:
-    wants = "released" if cancel == "nothing" else "ready"
-    changes = {"ready": True, "cancel": cancel, "waits": "", "wants": wants}
-    found = instance("PreRun", CLEANUP, changes=changes)
+    found = INSTANCES[name]
+    assert shows(dws(found, "free", F58), int(status), *said.split(" | "))
     done = dws(found, "free", "--yes", F58)
-    assert (done.status, done.out, found.raised) == (1, "", [])
-    assert f"flux-dws: ERROR: job {F58}: {why}" in done.err
-
-
-def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
-    unknown = {**OLD, "wants": "ready", "status": "", "cancel": "copied"}
-    done = dws(instance("none", RUN, changes=unknown), "free", F58)
-    assert "WARNING: Kubernetes was last heard of 3.5m ago" in done.err
-    assert "before it has run" not in done.out
-    assert "- the job is cancelled, and its tasks are killed\n" in done.out
-    assert "once Kubernetes answers, as after any job\n" in done.out.replace(
-        "\n  ", " "
-    )
-    ended = {**unknown, "wants": "released", "cancel": "lost"}
-    done = dws(instance("none", CLEANUP, changes=ended), "free", F58)
-    assert "Teardown once Kubernetes answers and is deleted" in done.out
-    assert "Lost:\n- all that the job has written to its storage" in done.out
-    lacking = {"kubernetes": "dws-jobtap.so is not loaded", "incomplete": True}
-    done = dws(instance("none", CLEANUP, changes={**ended, **lacking}), "free", F58)
-    assert "Teardown once dws-jobtap.so is loaded and is deleted" in done.out
-    planned = {**unknown, "wants": "planned", "cancel": "freed"}
-    out = dws(instance("none", SCHED, changes=planned), "free", F58).out
-    assert "- the job is cancelled before it has run\n" in out
-
-
-def test_a_job_without_a_workflow_has_no_storage_that_goes() -> None:
-    planned = {"wants": "planned", "status": "", "cancel": "freed"}
-    out = dws(instance("none", SCHED, changes=planned), "free", F58).out
-    assert "- the job is cancelled before it has run\n- it has no storage yet\n" in out
+    assert (done.status, bool(found.raised)) == (int(status), status == "0")
+    assert status == "0" or done.out == ""
 
 
 def test_only_the_instance_owner_gives_up_a_teardown() -> None:
@@ -142,7 +132,7 @@ def test_no_exception_lets_the_storage_of_a_job_go_that_has_ended() -> None:
     ended = FixedInstance(gone, jobs=[ended_job(FIRST)], kvs=kvs_of(FIRST))
     error = f"flux-dws: ERROR: job {F58} has ended: there is nothing to be freed\n"
     assert dws(ended, "free", "--yes", F58) == (1, "", error)
-    inactive = instance("PostRun", INACTIVE, changes={"waits": "compute-02 to unmount"})
+    inactive = instance("PostRun", INACTIVE, {"waits": "compute-02 to unmount"})
     purged = instance("DataOut", INACTIVE)
     purged.jobs = []
     why = {

@@ -22,6 +22,7 @@ from support.dwscli import (
     refused,
     shows,
 )
+from support.tables import rows
 
 F58 = "ƒ3gDmDv6tjHH"
 FAILED = "DWS failed in DataOut: no space; not copied: x"
@@ -41,49 +42,44 @@ EXCEPTION = {
 }
 
 
-@pytest.mark.parametrize(
-    ("words", "answer", "request_", "said"),
-    [
-        ((), {"copies": 4}, {}, "4 copies are started again"),
-        ((), {"copies": 1}, {}, "1 copy is started again"),
-        ((), {"copies": 0}, {}, "no copy has failed: those that have not ended get"),
-        (("--give-up",), {}, {"give_up": True}, "its data is given up"),
-    ],
-)
+ANSWERS: Any = {
+    "none": {"copies": 0},
+    "one": {"copies": 1},
+    "four": {"copies": 4},
+    "unknown": refused(errno.ENOENT),
+    # The module writes job IDs in ASCII.
+    "unfit": refused(
+        errno.EINVAL, f"job f{F58[1:]}: no data of it has failed and is kept"
+    ),
+}
+SAID = """
+four -> 0 -> 4 copies are started again
+one -> 0 -> 1 copy is started again
+none -> 0 -> no copy has failed: those that have not ended get
+one --give-up -> 0 -> its data is given up
+unknown -> 1 -> says what became of its data
+unfit -> 1 -> ERROR: job ƒ3gDmDv6tjHH: no data of it has failed and is kept
+"""
+
+
+@pytest.mark.parametrize(("words", "status", "said"), rows(SAID, 3))
 def test_rescue_sends_its_request_and_says_what_comes_of_it(
-    words: tuple[str, ...], answer: Any, request_: Any, said: str
+    words: str, status: str, said: str
 ) -> None:
-    found = FixedInstance({"dws.rescue": answer})
-    done = dws(found, "rescue", *words, F58)
-    assert found.requests == [("dws.rescue", {"id": FIRST, **request_})]
-    assert (done.status, done.err) == (0, "")
-    assert done.out.startswith(f"Job {F58}: {said}")
-    assert f"flux dws wait {F58}" in done.out
+    answer, *options = words.split()
+    found = FixedInstance({"dws.rescue": ANSWERS[answer]}, jobs=[ended_job(FIRST)])
+    done = dws(found, "rescue", *options, F58)
+    give_up = {"give_up": True} if options else {}
+    assert found.requests == [("dws.rescue", {"id": FIRST, **give_up})]
+    assert shows(done, int(status), said)
+    if status == "0":
+        assert done.err == "" and done.out.startswith(f"Job {F58}: {said}")
+        assert f"flux dws wait {F58}" in done.out
 
 
-UNFIT = f"job f{F58[1:]}: no data of it has failed and is kept"
-
-
-@pytest.mark.parametrize(
-    ("answer", "jobs", "error"),
-    [
-        (
-            *(refused(errno.ENOENT), [ended_job(FIRST)]),
-            f"; flux dws show {F58} says what became of its data",
-        ),
-        (refused(errno.ENOENT), [], f"ERROR: job {F58} not found"),
-        (
-            *(refused(errno.EINVAL, UNFIT), []),
-            f"ERROR: job {F58}: no data of it has failed and is kept",
-        ),
-    ],
-)
-def test_a_rescue_that_is_refused_is_one_error(
-    answer: Any, jobs: Any, error: str
-) -> None:
-    found = FixedInstance({"dws.rescue": answer}, jobs=jobs)
-    done = dws(found, "rescue", F58)
-    assert shows(done, 1, error) and done.out == ""
+def test_a_rescue_of_no_job_is_one_error() -> None:
+    found = FixedInstance({"dws.rescue": refused(errno.ENOENT)})
+    assert shows(dws(found, "rescue", F58), 1, f"ERROR: job {F58} not found")
     assert dws(found, "rescue", "nonsense!").status == 1
 
 

@@ -244,14 +244,3 @@ def test_a_command_warns_that_older_jobs_are_not_counted(
     assert dws(found, *words.split(), since).err == warning
 
 
-def test_memos_that_a_user_has_changed_change_nothing() -> None:
-    memos = {"rabbit_workflow": "fluxjob-1", "rabbits": "h[0-100000]"}
-    jobs = [
-        ended_job(FIRST, annotations={"user": memos}),
-        ended_job(FIRST + 1, annotations={"user": {}}),
-        ended_job(FIRST + 2, annotations={"user": memos}),
-    ]
-    kvs = {**kvs_of(FIRST), **kvs_of(FIRST + 1)}
-    found = FixedInstance(jobs=jobs, kvs=kvs)
-    done = dws(found, "usage", "--by=rabbit", "-n", "-o", "{name} {njobs}")
-    assert done.out == "tuo201 2\n"

@@ -76,11 +76,6 @@ def test_a_rabbit_is_a_chassis_with_its_nodes_and_its_storage_below() -> None:
         assert leaf["rank"] == 1
 
 
-def test_nodes_without_a_rabbit_are_directly_below_the_cluster() -> None:
-    R = resources(("hetchy1001", "login1"))
-    assert by_path(write(R))["/cluster0/login1"]["type"] == "node"
-    graph = jgf.parse(write(R))
-    assert graph.rabbit_of == {"hetchy1001": "hetchy201", "login1": None}
 
 
 def test_a_rabbit_that_runs_a_broker_is_a_storage_node_in_its_chassis() -> None:

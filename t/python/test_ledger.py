@@ -189,6 +189,7 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
         # What was not torn down counts until it is gone: the scheduler has the share
         # of the job back, and must not give it to others.
         ("ADDED:1 forget:1", (58, 60), {"r1"}, 2),
+        ("ADDED:1 release:1", (58, 60), {"r1"}, 2),
         ("ADDED:1 forget:1 DELETED:1", (60, 60), set(), 0),
         # So it does when the cluster goes back, and shows it again.
         ("ADDED:1 forget:1 DELETED:1 ADDED:1", (58, 60), {"r1"}, 2),
