@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import errno
+import sys
+import types
 from typing import Any
 from unittest import mock
 
@@ -15,28 +17,21 @@ from dwscli.fluxinstance import PATIENCE, TICK, FluxInstance
 
 
 class Clock:
-    """Stands for the module ``time``."""
+    """Stands for the module ``time``, and for the future of an answer that comes after
+    ``delay`` seconds."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, delay: float) -> None:
+        self.seconds, self.delay = 0.0, delay
 
     def monotonic(self) -> float:
         return self.seconds
 
-
-class Future:
-    """The future of an answer that comes after some seconds."""
-
-    def __init__(self, clock: Clock, delay: float) -> None:
-        self._clock = clock
-        self._due = clock.seconds + delay
-
     def is_ready(self) -> bool:
-        return self._clock.seconds >= self._due
+        return self.seconds >= self.delay
 
     def wait_for(self, seconds: float) -> None:
-        left = self._due - self._clock.seconds
-        self._clock.seconds += min(left, seconds)
+        left = self.delay - self.seconds
+        self.seconds += min(left, seconds)
         if left > seconds:
             raise OSError(errno.ETIMEDOUT, "Connection timed out")
 
@@ -46,58 +41,56 @@ class Future:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(fluxinstance, "time", clock)
-    return clock
-
-
-def instance(clock: Clock, delay: float) -> FluxInstance:
-    """An instance whose answers come after some seconds."""
-
-    class Handle:
-        def rpc(self, topic: str, request: Any) -> Future:
-            return Future(clock, delay)
-
-    found = FluxInstance.__new__(FluxInstance)
-    found._handle = Handle()
+def handle(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
+    """What ``flux.Flux()`` is."""
+    found, module = mock.Mock(), types.ModuleType("flux")
+    module.Flux = lambda: found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flux", module)
+    monkeypatch.setattr(sys, "setrecursionlimit", lambda levels: None)
     return found
 
 
 @pytest.mark.parametrize("ticks", [False, True])
 def test_an_answer_that_takes_long_is_awaited_but_not_for_ever(
-    clock: Clock, ticks: bool
+    handle: mock.Mock, ticks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[float] = []
-    tick = (lambda: called.append(clock.seconds)) if ticks else None
-    assert instance(clock, 30.5).ask("dws.job-show", {}, tick) == {"jobs": []}
-    assert clock.seconds == 30.5
-    clock.seconds, called[:] = 0.0, []
-    with pytest.raises(OSError, match="the dws module has not answered for 60 s") as e:
-        instance(clock, float("inf")).ask("dws.job-list", {}, tick)
-    assert e.value.errno == errno.ETIMEDOUT
-    assert clock.seconds == PATIENCE and len(called) == (PATIENCE - TICK) * ticks
+    for delay in (30.5, float("inf")):
+        handle.rpc.return_value = clock = Clock(delay)
+        monkeypatch.setattr(fluxinstance, "time", clock)
+        called.clear()
+        tick = (lambda: called.append(0.0)) if ticks else None
+        if delay < PATIENCE:
+            assert FluxInstance().ask("dws.job-show", {}, tick) == {"jobs": []}
+            assert clock.seconds == delay
+            continue
+        with pytest.raises(
+            OSError, match="the dws module has not answered for 60"
+        ) as e:
+            FluxInstance().ask("dws.job-list", {}, tick)
+        assert e.value.errno == errno.ETIMEDOUT
+        assert clock.seconds == PATIENCE and len(called) == (PATIENCE - TICK) * ticks
 
 
-def test_what_the_kvs_has_is_asked_for_as_it_is() -> None:
-    found = FluxInstance.__new__(FluxInstance)
-    found._handle = handle = mock.Mock()
+def test_what_the_kvs_has_is_asked_for_as_it_is(handle: mock.Mock) -> None:
     handle.rpc.return_value.get.return_value = {"eventlog": "x"}
-    assert found.kvs([(1, "eventlog")]) == {(1, "eventlog"): "x"}
+    assert FluxInstance().kvs([(1, "eventlog")]) == {(1, "eventlog"): "x"}
     assert handle.rpc.call_args.args[1] == {"id": 1, "keys": ["eventlog"], "flags": 0}
 
 
-def test_a_lost_connection_is_no_closed_pipe() -> None:
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [
+        ("job", [1]),
+        ("kvs", [[(1, "eventlog")]]),
+        ("raise_exception", [1, "cancel", ""]),
+    ],
+)
+def test_a_lost_connection_is_no_closed_pipe(
+    handle: mock.Mock, method: str, args: list[Any]
+) -> None:
     """``flux dws list | head`` ends without a word when ``head`` does."""
-
-    found = FluxInstance.__new__(FluxInstance)
-    found._handle = handle = mock.Mock()
     handle.rpc.side_effect = BrokenPipeError(errno.EPIPE, "EPIPE: Broken pipe")
-    for call in (
-        lambda: found.job(1),
-        lambda: found.kvs([(1, "eventlog")]),
-        lambda: found.raise_exception(1, "cancel", ""),
-    ):
-        with pytest.raises(ConnectionResetError, match="its broker on this node") as e:
-            call()
-        assert not isinstance(e.value, BrokenPipeError)
+    with pytest.raises(ConnectionResetError, match="its broker on this node") as e:
+        getattr(FluxInstance(), method)(*args)
+    assert not isinstance(e.value, BrokenPipeError)
