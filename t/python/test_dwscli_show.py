@@ -153,42 +153,37 @@ FATAL = exception("dws", 0, "DWS: no room")
 RAN = {REQUESTED: "PostRun=2025-11-24T15:55:00Z"}
 MOUNTED = {"watchState": "PreRun", "completed": True, "dwdIndex": 0}
 MOUNTED["completeTime"] = "2025-11-24T15:50:00Z"
+NO_DRIVERS: Any = {"status": {"drivers": []}}
+LAST = "its storage was last seen in"
 NOT_COPIED = "not copied: $DW_JOB_p1/out to /lustre/out"
 
 
 @pytest.mark.parametrize(
-    ("events", "job", "workflow", "why"),
+    ("events", "changes", "why"),
     [
-        ([], {}, {}, ""),
-        ([CANCEL, NODE_LOST], {}, {}, ""),
-        ([CANCEL, NODE_LOST, FATAL], {}, {}, "DWS: no room"),
-        (
-            [CANCEL],
-            {},
-            {"status": {"drivers": []}, "metadata": {"annotations": RAN}},
-            NOT_COPIED,
-        ),
-        ([CANCEL], {}, {"status": {"drivers": [MOUNTED]}}, NOT_COPIED),
+        ([], {}, ""),
+        ([CANCEL, NODE_LOST], {}, ""),
+        ([CANCEL, NODE_LOST, FATAL], {}, "DWS: no room"),
+        ([CANCEL], {**NO_DRIVERS, "metadata": {"annotations": RAN}}, NOT_COPIED),
+        ([CANCEL], {"status": {"drivers": [MOUNTED]}}, NOT_COPIED),
         # It was cancelled before it ran, or in its prolog: no task was started.
-        ([CANCEL], {}, {"status": {"drivers": []}}, ""),
-        ([CANCEL], {"waitstatus": None}, {"status": {"drivers": [MOUNTED]}}, ""),
+        ([CANCEL], NO_DRIVERS, ""),
+        ([CANCEL], {"job": None, "status": {"drivers": [MOUNTED]}}, ""),
         (
             [],
-            {},
             {"status": {"state": "PreRun", "message": "busy"}},
-            "its storage was last seen in PreRun: busy",
+            f"{LAST} PreRun: busy",
         ),
-        ([], {}, {"spec": {"desiredState": 7}}, "Workflow : spec.desiredState is 7"),
+        ([], {"spec": {"desiredState": 7}}, "Workflow : spec.desiredState is 7"),
     ],
 )
 def test_why_the_storage_of_a_job_failed_is_told(
-    events: list[Any], job: Any, workflow: Any, why: str
+    events: list[Any], changes: Any, why: str
 ) -> None:
-    document = {key: {**WORKFLOW[key], **workflow.get(key, {})} for key in WORKFLOW}
+    document = {key: {**WORKFLOW[key], **changes.get(key, {})} for key in WORKFLOW}
     texts = {"rabbit_workflow": json.dumps(document)}
     found = gone(eventlog="\n".join(map(json.dumps, events)), **texts)
-    job = {"waitstatus": 0, **job}
-    found.jobs[0].update({key: job[key] for key in job if job[key] is not None})
+    found.jobs[0].update({} if "job" in changes else {"waitstatus": 0})
     lines = dws(found, "show", F58, COLUMNS="500").out.splitlines()
     told = "".join(line[12:] for line in lines if line.startswith("Failed:"))
     assert told.startswith(why) and bool(told) == bool(why)

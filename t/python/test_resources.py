@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import AllocationError, BadObject
+from flux_k8s.formats import resourcestatus
 from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown import (
@@ -19,7 +20,10 @@ from flux_k8s.rules.directivebreakdown import (
     Breakdown,
     Reference,
     apply_breakdowns,
+    below_chassis,
+    requested_chassis,
     requested_nodes,
+    requested_per_node,
     share_of_node,
     ssd_per_node,
 )
@@ -118,15 +122,15 @@ def test_each_node_has_the_ssd_that_it_needs(
 STORAGE_NODE = {"type": "storage_node", "count": 1, "exclusive": True}
 
 
-def below_chassis(*children: Json) -> list[Json]:
+def in_chassis(*children: Json) -> list[Json]:
     return [{"type": "chassis", "count": 2, "with": list(children)}]
 
 
 def test_ssd_stand_beside_nodes_and_a_node_of_their_rabbit_without_a_slot() -> None:
     """A form that Fluxion 0.54 gives, and that flux-shell 0.88 can read."""
-    before = below_chassis(STORAGE_NODE, node(3))
+    before = in_chassis(STORAGE_NODE, node(3))
     ssd = {"type": "ssd", "count": 30, "exclusive": True, "label": "rabbit"}
-    after = below_chassis(STORAGE_NODE, node(3), ssd)
+    after = in_chassis(STORAGE_NODE, node(3), ssd)
     assert apply_breakdowns([XFS], before) == after
     assert apply_breakdowns([XFS], after) == after
     assert apply_breakdowns([], after) == before
@@ -137,7 +141,7 @@ def test_ssd_stand_beside_nodes_and_a_node_of_their_rabbit_without_a_slot() -> N
     ("resources", "named"),
     [
         ([node(), STORAGE_NODE], "storage_node below a chassis"),
-        (below_chassis(node("1-2"), STORAGE_NODE), "count"),
+        (in_chassis(node("1-2"), STORAGE_NODE), "count"),
     ],
 )
 def test_nodes_beside_a_node_of_another_rabbit_or_in_a_range_get_no_storage(
@@ -236,3 +240,73 @@ def test_a_request_that_is_nested_without_end_is_refused() -> None:
         vertex = {"type": "rack", "count": 1, "with": [vertex]}
     with pytest.raises(BadObject, match="levels of resources"):
         apply_breakdowns([XFS], [vertex])
+
+
+# What is asked for on each node, and the nodes that have it
+
+CORES = {"type": "core", "count": 4}
+
+
+def slot(count: Any, *below: Json) -> Json:
+    return {"type": "slot", "count": count, "label": "task", "with": list(below)}
+
+
+@pytest.mark.parametrize(
+    "inside, cores, gpus",
+    [
+        (slot(1, CORES), 4, 0),
+        (slot(2, CORES, {"type": "gpu", "count": 1}), 8, 2),
+        (slot({"min": 2, "max": 4}, CORES), 8, 0),
+        ({"type": "socket", "count": 2, "with": [slot("3+", CORES)]}, 24, 0),
+    ],
+)
+def test_what_is_in_a_node_counts_for_each_node(
+    inside: Json, cores: int, gpus: int
+) -> None:
+    nodes = {**node(6), "with": [inside]}
+    for resources in ([nodes], below_chassis([nodes], 3)):
+        found = requested_per_node(resources)
+        assert (found["core"], found["gpu"]) == (cores, gpus)
+        assert not {"node", "chassis"} & set(found)
+
+
+def test_nodes_below_an_exclusive_chassis_have_no_fixed_number() -> None:
+    (chassis,) = below_chassis([node(6)], 3)
+    assert requested_chassis([chassis]) == 3
+    assert requested_chassis([{**chassis, "exclusive": True}]) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "chassis"),
+    [
+        ([node(2)], 0),
+        ([node({"min": 2})], None),
+        ([slot(2, CORES)], None),
+        ([node(1), node(1)], None),
+    ],
+)
+def test_only_a_fixed_number_of_whole_nodes_may_be_near_each_other(
+    resources: list[Any], chassis: Optional[int]
+) -> None:
+    assert requested_chassis(resources) == chassis
+
+
+def status(*sorts: tuple[str, Json]) -> Json:
+    lite = [{"rank": ranks, "children": children} for ranks, children in sorts]
+    execution = {"R_lite": lite, "nodelist": ["n[0-5]"]}
+    return {"R": {"version": 1, "execution": execution}, "drain": {}}
+
+
+def test_nodes_lack_what_they_have_less_of() -> None:
+    states = resourcestatus.parse(
+        status(("0-1", {"core": "0-3", "gpu": "0"}), ("2-5", {"core": "0-7"}))
+    )
+    assert states.lacking({"core": 4}) == frozenset()
+    assert states.lacking({"core": 5}) == {"n0", "n1"}
+    assert states.lacking({"gpu": 1}) == {"n2", "n3", "n4", "n5"}
+    assert states.lacking({"gpu": 1, "core": 8}) == set(states.hosts)
+
+
+def test_what_no_node_has_by_R_is_not_lacking() -> None:
+    states = resourcestatus.parse(status(("0-5", {"core": "0-3"})))
+    assert states.lacking({"gpu": 1, "memory": 9}) == frozenset()
