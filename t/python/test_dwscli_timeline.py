@@ -265,8 +265,3 @@ def test_a_text_in_a_picture_is_no_markup() -> None:
     text = svg(draw([job]))
     assert "<script>" not in text and "\x1b" not in text
     assert titles(text)[0].startswith("</text><script>\\x1b&\\n Setup")
-
-
-def test_each_state_has_a_color_of_its_own() -> None:
-    assert set(COLORS) == {*TIMINGS, "run"}
-    assert len(set(COLORS.values())) == len(COLORS)

@@ -242,5 +242,3 @@ def test_a_command_warns_that_older_jobs_are_not_counted(
     assert warning not in dws(found, *words.split(), since).err
     monkeypatch.setattr("dwscli.ended.LARGEST_LIST", 4)
     assert dws(found, *words.split(), since).err == warning
-
-

@@ -76,8 +76,6 @@ def test_a_rabbit_is_a_chassis_with_its_nodes_and_its_storage_below() -> None:
         assert leaf["rank"] == 1
 
 
-
-
 def test_a_rabbit_that_runs_a_broker_is_a_storage_node_in_its_chassis() -> None:
     """As in Fluxion's graph of hetchy: requests for nodes pass it by."""
     R = resources(("hetchy1001", "hetchy201"))
