@@ -262,6 +262,38 @@ def test_storage_is_kept_by_an_ssd_that_is_down_and_that_no_job_has() -> None:
     assert graph.down == set() and not fluxion.keeps(ONE, NOWHERE)
 
 
+def test_what_is_kept_is_said_however_often_something_else_is_wanted() -> None:
+    """An epilog waits for it: it must not wait for a moment without news."""
+    graph, kept = Graph(), list[bool]()
+
+    def changed() -> None:
+        kept.append(fluxion.keeps(ONE, NOWHERE))
+
+    fluxion = Fluxion(cast(Flux, graph), MAPPING, FEW, changed=changed)
+    for number in range(100):
+        size = GIB * (1 + number % 2)
+        fluxion.want(Wanted({BAD_RABBIT: NOWHERE}, withheld={"r0": size}))
+        if not number:
+            fluxion.start()
+        graph.loop.run(timeout=0.001)
+    assert any(kept)
+
+
+def test_what_is_about_to_be_given_to_jobs_is_not_kept() -> None:
+    """Fluxion has not answered yet, but may have done it."""
+    graph, more = Graph(), {"r0": 2 * GIB}
+    node = frozenset({"r0n0"})
+    marks = {BAD_RABBIT: NOWHERE, ALLOC_RABBIT: node}
+    fluxion = start(graph, Wanted(marks, withheld=more))
+    graph.loop.run(timeout=5.0)
+    assert fluxion.keeps(more, node)
+    fluxion.want(Wanted({**marks, ALLOC_RABBIT: NOWHERE}, withheld=ONE))
+    graph.loop.run(lambda: not graph.carry[ALLOC_RABBIT], timeout=1.0)
+    assert not fluxion.keeps({}, node) and fluxion.keeps(more, NOWHERE)
+    graph.loop.run(lambda: len(graph.down) == 1, timeout=1.0)
+    assert not fluxion.keeps(more, NOWHERE) and fluxion.keeps(ONE, NOWHERE)
+
+
 def test_storage_that_jobs_have_is_given_out_until_they_give_it_back() -> None:
     graph = Graph()
     graph.allocated = {f"/c/r0/ssd{number}" for number in range(FEW)}

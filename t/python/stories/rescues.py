@@ -325,8 +325,8 @@ STORIES = (
                 "",
                 0.0,
                 "4:dws-failed! 4:Teardown kept 2:kept 3:kept dws-failed! 2:dws-failed! "
-                "3:dws-failed! clean 2:clean 3:clean 4:clean 4:gone Teardown "
-                "2:Teardown 3:Teardown gone 2:gone 3:gone",
+                "3:dws-failed! 3:clean clean 2:clean 4:clean 4:gone 3:Teardown "
+                "Teardown 2:Teardown 3:gone gone 2:gone",
             ),
             (
                 ", and requests are slow",

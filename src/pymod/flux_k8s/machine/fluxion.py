@@ -99,8 +99,8 @@ class Fluxion:
         ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
             by its nodes.
         schedules: it is to schedule storage.
-        changed: is called when its graph has been read, when it may have what is
-            wanted, and when it is not the scheduler.
+        changed: is called when its graph has been read, or has changed, and when it is
+            not the scheduler.
 
     Attributes:
         present: Fluxion is the scheduler, as far as is known.
@@ -121,7 +121,7 @@ class Fluxion:
         self._changed = changed
         self._wanted = Wanted()
         self._graph: Optional[Graph] = None
-        self._is_done = False  # The graph is so, and as wanted a moment ago.
+        self._is_read = False  # and nothing has failed since
         self._look_again = False  # Fluxion is to have another look at its jobs.
         self._reported: AbstractSet[str] = frozenset()
         self._controller = Controller[str](
@@ -233,7 +233,7 @@ class Fluxion:
         graph = self._graph
         if not self.present:
             return True
-        if graph is None or not self._is_done:
+        if graph is None or not self._is_read:
             return False
         return hosts & graph.nodes.keys() <= graph.marked[ALLOC_RABBIT] and all(
             graph.chassis[rabbit].withholds(graph.chassis[rabbit].needed(size))
@@ -264,11 +264,15 @@ class Fluxion:
     def _loaded(self, module: str) -> None:
         """Fluxion, or sched-rabbit, has been loaded, and knows nothing."""
         self._module = module
-        self._graph, self._is_done, self._reported = None, False, frozenset()
+        self._graph, self._is_read, self._reported = None, False, frozenset()
         self.present = True
         self._controller.restart(KEY)
 
     def _failed(self, key: str, error: Exception) -> None:
+        self._is_read = False
+        self._log_failure(error)
+
+    def _log_failure(self, error: Exception) -> None:
         if not self._controller.failures(KEY):
             text = f"{NAMES[self._module]}: {error}; trying again"
             self._flux.log(syslog.LOG_WARNING, text, Reason.FLUXION_ERROR)
@@ -287,6 +291,7 @@ class Fluxion:
         except RpcError as error:
             if error.errnum != errno.ENOSYS:
                 raise
+            self._is_read = False
             if self._untried:
                 self._module = self._untried.pop()
                 return 0.0
@@ -296,10 +301,10 @@ class Fluxion:
         return None
 
     async def _work(self) -> None:
-        """Send each difference, of what is wanted by then."""
-        graph, known = self._graph, self._is_done
-        self._is_done = False  # until a run has come to its end
-        if graph is None or not known:
+        """Send each difference, of what is wanted by then. Something else may be wanted
+        again and again meanwhile: so who waits for what is there is told each time."""
+        graph = self._graph
+        if graph is None or not self._is_read:
             graph = await self._read()
         self._untried = []
         while (
@@ -307,11 +312,10 @@ class Fluxion:
             or await self._change_ssds(graph)
             or await self._find_allocated(graph)
         ):
-            pass
+            self._changed()
         if self._look_again and graph.root:
             await self._set_status(graph.root, "up")  # the root is never down
             self._look_again = False
-        self._is_done = True
         await self._report_unknown(graph)
 
     async def _read(self) -> Graph:
@@ -320,7 +324,7 @@ class Fluxion:
         with _to("cannot find the Rabbits in its graph"):
             graph = await read_graph(self._find, self._mapping, PROPERTIES)
         first = self._graph is None
-        self._graph, self._look_again = graph, True
+        self._graph, self._is_read, self._look_again = graph, True, True
         self._changed()
         if first and self.why_none:
             reason = Reason.MAPPING_DISAGREES
@@ -353,6 +357,8 @@ class Fluxion:
         """Change a property of nodes. One that Fluxion does not know spoils a request
         for many: each gets one of its own then."""
         paths = [graph.nodes[host] for host in hosts]
+        if not present:
+            graph.marked[key].difference_update(hosts)  # from now on, maybe
         try:
             if present:
                 payload: Json = {"sp_resource_path": paths, "sp_keyval": f"{key}=dws"}
@@ -371,9 +377,7 @@ class Fluxion:
         if present:
             graph.marked[key].update(hosts)
         else:
-            graph.marked[key].difference_update(hosts)
-            # A property that is removed does not have it do so.
-            self._look_again = True
+            self._look_again = True  # it does not by itself when one is removed
 
     async def _change_ssds(self, graph: Graph) -> bool:
         """Set ``ssd`` of a Rabbit down, or up. Returns whether there were any."""
@@ -392,6 +396,8 @@ class Fluxion:
         for number in change.numbers:
             if self._wanted is not wanted:
                 return
+            if not change.down:
+                chassis.set(number, down=False)  # from now on, maybe
             try:
                 with _to(rabbit):
                     await self._set_status(f"{chassis.path}/{SSD}{number}", status)
@@ -399,10 +405,11 @@ class Fluxion:
                 cause = error.__cause__
                 if not (isinstance(cause, RpcError) and cause.errnum in REFUSED):
                     raise
-                self._failed(KEY, error)
+                self._log_failure(error)
                 chassis.refused = True
                 return
-            chassis.set(number, change.down)
+            if change.down:
+                chassis.set(number, down=True)
 
     async def _find_allocated(self, graph: Graph) -> bool:
         """Find out which ``ssd`` that are down jobs have, for all Rabbits at once:
