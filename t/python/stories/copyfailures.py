@@ -265,9 +265,26 @@ STORIES = (
             ),
             *failing("x"),
             *going("yz", seconds=0.0),
-            lasts=lasts,
+            lasts=PERSISTENCE + 15.5,
         )
-        for status, lasts in ((403, 0.0), (500, PERSISTENCE + 15.5))
+        for status in (403, 404, 500)
+    ),
+    *(
+        copying(
+            "copies that go on are waited for though a server that starts does not "
+            f"list them at first ({status})",
+            When(
+                "PostRun",
+                fail_for(
+                    *(60.0, KubeError(status, "No", "not yet"), "list"),
+                    kind=NNFDATAMOVEMENT,
+                ),
+            ),
+            *failing("x"),
+            *going("y"),
+            lasts=GOES_ON,
+        )
+        for status in (403, 404)
     ),
     # Storage that is kept
     copying(

@@ -21,7 +21,7 @@ import syslog
 from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, absent_or_forbidden
+from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls
 from flux_k8s.jobs.datarecords import list_movements
 from flux_k8s.jobs.timelimits import Moment, copies_unknown, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -99,9 +99,9 @@ class Copies:
             go on is copied.
 
         Raises:
-            KubeError: a request failed, and is to be repeated. A refusal is no such
-                error, nor is one that lasts while Kubernetes answers other requests:
-                then nobody knows whether data moves.
+            KubeError: a request failed, and is to be repeated. One that fails for
+                ``PERSISTENCE`` seconds while Kubernetes answers others is refused: then
+                nobody knows whether data moves.
         """
         data, requested_at = info.data, self._flux.now()
         if data.refused is not None and requested_at < data.refused + REOPEN_DELAY:
@@ -110,9 +110,8 @@ class Copies:
         try:
             await list_movements(self._calls, info.name, listed.take)
         except KubeError as error:
-            if not (
-                absent_or_forbidden(error) or await self._workflows.has_persisted(info)
-            ):
+            # A server that starts refuses for a while what it allows later.
+            if not await self._workflows.has_persisted(info):
                 raise
             data.refused = self._flux.now()
             self._log_refusal(error)
