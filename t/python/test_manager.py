@@ -210,7 +210,7 @@ def test_storage_is_said_to_be_kept_when_servers_and_workflows_are_seen(
         system.service.context,
         watched=lambda kind, error: None,
         awaited=frozenset,
-        may_mount=lambda jobid: False,
+        has_mounts=lambda jobid: False,
         may_hold=lambda jobid: True,
         rabbits_changed=lambda: None,
     )

@@ -210,6 +210,14 @@ STORIES = (
         away=150.0,
     ),
     aborted(
+        "lists that lack all mounts give no node back before Teardown",
+        f"{UNKNOWN} {DISABLED} Teardown {OTHERS} disable:compute-02 {MOUNTED}",
+        LONG,
+        When("PostRun", outage(100.0), 40.0),
+        When("PostRun", hide(CLIENTMOUNT, 8), 140.0),
+        data="epilog-given-up",
+    ),
+    aborted(
         "a node that unmounts while no module is there is given back",
         f"{UNKNOWN} gone undrain:compute-01 undrain:compute-02 undrain:compute-03 "
         "undrain:compute-04 2:alloc 2:start 2:finish 2:clean",

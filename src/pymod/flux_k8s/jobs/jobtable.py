@@ -376,16 +376,17 @@ class JobTable:
                 hosts.update(info.allocation.hosts)
         return frozenset(hosts)
 
-    def may_mount(self, jobid: int) -> bool:
-        """Whether a job's storage may be mounted yet; True if that is not known."""
+    def has_mounts(self, jobid: int) -> Optional[bool]:
+        """Whether there are ClientMounts of a job, which say whether its storage is
+        mounted; None if it may be mounted yet, or that is not known."""
         if not (self.outage.listed and self.complete):
-            return True
+            return None
         job = self._jobs.get(jobid)
         unclaimed, _ = self.unclaimed.get(jobid, (None, None))
         view = unclaimed if job is None else job.info.view
-        return view is not None and (
-            view.desired is None or view.desired <= State.PreRun
-        )
+        if view is not None and (view.desired is None or view.desired <= State.PreRun):
+            return None
+        return view is not None and view.has_clientmounts
 
     def may_hold(self, jobid: int) -> bool:
         """Whether a job may hold a share from the scheduler: it is known, or not all

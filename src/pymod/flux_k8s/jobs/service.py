@@ -89,7 +89,7 @@ class Service:
             context,
             outage.note_watch,
             jobs.awaited_nodes,
-            jobs.may_mount,
+            jobs.has_mounts,
             jobs.may_hold,
             self._rabbits_changed,
         )

@@ -86,7 +86,7 @@ class RabbitManager:
             to wait for that any longer).
         awaited: returns the nodes of jobs that wait for their storage to be mounted;
             None as long as they are not known.
-        may_mount: as for :class:`~flux_k8s.machine.mountwatch.MountWatch`.
+        has_mounts: as for :class:`~flux_k8s.machine.mountwatch.MountWatch`.
         may_hold: as for :class:`~flux_k8s.machine.ledger.Ledger`.
         rabbits_changed: is called when a Rabbit is used again, or has lost the storage
             on it.
@@ -106,7 +106,7 @@ class RabbitManager:
         context: Context,
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
-        may_mount: Callable[[int], bool],
+        has_mounts: Callable[[int], Optional[bool]],
         may_hold: Callable[[int], bool],
         rabbits_changed: Callable[[], None],
     ) -> None:
@@ -146,7 +146,7 @@ class RabbitManager:
         self._awaited = awaited
         self._awaited_disabled = False
         self._fences = Fences(context, self.system_status.check)
-        self.mount_watch = MountWatch(context, self.nodes, may_mount)
+        self.mount_watch = MountWatch(context, self.nodes, has_mounts)
         self._rabbit_hold_down = HoldDown()
         self._link_hold_down = HoldDown()
         self._machine = Machine()

@@ -39,18 +39,21 @@ class MountWatch:
     """Undrains nodes once they have unmounted (a ``WatchHandler``).
 
     Args:
-        may_mount: returns whether a job's storage may still be mounted, or that is
-            not known.
+        has_mounts: returns whether there are ClientMounts of a job, which say whether
+            its storage is mounted; None if it may be mounted yet, or that is not known.
     """
 
     def __init__(
-        self, context: Context, nodes: Nodes, may_mount: Callable[[int], bool]
+        self,
+        context: Context,
+        nodes: Nodes,
+        has_mounts: Callable[[int], Optional[bool]],
     ) -> None:
         self._flux = context.flux
         self._kube = context.kube
         self._calls = KubeCalls(context.kube)
         self._nodes = nodes
-        self._may_mount = may_mount
+        self._has_mounts = has_mounts
         self._drained: Mapping[str, int] = {}
         self._mounts: set[tuple[str, str]] = set()
         self._watch: Optional[Watch] = None
@@ -95,7 +98,7 @@ class MountWatch:
         mounted = {host for host, _ in self._mounts}
         back: dict[int, list[str]] = {}
         for host, jobid in self._drained.items():
-            if host not in mounted and not self._may_mount(jobid):
+            if host not in mounted and self._has_mounts(jobid) is not None:
                 back.setdefault(jobid, []).append(host)
         for jobid, found in back.items():
             hosts = await self._still_unmounted(jobid, found)
@@ -109,10 +112,17 @@ class MountWatch:
 
     async def _still_unmounted(self, jobid: int, hosts: list[str]) -> list[str]:
         """Those of the nodes on which another list shows no mount of the job either:
-        one list may lack what there is."""
-        selector = workflow_selector(workflow_name(jobid))
+        one list may lack what there is. One of none is no answer where there are some.
+
+        Raises:
+            KubeError: the list failed, and is to be repeated.
+        """
         found = await self._calls.list(
-            CLIENTMOUNT, None, key=KEY, label_selector=selector
+            CLIENTMOUNT,
+            None,
+            key=KEY,
+            label_selector=workflow_selector(workflow_name(jobid)),
+            some=bool(self._has_mounts(jobid)),
         )
         mounted = frozenset(mounted_nodes(found.get("items", [])))
         return [host for host in hosts if host not in mounted]
