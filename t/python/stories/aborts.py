@@ -93,6 +93,14 @@ STORIES = (
         spans=(("PostRun", "clean", 60.0),),
     ),
     aborted(
+        "a list that lacks all Servers leaves no Rabbit in service",
+        f"{GIVEN_UP} drain:compute-02 epilog-given-up! disable:compute-02 {DISABLED} "
+        f"clean Teardown {BACK}",
+        LONG,
+        When("PostRun", hide(SERVERS, 3), 59.9),
+        data="epilog-given-up",
+    ),
+    aborted(
         "a person gives up an epilog",
         f"{GIVEN_UP} drain:compute-02 {OUT} {END}",
         LONG,

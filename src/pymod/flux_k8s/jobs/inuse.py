@@ -478,11 +478,15 @@ class InUse:
     def _list(
         self, info: WorkflowInfo, kind: Kind, namespace: Optional[str]
     ) -> Call[Json]:
-        made = info.view is not None and info.view.has_clientmounts
+        view = info.view
+        if kind == CLIENTMOUNT:
+            some = view is not None and view.has_clientmounts
+        else:
+            some = view is not None and view.has_servers
         return self._calls.list(
             kind,
             namespace,
             key=info.name,
             label_selector=cleanup.workflow_selector(info.name),
-            some=kind == CLIENTMOUNT and made,
+            some=some,
         )

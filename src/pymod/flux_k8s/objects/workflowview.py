@@ -149,6 +149,14 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         return read_hosts(self.left_mounted)
 
     @property
+    def has_servers(self) -> bool:
+        """Whether DWS has made storage by Servers that it deletes in Teardown. (Those
+        of persistent storage may not be labelled as the job's.)"""
+        made = self.ended[State.Setup] is not None
+        made = made and bool(self.types) and not self.made_to_last
+        return made and self.desired is not State.Teardown and not self.deleting
+
+    @property
     def has_clientmounts(self) -> bool:
         """Whether DWS has made ClientMounts on the nodes, which it deletes in
         Teardown."""
