@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Optional
 
 import pytest
@@ -15,7 +14,6 @@ from flux_k8s.rules.directivebreakdown import below_chassis
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.errors import ApiError
 from support.queries import query
-from support.rabbits import set_status
 from support.service import (
     COPY_OUT,
     DAY,
@@ -33,7 +31,6 @@ from support.staging import (
     COPY,
     COPY_IN,
     computes,
-    config,
     made_for,
     occupy,
     reaches,
@@ -92,25 +89,6 @@ def test_a_job_asks_for_no_ssd_with_the_resources_of_one_that_had_some() -> None
     settle(system)
 
 
-@pytest.mark.parametrize("nodes, chassis", [(6, 0), (2, 2), (4, 2)])
-def test_a_job_on_two_rabbits_gets_any_nodes_below_them_as_many_on_each(
-    nodes: int, chassis: int
-) -> None:
-    system = slow(rabbits=3, nodes=4)
-    first = {rabbit.computes[0] for rabbit in system.topology.rabbits.values()}
-    for host in sorted(first):
-        occupy(system, 1, constraints={"hostlist": [host]}, seconds=9000)
-    jobid = submit(system, nodes, chassis=chassis, seconds=100)
-    running(system, jobid)
-    made = made_for(system, jobid)
-    assert list(made.values()) == [nodes // 2] * 2
-    rabbits = map(system.topology.rabbit_of.get, computes(system, jobid))
-    assert Counter(rabbits) == made
-    assert not first.intersection(computes(system, jobid))
-    settle(system, DAY)
-    assert not exceptions(system, jobid)
-
-
 def test_a_job_is_staged_where_the_nodes_have_the_cores_that_it_needs() -> None:
     system = slow()
     pool = system.instance.scheduler.pool
@@ -138,30 +116,6 @@ def test_a_job_that_wants_all_of_its_chassis_is_refused() -> None:
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert "a fixed number of whole nodes" in exception["note"]
-
-
-def test_the_exception_of_a_job_without_nodes_says_what_is_wrong() -> None:
-    system = slow(config=config(stage_timeout="20m"))
-    occupy(system, 4, seconds=5000)
-    first, second = (
-        {"constraints": {"hostlist": [hosts]}}
-        for hosts in ("compute-[01-02]", "compute-[03-04]")
-    )
-    moved, late = submit(system, 1, **first), submit(system, 1, **first)
-    broken = submit(system, 2, **second)
-    wait(system, COPY / 2)
-    updates = {"attributes.system.constraints": second["constraints"]}
-    system.instance.manager.post(system.instance.job(moved), "jobspec-update", updates)
-    reaches(system, broken, "DataIn")
-    set_status(system, "rabbit-02", "Offline")
-    wait(system, HOUR)
-    notes = {
-        moved: "its constraints leave it 0 nodes where its data is; please submit it",
-        broken: "its data is lost before it had nodes: Rabbit rabbit-02 is Offline",
-        late: "its data has waited for nodes for stage_timeout=1200s",
-    }
-    for jobid, note in notes.items():
-        assert note in exceptions(system, jobid)[0]["note"]
 
 
 def test_a_lustre_file_system_is_made_where_there_is_room() -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 from flux_k8s.config.table import KEEP, Config
 from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.machine.fluxion import FLUXION
-from flux_k8s.ports import Json
+from flux_k8s.ports import Json, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     break_rabbit,
     cancel_job,
@@ -26,6 +28,7 @@ from rabbitsim.torture.deeds import (
     unlink,
     unload,
 )
+from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import pause_dws, slow_flux
 from rabbitsim.torture.story import (
     COPY_IN,
@@ -57,8 +60,9 @@ WAITS = "Proposal Setup DataIn"
 RUNS = "alloc PreRun..finish"
 
 
-LIFE = f"{WAITS} {RUNS} PostRun..gone"
-MADE = f"Setup DataIn {RUNS} PostRun..gone"
+REST = f"{RUNS} PostRun..gone"
+LIFE = f"{WAITS} {REST}"
+MADE = f"Setup DataIn {REST}"
 IN_PROLOG = "alloc..gone"
 
 
@@ -69,6 +73,10 @@ TWO_TOGETHER = (
 )
 
 
+WITH_FOURTH = (
+    "2:finish 2:clean alloc 4:alloc PreRun 4:PreRun start finish 4:start 4:finish "
+    "PostRun 4:PostRun DataOut 4:DataOut Teardown 4:Teardown clean 4:clean gone 4:gone"
+)
 REFUSED = "bad-request! clean"
 TOO_MUCH = "Proposal bad-request! Teardown..gone"
 TOO_LONG = "Proposal bad-object! Teardown..gone"
@@ -133,13 +141,38 @@ def soonest(name: str, course: str, *jobs: Job) -> Story:
     return ahead(name, course, full, *troubles, nodes=4)
 
 
-def filled(name: str, course: str, *jobs: Job, **more: Any) -> Story:
+def filled(
+    name: str, course: str, *jobs: Job, more: tuple[When, ...] = (), **given: Any
+) -> Story:
     """The story of jobs of which the first has much of the first Rabbit."""
     full = sized(60, stage="prolog", user=GUEST, seconds=3000.0, attributes=on(FIRST))
     troubles = (
         When("start", submit(job), after=number) for number, job in enumerate(jobs, 1)
     )
-    return ahead(name, course, full, *troubles, **more)
+    return ahead(name, course, full, *troubles, *more, **given)
+
+
+def delay_first(system: StorySystem) -> None:
+    """Kubernetes takes its time with the answers about the first job, for a while."""
+    disturb_first(system, "get", Fault(delay=50.0))
+
+
+def refuse_first(system: StorySystem) -> None:
+    """A webhook fails for what is written to the first job's Workflow."""
+    error = KubeError(500, "InternalError", "a webhook of the site is away")
+    disturb_first(system, "patch", Fault(error=error))
+
+
+def disturb_first(system: StorySystem, verb: str, how: Fault) -> None:
+    name = workflow_name(system.first.id)
+    until = system.loop.now() + HOUR
+    system.api_fault = lambda request: (
+        how
+        if request.verb == verb
+        and name in (request.name or "")
+        and system.loop.now() < until
+        else None
+    )
 
 
 STORIES = (
@@ -414,6 +447,135 @@ STORIES = (
         When("DataIn", undrain("compute-01"), after=5000.0),
         others=(busy(2, 3000.0, SECOND),),
         config=limits(stage_limit=30),
+    ),
+    filled(
+        "who waits for a full Rabbit holds up the user's own jobs",
+        "Proposal..start 2:Proposal 3:Proposal 2:cancel! 2:Teardown 3:Setup 2:clean "
+        f"2:gone 3:DataIn {of(3, REST)} finish..gone",
+        sized(60, user=GUEST, attributes=on(FIRST)),
+        sized(10, user=GUEST),
+        more=(When("start", cancel_job(2), after=HOUR / 2),),
+        spans=(("start", "3:Setup", HOUR / 2),),
+    ),
+    *(
+        filled(
+            f"a Rabbit is kept no longer for who {what}",
+            f"Proposal..start 2:Proposal 3:Proposal {end}",
+            sized(60, user=GUEST, attributes=on(FIRST)),
+            sized(20, user=OTHER, attributes=on(FIRST)),
+            more=(When("start", deed, after=600.0), *later),
+            spans=(("start", "3:Setup", 601.0),),
+        )
+        for what, deed, later, end in (
+            (
+                "is held",
+                set_urgency(0, 2),
+                (When("gone", set_urgency(16, 2)),),
+                f"{of(3, MADE)} finish..gone {of(2, MADE)}",
+            ),
+            (
+                "is cancelled",
+                cancel_job(2),
+                (),
+                f"2:cancel! 2:Teardown..gone {of(3, MADE)} finish..gone",
+            ),
+        )
+    ),
+    filled(
+        "no Rabbit is kept from who is more urgent",
+        f"Proposal..start 2:Proposal 3:Proposal {of(3, MADE)} finish..gone "
+        f"{of(2, MADE)}",
+        sized(60, user=GUEST, attributes=on(FIRST), urgency=10),
+        sized(20, user=OTHER, attributes=on(FIRST)),
+        spans=(("3:Proposal", "3:Setup", 0.0),),
+    ),
+    filled(
+        "no Rabbit is kept for who is held meanwhile",
+        f"Proposal..start 2:Proposal 3:Proposal {of(3, MADE)} finish..gone "
+        f"{of(2, MADE)}",
+        sized(60, user=GUEST, attributes=on(FIRST)),
+        more=(
+            When("start", slow_flux("job-list", 60.0, 5.0)),
+            When("start", set_urgency(0, 2), after=1.4),
+            When("start", submit(sized(20, user=OTHER, attributes=on(FIRST))), 70.0),
+            When("gone", set_urgency(16, 2)),
+        ),
+        spans=(("start", "3:Setup", 70.0),),
+    ),
+    *(
+        ahead(
+            f"the next job has its storage made when the first one {what}",
+            f"2:alloc 2:start {WAITS} 3:Proposal 4:Proposal {end}",
+            sized(40),
+            When("DataIn", submit(sized(50, user=GUEST)), after=1.0),
+            When("DataIn", submit(sized(10, user=OTHER)), after=2.0),
+            When("DataIn", deed, after=600.0),
+            *later,
+            others=(busy(4, 3000.0),),
+            config=limits(stage_limit=30),
+            spans=(("DataIn", "4:Setup", 600.0),),
+        )
+        for what, deed, later, end in (
+            (
+                "is held",
+                set_urgency(0, 3),
+                (When("gone", set_urgency(16, 3)),),
+                f"4:Setup 4:DataIn {WITH_FOURTH} {of(3, MADE)}",
+            ),
+            (
+                "gets less urgent",
+                set_urgency(10, 3),
+                (),
+                f"4:Setup 4:DataIn {WITH_FOURTH} {of(3, MADE)}",
+            ),
+            (
+                "is cancelled",
+                cancel_job(3),
+                (),
+                f"3:cancel! 3:Teardown 4:Setup 3:clean 3:gone 4:DataIn {WITH_FOURTH}",
+            ),
+        )
+    ),
+    ahead(
+        "who is held when its storage is about to be made holds up nobody",
+        "Proposal 2:Proposal 2:Setup 2:DataIn Setup DataIn 2:alloc 2:PreRun..gone alloc "
+        "PreRun..gone",
+        sized(40, user=GUEST),
+        When("Proposal", delay_first),
+        When("Proposal", set_urgency(0), after=0.4),
+        When("2:gone", set_urgency(16)),
+        others=(sized(10, user=OTHER),),
+        spans=(("Proposal", "2:Setup", 0.4),),
+    ),
+    ahead(
+        "who has a Workflow that Kubernetes does not take holds up nobody",
+        f"Proposal {of(2, LIFE)} {MADE}",
+        sized(10, user=GUEST),
+        When("Proposal", refuse_first),
+        When("Proposal", submit(sized(10, user=OTHER)), after=600.0),
+    ),
+    ahead(
+        "storage counts for its user until it is gone",
+        f"2:alloc 2:start {WAITS} cancel! Teardown 3:Proposal teardown-late clean gone "
+        "3:Setup 3:DataIn 2:finish 2:clean 3:alloc 3:PreRun..Teardown 3:teardown-late "
+        "3:clean 3:gone",
+        sized(20, user=GUEST),
+        When("DataIn", cancel_job(1), after=10.0),
+        When("DataIn", submit(sized(20, user=GUEST)), after=20.0),
+        others=(busy(4, 6000.0),),
+        latency={"DataIn": 60.0, "Teardown": HOUR},
+        config=limits(stage_user_limit=15),
+    ),
+    ahead(
+        "a job gets any nodes below its Rabbits",
+        f"2:alloc 3:alloc 4:alloc 2:start 3:start 4:start {LIFE} 2:finish 2:clean "
+        "3:finish 3:clean 4:finish 4:clean",
+        sized(10, 6),
+        others=tuple(
+            busy(1, 9000.0, host) for host in ("compute-01", "compute-05", "compute-09")
+        ),
+        rabbits=3,
+        nodes=4,
     ),
     # Trouble
     ahead(
