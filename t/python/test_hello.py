@@ -142,38 +142,6 @@ def test_each_failure_of_hello_is_logged_once_but_not_that_the_plugin_is_not_rea
     assert len(lines(system, "hello:")) == logged and not lines(system, "not loaded")
 
 
-def test_a_service_that_finds_no_plugin_says_so_and_jobs_go_on_when_it_is_there() -> (
-    None
-):
-    system = started()
-    jobid = system.instance.submit(jobspec())
-    assert system.loop.run(lambda: "start" in names(system, jobid), HOUR)
-    system.instance.unload_plugin()
-    system.unload_module()
-    system.load_module()
-    system.loop.run(timeout=60.0)
-    text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
-    assert [(level, line) for _, level, line in system.log if text in line] == [
-        (syslog.LOG_WARNING, f"dws: {text} [plugin-missing]")
-    ]
-    system.load_plugin()
-    settle(system)
-    assert "exception" not in names(system, jobid)
-
-
-def test_a_service_that_starts_while_the_plugin_reads_eventlogs_waits() -> None:
-    system = started(message_latency=0.05)
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=1.0)
-    system.unload_module()
-    system.instance.unload_plugin()
-    system.load_plugin()
-    system.load_module()
-    settle(system)
-    assert "exception" not in names(system, jobid)
-    assert not lines(system, "not loaded: new jobs")
-
-
 def test_a_request_that_overtakes_the_answer_to_hello_waits_for_it() -> None:
     """The answer says that the job was failed already."""
     refused = KubeError(500, "InternalError", "etcd has no leader")

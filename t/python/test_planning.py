@@ -13,21 +13,17 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist, rset
-from flux_k8s.formats.directives import GIB
-from flux_k8s.jobs import planning
 from flux_k8s.objects.storageusage import COLOCATION_ANNOTATION
-from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json, Request
-from rabbitsim.dws import Topology
+from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, STORAGE, Json, Request
 from rabbitsim.dws.directive import read_data
-from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
+from rabbitsim.dws.topology import RABBIT_LABEL
 from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.breakdowns import colocated
-from support.effort import SOAKING, seeds
+from support.effort import SOAKING
 from support.service import (
     LIFE,
     LUSTRE,
-    MGT,
     USE,
     XFS,
     exceptions,
@@ -46,8 +42,6 @@ from support.service import (
 
 PROFILES: Json = read_data("profiles.yaml")["profiles"]
 KINDS = [(name, type) for name, types in PROFILES.items() for type in types]
-STRATEGIES = [("default", "xfs"), ("high-performance", "lustre"), ("shared", "gfs2")]
-"""A kind of each strategy of allocation."""
 OWNER = 500
 
 
@@ -124,22 +118,6 @@ def test_every_kind_of_breakdown_gets_storage(
     assert names(system, jobid) == LIFE
 
 
-@pytest.mark.parametrize(("profile", "type"), KINDS if SOAKING else STRATEGIES)
-def test_persistent_storage_of_every_kind_is_made_used_and_destroyed(
-    profile: str, type: str
-) -> None:
-    system = started(nodes=16, rabbits=4)
-    create = f"#DW create_persistent type={type} capacity=50GiB name=keep"
-    runs(system, jobspec(f"{create} profile={profile}", 2))
-    before = placed(system)
-    assert before
-    runs(system, jobspec(USE, 2))
-    assert placed(system) == before
-    runs(system, jobspec("#DW destroy_persistent name=keep", 1))
-    system.loop.run(timeout=60)
-    assert not placed(system)
-
-
 # Where a job may run
 
 CREATE = "#DW create_persistent type={} capacity=1GiB name={}"
@@ -186,16 +164,12 @@ made it; what a job asks for, and the nodes that it gets, or the note of its exc
 
 
 @pytest.mark.parametrize("case", EXISTING)
-@pytest.mark.parametrize("scheduler", [True, False] if SOAKING else [True])
-def test_the_nodes_of_a_job_with_existing_storage(case: str, scheduler: bool) -> None:
+def test_the_nodes_of_a_job_with_existing_storage(case: str) -> None:
     made, dw, spec, expected = EXISTING[case]
     system = started(nodes=8, rabbits=4)
     for name, (type, where) in made.items():
         count = len(hostlist.decode(where))
         runs(system, jobspec(CREATE.format(type, name), count, **on(where)))
-    if not scheduler:
-        assert system.service is not None
-        system.service.context.settings.scheduler = False
     spec = {**spec, "attributes": {"system": {**spec["attributes"]["system"]}}}
     spec["attributes"]["system"]["dw"] = dw
     assert outcome(system, spec) == expected
@@ -274,12 +248,6 @@ def test_network_storage_goes_to_a_rabbit_with_its_labels(nodes: int) -> None:
     }
 
 
-def test_labels_that_all_rabbits_carry_leave_the_choice_as_it_is() -> None:
-    system = started(topology=labelled(), options=wants())
-    jobid = runs(system, jobspec(XFS, 1))
-    assert "hostlist" not in str(system.instance.job(jobid).jobspec["attributes"])
-
-
 def move_label(system: VirtualSystem) -> None:
     """Another Rabbit is the fast one now."""
     for name, tier in (("rabbit-01", "fast"), ("rabbit-02", "slow")):
@@ -299,18 +267,6 @@ def test_labels_count_as_they_are_when_the_job_is_planned() -> None:
     )
 
 
-def test_a_job_waits_for_the_rabbit_with_its_labels_to_be_mended() -> None:
-    system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
-    system.controllers.rabbits.set_status("rabbit-02", "Offline")
-    system.loop.run(timeout=1)
-    jobid = system.instance.submit(jobspec(XFS, 1))
-    system.loop.run(timeout=60)
-    assert system.instance.job(jobid).R is None
-    system.controllers.rabbits.set_status("rabbit-02", "Ready")
-    settle_jobs(system)
-    assert hosts(system, jobid) == ("compute-03",)
-
-
 def test_a_rabbit_outside_of_the_mapping_is_never_used() -> None:
     """It is the only one with the label, and storage reached over the network may
     go to Rabbits without nodes of the job."""
@@ -326,74 +282,7 @@ def test_a_rabbit_outside_of_the_mapping_is_never_used() -> None:
     assert outcome(system, jobspec(LUSTRE, 1)).endswith(NONE)
 
 
-@pytest.mark.parametrize(
-    ("command", "type"),
-    [("jobdw", "xfs"), ("jobdw", "raw"), ("create_persistent", "gfs2")],
-)
-def test_more_for_each_node_than_the_largest_rabbit_has_is_refused_with_both_sizes(
-    command: str, type: str
-) -> None:
-    small = Rabbit("rabbit-01", 20 * GIB, ("n1", "n2"))
-    large = Rabbit("rabbit-02", 30 * GIB, ("n3", "n4"))
-    system = started(topology=Topology.of([small, large]))
-    directive = f"#DW {command} type={type} name=big capacity="
-    assert outcome(system, jobspec(f"{directive}30GiB", 2)) == (
-        "each node needs 31 GiB on its Rabbit, but the largest Rabbit has 30 GiB for"
-        " jobs"
-    )
-    runs(system, jobspec(f"{directive}29GiB", 1))
-
-
 # Colocation
-
-
-def keys(system: VirtualSystem) -> list[tuple[str, str]]:
-    """Key and Rabbit of all allocations whose place is exclusive."""
-    found = []
-    for servers in system.store.list(SERVERS, None)["items"]:
-        text = servers["metadata"].get("annotations", {}).get(COLOCATION_ANNOTATION)
-        if text is None:
-            continue
-        for index, entry in enumerate(servers["spec"]["allocationSets"]):
-            for key in json.loads(text)[index]:
-                found += [(key, storage["name"]) for storage in entry["storage"]]
-    return found
-
-
-@pytest.mark.parametrize("dw", [LUSTRE, MGT, LUSTRE + " profile=exclusive-mdt"])
-@pytest.mark.parametrize("seed", seeds(1, soaking=20))
-def test_jobs_at_once_never_share_a_rabbit_for_the_same_key(dw: str, seed: int) -> None:
-    system = started(
-        seed=seed, nodes=16, rabbits=4, kube_latency=0.2, message_latency=0.01
-    )
-    count = 2 if "mdt" in dw else 4
-    jobids = [system.instance.submit(long(dw)) for _ in range(count)]
-    running(system, *jobids)
-    found = keys(system)
-    assert len(found) == len(set(found)) >= count
-    settle_jobs(system)
-    assert all(names(system, jobid) == LIFE for jobid in jobids)
-
-
-def test_large_jobs_that_choose_in_several_turns_do_not_choose_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(planning, "LARGE", 0)
-    system = started(nodes=16, rabbits=4, message_latency=0.1)
-    jobids = [system.instance.submit(long(MGT)) for _ in range(4)]
-    running(system, *jobids)
-    assert len(set(keys(system))) == len(keys(system)) >= 4
-
-
-def test_persistent_storage_is_not_waited_for() -> None:
-    system = started(nodes=2, rabbits=1)
-    runs(system, jobspec(MGT.replace("jobdw", "create_persistent"), 1))
-    jobid = system.instance.submit(jobspec(MGT, 1))
-    begin = system.loop.now()
-    settle_jobs(system)
-    assert system.loop.now() - begin < 10
-    (exception,) = exceptions(system, jobid)
-    assert 'the colocation key "lustre-mgt"' in exception["note"]
 
 
 def held(size: Any, **other: Any) -> Json:

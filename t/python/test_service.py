@@ -12,24 +12,16 @@ import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import WORKFLOW
-from rabbitsim.dws import recorded
-from rabbitsim.dws.options import Options
-from rabbitsim.flux.events import JobState
-from rabbitsim.flux.fluid import encode
-from rabbitsim.system import VirtualSystem
 from support.service import (
     HOUR,
     LIFE,
-    OPTION,
     XFS,
     exceptions,
     jobspec,
     memo,
     names,
-    run_until,
     settle,
     started,
-    submit,
 )
 
 
@@ -105,49 +97,3 @@ def test_an_error_in_a_guests_job_is_no_error_in_the_administrators_log() -> Non
         settle(system)
         assert exceptions(system, jobid)
     assert [line for _, level, line in system.log if level < syslog.LOG_INFO] == []
-
-
-def make(seed: int = 1, **options: Any) -> VirtualSystem:
-    system = VirtualSystem(
-        seed, options=Options(latency=recorded()), kube_latency=0.003, **options
-    )
-    system.start()
-    system.loop.run(timeout=1.0)
-    return system
-
-
-def test_every_shell_sees_the_variables() -> None:
-    system = make()
-    jobid = submit(system, "-N3", "-S", OPTION)
-    settle(system)
-    environments = system.executor.environments[jobid]
-    assert len(environments) == 3
-    assert all(e["DW_JOB_p1"].startswith("/mnt/nnf/") for e in environments)
-
-
-def test_a_job_manager_that_is_loaded_anew_starts_no_job_before_job_exec_is() -> None:
-    """A job-exec that was told to start the job already would run it twice."""
-    system = make()
-    jobid = submit(system, "-N2", "-S", OPTION)
-    assert system.loop.run(lambda: "prolog-start" in names(system, jobid), HOUR)
-    system.reload_manager()
-    assert system.loop.run(lambda: "prolog-finish" in names(system, jobid), HOUR)
-    system.loop.run(timeout=10.0)
-    assert "start" not in names(system, jobid)
-    system.instance.reload_exec()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_a_new_job_manager_finds_the_record_that_a_job_waits_for() -> None:
-    system = make()
-    target = submit(system, "-N2", "-S", OPTION)
-    jobid = submit(system, f"--dependency=dws-out:{encode(target)}")
-    run_until(system, target, "finish")
-    system.reload_manager()
-    system.instance.reload_exec()
-    assert system.instance.job(jobid).state is JobState.DEPEND
-    system.instance.job(target).kvs["rabbit_data_out"] = '{"success": true}'
-    settle(system)
-    assert system.instance.job(jobid).exit_code == 0
-    assert names(system, jobid).count("dependency-remove") == 1

@@ -10,6 +10,8 @@ from rabbitsim.torture.deeds import (
     ask_deletion,
     configure,
     delete,
+    reload_manager,
+    submit,
     unload,
     unload_plugin,
 )
@@ -133,6 +135,33 @@ STORIES = (
         latency={"PreRun": 5.0},
         troubles=(When("PreRun", unload_plugin(20.0)),),
         log="plugin-missing",
+    ),
+    Story(
+        "the plugin is away when the module is loaded",
+        LIFE,
+        job=Job((XFS,), seconds=60.0),
+        troubles=(When("start", unload_plugin(30.0)), When("start", unload(1.0))),
+        log="plugin-missing",
+    ),
+    Story(
+        "the job manager is loaded anew in the prolog",
+        LIFE,
+        latency={"PreRun": 5.0},
+        troubles=(When("PreRun", reload_manager, 1.0),),
+        spans=(("PreRun", "start", 11.0),),
+    ),
+    *(
+        Story(
+            f"storage of {kind} is made, used and destroyed",
+            "Proposal..gone 2:Proposal..gone 3:Proposal..gone",
+            job=Job((f"#DW create_persistent type={kind} capacity=50GiB name=keep",)),
+            troubles=(
+                When("gone", submit(Job(("#DW persistentdw name=keep",)))),
+                When("2:gone", submit(Job(("#DW destroy_persistent name=keep",)))),
+            ),
+            may=("dws-refused",),
+        )
+        for kind in ("xfs", "gfs2", "lustre")
     ),
     *(
         Story(

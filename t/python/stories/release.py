@@ -20,6 +20,7 @@ from rabbitsim.torture.deeds import (
     delete,
     purge,
     reload_fluxion,
+    reload_manager,
     set_finalizers,
     strip,
     submit,
@@ -275,6 +276,12 @@ STORIES = (
         f"Proposal..clean {RUNS} gone 3:alloc 3:start 3:finish 3:clean",
         troubles=(ASKED, When("gone", submit(WAITS))),
         latency=SLOW,
+    ),
+    awaited(
+        "a new job manager knows which job waits for data",
+        f"{RUNS} Teardown gone",
+        "out",
+        When("clean", reload_manager, after=60.0),
     ),
     awaited(
         "a job that waits for data fails when it is lost, after its job",

@@ -10,13 +10,16 @@ from typing import Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.machine.fluxion import FLUXION
 from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError, Request
 from rabbitsim.dws import Topology
 from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     break_rabbit,
     cancel,
+    cancel_job,
     delete,
+    reload_fluxion,
     submit,
     unload,
     unload_plugin,
@@ -28,6 +31,7 @@ from rabbitsim.torture.story import FOREVER, LIFE, XFS, Job, Story, When
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""
 
+HOUR = 3600.0
 ERROR = KubeError(500, "InternalError")
 SMALL = Topology.regular(4, 2, capacity=64 * GIB)
 UNSCHEDULED = {"topology": SMALL, "scheduler": False, "dynamic_properties": False}
@@ -40,6 +44,7 @@ def on(host: str, *directives: str, **more: Any) -> Job:
     return Job(nodes=1, attributes=attributes, **given)
 
 
+PLAIN = Job((), nodes=1)
 ONE, TWO, THREE = map(on, ("compute-01", "compute-02", "compute-03"))
 """Jobs on two nodes of the first Rabbit, and on one of the second."""
 
@@ -53,9 +58,19 @@ def room(name: str, course: str, *troubles: Any, job: Job = ONE, **more: Any) ->
 MGT = "#DW jobdw type=lustre capacity=10GiB name=p1 profile=standalone-mgt"
 """Only one of these can be on a Rabbit: it has a colocation key."""
 
+SHARE = "#DW jobdw type=xfs capacity=60GiB name=p1"
+PIECE = Job(("#DW jobdw type=lustre capacity=4GiB name=p1",), nodes=4)
+"""It has an MDT of 5 GiB in one piece, which is more than a share of a node."""
+
 KEYED = Job((MGT,), nodes=1, seconds=600.0)
 BOTH_WAIT = "Proposal 2:Proposal alloc 2:alloc Setup..start"
 GIVES_UP = "2:prolog-timeout! 2:Teardown..gone"
+
+
+TOGETHER = (
+    "Setup 2:Setup DataIn 2:DataIn PreRun 2:PreRun start 2:start finish 2:finish "
+    "PostRun 2:PostRun DataOut 2:DataOut Teardown 2:Teardown clean 2:clean gone 2:gone"
+)
 
 
 def keyed(name: str, course: str, *troubles: Any, **more: Any) -> Story:
@@ -170,7 +185,7 @@ STORIES = (
         When("", make_theirs),
         When("", submit(ONE), 10.0),
         When("", delete_theirs, 300.0),
-        job=Job((), nodes=1),
+        job=PLAIN,
     ),
     room(
         "a job does not wait for its own storage",
@@ -189,7 +204,101 @@ STORIES = (
         may=("transient-condition",),  # where the watch that would tell is lost
         spared="no-room",
     ),
+    room(
+        "jobs wait for a Rabbit that others fill after they got their nodes",
+        "Proposal 2:Proposal alloc..start cancel! finish gone workflow-deleted! clean "
+        "2:alloc 2:Setup..gone",
+        When("start", unload(60.0), 10.0),
+        When("start", cancel, 10.0),
+        When("start", fill(40), 11.0),
+        When("start", delete, 11.0),
+        When("start", empty, 600.0),
+        job=replace(ONE, seconds=600.0),
+        others=(TWO,),
+        machine={"topology": SMALL},
+        spans=(("start", "2:Setup", 655.7),),
+    ),
+    room(
+        "storage counts after its job was released",
+        "Proposal..Teardown dws-epilog-timeout! disable:rabbit-01 epilog-given-up "
+        "clean enable:rabbit-01 2:Proposal gone 2:alloc..Teardown "
+        "2:dws-epilog-timeout! disable:rabbit-01 2:epilog-given-up 2:clean "
+        "enable:rabbit-01 2:gone",
+        When("clean", StorySystem.enable_rabbits, 5.0),
+        When("clean", unload(5.0), 10.0),
+        When("clean", submit(TWO), 20.0),
+        machine={"topology": SMALL},
+        latency={"Teardown": 600.0},
+        epilog_timeout=60.0,
+    ),
+    room(
+        "no job fails for what another one takes beyond its share",
+        "Proposal 2:Proposal 3:Proposal 4:Proposal alloc..clean 2:alloc 3:alloc 2:Setup "
+        "3:Setup gone 2:DataIn 3:DataIn 2:PreRun 3:PreRun 2:start 3:start 2:finish "
+        "3:finish 2:PostRun 3:PostRun 2:DataOut 3:DataOut 2:Teardown 3:Teardown 2:clean "
+        "3:clean 4:alloc 4:Setup 2:gone 3:gone 4:DataIn..gone",
+        job=PIECE,
+        others=(
+            on("compute-01", SHARE),
+            on("compute-02", SHARE),
+            PIECE,
+        ),
+        machine={"topology": Topology.regular(4, 4, capacity=64 * GIB)},
+    ),
+    # Without a scheduler of storage
+    room(
+        "no job gets a node below a Rabbit that another one uses",
+        "Proposal..start 2:Proposal finish..gone 2:alloc..gone",
+        When("start", submit(TWO), 10.0),
+        machine={"topology": SMALL, "scheduler": False},
+    ),
+    room(
+        "a job gets no node below a Rabbit that is broken",
+        "alloc start finish clean 2:Proposal..gone",
+        When("", break_rabbit("rabbit-01", FOREVER, "Offline")),
+        When("clean", submit(Job((XFS,), nodes=1)), 10.0),
+        job=PLAIN,
+        may=("no-room", "transient-condition"),  # where a watch is late
+    ),
+    room(
+        "a job waits where Fluxion is to schedule no storage",
+        "alloc start finish clean 2:Proposal 2:cancel! 2:Teardown..gone",
+        When("clean", submit(Job((XFS,), nodes=1)), 10.0),
+        When("clean", reload_fluxion, 60.0),
+        When("clean", cancel_job(2), 120.0),
+        job=PLAIN,
+        machine={"scheduler": False, "scheduler_module": FLUXION},
+        log="config-wrong config-wrong config-wrong",
+    ),
+    room(
+        "a job fails for the room that persistent storage leaves",
+        "Proposal..gone 2:Proposal 2:alloc 2:no-room! 2:Teardown..gone 3:Proposal..gone "
+        "4:Proposal..gone",
+        When("gone", submit(TWO), 10.0),
+        When(
+            "2:gone", submit(on("compute-03", "#DW destroy_persistent name=keep")), 10.0
+        ),
+        When("3:gone", submit(TWO), 10.0),
+        job=on("compute-01", "#DW create_persistent type=xfs capacity=40GiB name=keep"),
+        may=("dws-refused",),
+        spans=(("2:alloc", "2:no-room!", 1.0),),
+    ),
     # Colocation keys
+    Story(
+        "two jobs at once that need a Rabbit for themselves each get one",
+        f"Proposal 2:Proposal alloc 2:alloc {TOGETHER}",
+        job=KEYED,
+        troubles=(When("alloc", slow_kube(60.0, 1.0, "patch", kind=SERVERS)),),
+        others=(KEYED,),
+        machine={"topology": Topology.regular(4, 2)},
+    ),
+    Story(
+        "a job does not wait for a colocation key of persistent storage",
+        "Proposal..gone 2:Proposal 2:alloc 2:no-room! 2:Teardown..gone",
+        job=Job((MGT.replace("jobdw", "create_persistent"),), nodes=1),
+        troubles=(When("gone", submit(KEYED), 10.0),),
+        machine={"topology": Topology.regular(2, 1)},
+    ),
     keyed(
         "a job waits in its prolog for a Rabbit without its colocation key",
         "finish..gone 2:Setup..gone",

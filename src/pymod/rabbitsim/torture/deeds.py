@@ -267,8 +267,9 @@ def reload_fluxion(system: StorySystem) -> None:
 
 
 def reload_manager(system: StorySystem) -> None:
-    """The job manager is loaded anew, with the plugin."""
+    """The job manager is loaded anew, with the plugin, and job-exec a while later."""
     system.reload_manager()
+    system.loop.call_later(10.0, system.instance.reload_exec)
 
 
 @deed
