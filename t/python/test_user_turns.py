@@ -23,7 +23,6 @@ from support.service import (
     jobspec,
     lines,
     memo,
-    settle,
     started,
     wait,
 )
@@ -110,32 +109,6 @@ def test_a_job_beside_the_held_jobs_of_another_user_is_planned_as_if_alone() -> 
     assert all(is_planned(system, jobid) for jobid in held)
 
 
-def test_a_job_beside_a_user_who_submits_and_cancels_is_planned_as_if_alone() -> None:
-    alone = time_to_plan(busy())
-    system = busy()
-    for _ in range(60):
-        (jobid,) = hold(system, 1)
-        wait(system, WORK / 8)
-        system.loop.call_later(WORK, lambda jobid=jobid: system.instance.cancel(jobid))
-    assert time_to_plan(system) < alone + 0.3
-    settle(system)
-
-
-def test_the_jobs_of_a_user_who_is_alone_are_planned_as_fast_as_without_a_limit() -> (
-    None
-):
-    def time_to_plan_all(**limits: Any) -> float:
-        system = busy(**limits)
-        submitted = system.loop.now()
-        held = hold(system, 60)
-        assert system.loop.run(
-            lambda: all(is_planned(system, jobid) for jobid in held), HOUR
-        )
-        return system.loop.now() - submitted
-
-    assert time_to_plan_all() < 1.1 * time_to_plan_all(user_workflows=0)
-
-
 def test_no_more_workflows_of_a_user_are_planned_at_a_time_than_the_limit() -> None:
     system = busy(user_workflows=5)
     held = hold(system, 40)
@@ -188,13 +161,6 @@ def test_users_take_turns() -> None:
     assert len(first) == made.count(GUEST)
     last = max(n for n, userid in enumerate(made) if userid != GUEST)
     assert made[:last].count(GUEST) <= 20 + 2 * CREATES
-
-
-def test_without_a_limit_no_job_waits_for_others() -> None:
-    system = slow(user_workflows=0, user_directives_limit=0)
-    held = hold(system, 120)
-    wait(system, 1.0)
-    assert sorted(proposed(system)) == held
 
 
 def test_a_job_whose_workflow_cannot_be_created_holds_up_no_other_user() -> None:

@@ -173,6 +173,7 @@ STORIES = (
             ),
             config=Config.parse(dict.fromkeys(KEYS, 300)),
             latency=SLOW,
+            log="kubernetes-away kubernetes-back",
             away=OUTAGE,
         )
         for row, (kind, each) in enumerate(OUTAGES.items())

@@ -16,7 +16,14 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import delete, unlink, unload, unload_plugin
+from rabbitsim.torture.deeds import (
+    delete,
+    set_urgency,
+    submit,
+    unlink,
+    unload,
+    unload_plugin,
+)
 from rabbitsim.torture.outages import (
     empty_next,
     fail_for,
@@ -39,7 +46,9 @@ from rabbitsim.torture.story import (
 HOUR = 3600.0
 SLOW = dict.fromkeys(STATES, 1.0)
 MISSING = KubeError(404, "NotFound", "workflows not found")
+LATER = KubeError(429, "TooManyRequests", "please wait", retry_after=100.0)
 AHEAD = Job((XFS, COPY_IN), stage="ahead")
+
 
 STORIES = (
     *(
@@ -72,6 +81,37 @@ STORIES = (
             ),
         )
         for status in (0, 401, 409, 429)
+    ),
+    Story(
+        "a job waits an hour for an outage of an hour",
+        LIFE,
+        latency=SLOW,
+        troubles=(When("DataIn", outage(HOUR)),),
+        spans=(("DataIn", "PreRun", HOUR + 1.0),),
+        away=HOUR,
+    ),
+    Story(
+        "a request that fails by itself is tried again, and is no outage",
+        LIFE,
+        troubles=(When("", fail_for(60.0, KubeError(500, "", ""), "create")),),
+        log="kubernetes-error",
+    ),
+    Story(
+        "a server that is to be asked later is asked no sooner",
+        LIFE,
+        troubles=(When("alloc", fail_next(3, LATER, "patch", kind=SERVERS)),),
+        spans=(("alloc", "Setup", 300.0),),
+    ),
+    Story(
+        "no job waits longer for a server that is well again",
+        "2:Proposal Proposal 2:alloc..gone alloc..gone",
+        job=Job(nodes=1, urgency=0),
+        troubles=(
+            When("", fail_next(1, LATER, "create")),
+            When("", submit(Job(nodes=1)), after=5.0),
+            When("Proposal", set_urgency(16), after=60.0),
+        ),
+        spans=(("2:Proposal", "Proposal", 0.0),),
     ),
     Story(
         "a Workflow comes and goes while its watch is away",

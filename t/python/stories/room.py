@@ -233,10 +233,10 @@ STORIES = (
     ),
     room(
         "no job fails for what another one takes beyond its share",
-        "Proposal 2:Proposal 3:Proposal 4:Proposal alloc..clean 2:alloc 3:alloc 2:Setup "
-        "3:Setup gone 2:DataIn 3:DataIn 2:PreRun 3:PreRun 2:start 3:start 2:finish "
-        "3:finish 2:PostRun 3:PostRun 2:DataOut 3:DataOut 2:Teardown 3:Teardown 2:clean "
-        "3:clean 4:alloc 4:Setup 2:gone 3:gone 4:DataIn..gone",
+        "Proposal 2:Proposal 3:Proposal 4:Proposal alloc..clean 2:alloc 3:alloc "
+        "2:Setup 3:Setup gone 2:DataIn 3:DataIn 2:PreRun 3:PreRun 2:start 3:start "
+        "2:finish 3:finish 2:PostRun 3:PostRun 2:DataOut 3:DataOut 2:Teardown "
+        "3:Teardown 2:clean 3:clean 4:alloc 4:Setup 2:gone 3:gone 4:DataIn..gone",
         job=PIECE,
         others=(
             on("compute-01", SHARE),
@@ -272,8 +272,8 @@ STORIES = (
     ),
     room(
         "a job fails for the room that persistent storage leaves",
-        "Proposal..gone 2:Proposal 2:alloc 2:no-room! 2:Teardown..gone 3:Proposal..gone "
-        "4:Proposal..gone",
+        "Proposal..gone 2:Proposal 2:alloc 2:no-room! 2:Teardown..gone "
+        "3:Proposal..gone 4:Proposal..gone",
         When("gone", submit(TWO), 10.0),
         When(
             "2:gone", submit(on("compute-03", "#DW destroy_persistent name=keep")), 10.0

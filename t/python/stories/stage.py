@@ -538,8 +538,8 @@ STORIES = (
     ),
     ahead(
         "who is held when its storage is about to be made holds up nobody",
-        "Proposal 2:Proposal 2:Setup 2:DataIn Setup DataIn 2:alloc 2:PreRun..gone alloc "
-        "PreRun..gone",
+        "Proposal 2:Proposal 2:Setup 2:DataIn Setup DataIn 2:alloc 2:PreRun..gone "
+        "alloc PreRun..gone",
         sized(40, user=GUEST),
         When("Proposal", delay_first),
         When("Proposal", set_urgency(0), after=0.4),

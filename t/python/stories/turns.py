@@ -164,6 +164,16 @@ STORIES = (
         spans=(("Proposal", "2:Proposal", 1.0), ("Proposal", "3:Proposal", 1.0)),
     ),
     turns(
+        "without a limit no job waits for others of its user",
+        "Proposal 2:Proposal alloc 2:alloc Setup 2:Setup DataIn 2:DataIn PreRun "
+        "2:PreRun start finish 2:start 2:finish PostRun 2:PostRun DataOut 2:DataOut "
+        "Teardown 2:Teardown clean 2:clean gone 2:gone",
+        proposal=60.0,
+        others=(PLAIN,),
+        config=Config(user_workflows=0, user_directives_limit=0),
+        spans=(("Proposal", "2:Proposal", 0.0),),
+    ),
+    turns(
         "a job that was held keeps its place",
         "Proposal 2:Proposal alloc..gone 3:Proposal 2:alloc..gone 3:alloc..gone",
         When("Proposal", set_urgency(31, 3), 1.0),
@@ -177,6 +187,7 @@ STORIES = (
         "Proposal 2:Proposal 4:Proposal 2:alloc 4:alloc 2:Setup 4:Setup 2:DataIn "
         "4:DataIn 2:PreRun 4:PreRun 2:start 4:start..gone cancel! Teardown..gone "
         "3:Proposal..gone 2:finish..gone",
+        When("2:start", unload(1.0), 10.0),
         When("Proposal", cancel, HOUR),
         job=padded(150, urgency=0),
         others=(
