@@ -41,10 +41,12 @@ def cancel_job(number: int) -> Deed:
 
 @deed
 def set_urgency(system: StorySystem, urgency: int, number: int = 1) -> None:
-    """A job gets another urgency, unless it has ended; 0 holds it."""
-    manager, jobid = system.instance.manager, system.jobids[number - 1]
-    if manager.jobs[jobid].active:
-        manager.set_urgency(jobid, urgency, manager.owner)
+    """A job gets another urgency, unless it has ended, or was not submitted; 0 holds
+    it."""
+    manager = system.instance.manager
+    for jobid in system.jobids[number - 1 : number]:
+        if manager.jobs[jobid].active:
+            manager.set_urgency(jobid, urgency, manager.owner)
 
 
 @deed
