@@ -12,11 +12,7 @@ from typing import Any, Optional
 import pytest
 
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs import reconciler
 from flux_k8s.jobs.jobtable import DETAILS
-from flux_k8s.jobs.step import Next
-from flux_k8s.jobs.workflow import next_step
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import WORKFLOW, Json, KubeError, Request
 from rabbitsim.kube.direct import Fault
@@ -103,53 +99,6 @@ def change(system: VirtualSystem, jobid: int, **status: Any) -> None:
     """DWS writes to the status of a job's Workflow."""
     name = workflow_name(jobid)
     system.store.merge_patch(WORKFLOW, "default", name, {"status": status})
-
-
-@pytest.fixture
-def handled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The messages of Workflows whose jobs were handled."""
-    messages: list[str] = []
-
-    def noted(info: WorkflowInfo, *rest: Any) -> Next:
-        messages.append("" if info.view is None else info.view.message)
-        return next_step(info, *rest)
-
-    monkeypatch.setattr(reconciler, "next_step", noted)
-    return messages
-
-
-def test_a_job_is_handled_once_for_many_details(handled: list[str]) -> None:
-    system, jobid = mounted()
-    handled.clear()
-    for number in range(10):
-        change(system, jobid, message=f"mounting {number}")
-        system.loop.run(timeout=DETAILS / 20)
-    system.loop.run(timeout=DETAILS)
-    assert handled == ["mounting 9"]
-    settle_jobs(system)
-
-
-def test_trouble_is_handled_at_once_also_after_details(handled: list[str]) -> None:
-    system, jobid = mounted()
-    handled.clear()
-    change(system, jobid, message="mounting")
-    change(system, jobid, status="TransientCondition", message="no disk")
-    system.loop.run(timeout=DETAILS / 10)
-    assert "no disk" in handled and "mounting" not in handled
-    change(system, jobid, status="Completed", message="")
-    settle_jobs(system)
-
-
-def test_a_job_whose_workflow_changes_all_the_time_is_handled_all_the_same(
-    handled: list[str],
-) -> None:
-    system, jobid = mounted()
-    for number in range(40):
-        change(system, jobid, message=f"mounting {number}")
-        system.loop.run(timeout=DETAILS / 4)
-        assert number <= 8 or number - int(handled[-1].split()[-1]) <= 5
-    settle_jobs(system)
-    assert system.loop.run(lambda: not system.workflows(), timeout=HOUR)
 
 
 def test_who_asks_about_a_job_is_told_of_details() -> None:

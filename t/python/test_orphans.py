@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Callable, Optional
+from typing import Optional
 
 import pytest
 
 from flux_k8s.jobs.orphans import LOOK_AGAIN, End, read_end
 from flux_k8s.ports import Json
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.broker import FluxPort, Offered, Respond
+from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.flux.fluxion import MODULE as FLUXION
-from rabbitsim.torture.crashpoints import course_of
-from rabbitsim.torture.life import live
-from stories.orphans import STORIES
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -43,27 +40,24 @@ def eventlog(type: str, severity: int, note: str) -> str:
     return "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events)
 
 
-@pytest.mark.parametrize("separator", SEPARATORS)
-def test_a_fatal_dws_epilog_timeout_is_an_abort_with_any_note(separator: str) -> None:
-    assert read_end(
-        eventlog("dws-epilog-timeout", 0, f"a{separator}b"), owner=7
-    ).aborted
+EVENT = eventlog("dws-epilog-timeout", 0, "").splitlines()[1]
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_a_note_cannot_make_up_an_abort(separator: str) -> None:
-    event = eventlog("dws-epilog-timeout", 0, "").splitlines()[1]
-    assert not read_end(
-        eventlog("cancel", 0, f"a{separator}{event}{separator}b"), owner=7
-    ).aborted
-
-
-def test_a_dws_epilog_timeout_that_is_not_fatal_is_no_abort() -> None:
-    assert not read_end(eventlog("dws-epilog-timeout", 1, ""), owner=7).aborted
-
-
-def test_a_dws_epilog_timeout_of_a_guest_is_no_abort() -> None:
-    assert not read_end(eventlog("dws-epilog-timeout", 0, ""), owner=8).aborted
+@pytest.mark.parametrize(
+    ("type", "severity", "note", "owner", "aborted"),
+    [
+        ("dws-epilog-timeout", 0, "a", 7, True),
+        ("dws-epilog-timeout", 0, "a", 8, False),  # a guest's
+        ("dws-epilog-timeout", 1, "a", 7, False),
+        ("cancel", 0, EVENT, 7, False),
+    ],
+)
+def test_a_fatal_dws_epilog_timeout_is_an_abort_with_any_note(
+    separator: str, type: str, severity: int, note: str, owner: int, aborted: bool
+) -> None:
+    text = eventlog(type, severity, f"a{separator}{note}{separator}b")
+    assert read_end(text, owner).aborted is aborted
 
 
 @pytest.mark.parametrize("levels", [10, 1_500, 2_040])
@@ -90,27 +84,6 @@ def test_how_a_job_has_ended_is_read_from_its_eventlog(names: str, end: End) -> 
     fatal = {"type": "cancel", "severity": 0, "userid": 1}
     events = ({"name": name, "context": fatal} for name in names.split())
     assert read_end("\n".join(map(json.dumps, events)), owner=7) == end
-
-
-def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The simulated job-list always answers."""
-    asked: list[int] = []
-    ask = FluxPort.job_ended
-
-    def fail(
-        self: FluxPort, jobid: int, done: Callable[[Optional[bool]], None]
-    ) -> None:
-        asked.append(jobid)
-        if len(asked) < 4:
-            self.call_later(0.0, lambda: done(None))
-        else:
-            ask(self, jobid, done)
-
-    monkeypatch.setattr(FluxPort, "job_ended", fail)
-    told = next(each for each in STORIES if "job is unknown is torn down" in each.name)
-    assert course_of(live(told)) == told.course and len(asked) >= 4
 
 
 def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_ended() -> (

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Optional
 
 import pytest
@@ -95,153 +94,11 @@ PLANNED, READY, RELEASED = Goal.PLANNED, Goal.READY, Goal.RELEASED
 S = State
 
 
-WRONG = partial(view_of, ready=False, status="Error", message="no space")
-OPEN = view_of(S.PostRun, ready=False)
 CUT = view_of(S.PostRun, ready=False, cut_off=True)
-DELETING = view_of(S.PreRun, deleting=True)
-OTHERS = view_of(S.Proposal, jobid="fSomeOther")
-DAMAGED = view_of(S.Proposal, damage="x")
-ABORTED = {"abandoned": True, "aborted": True}
 
 
 def late(text: str) -> Note:
     return Note(text, Reason.UNMOUNT_FAILED)
-
-
-def failed_in(state: State) -> Note:
-    return Note(f"DWS failed in {state.name}: no space", Reason.DWS_FAILED)
-
-
-@pytest.mark.parametrize(
-    "info, expected",
-    [
-        # the way up
-        (info_of(PLANNED), Step.CREATE()),
-        (info_of(PLANNED, view_of(S.Proposal, ready=False)), Step.WAIT()),
-        (info_of(PLANNED, view_of(S.Proposal)), Step.PLAN()),
-        (info_of(PLANNED, view_of(S.Proposal), planned=True), Step.WAIT()),
-        (info_of(READY, view_of(S.Proposal)), Step.PLACE()),
-        (info_of(READY, view_of(S.Proposal), allocation=None), Step.WAIT()),
-        (info_of(READY, view_of(S.Setup, state=S.Proposal)), Step.WAIT()),
-        (info_of(READY, view_of(S.Setup, ready=False)), Step.WAIT()),
-        (info_of(READY, view_of(S.Setup)), Step.MOVE(to=S.DataIn)),
-        (info_of(READY, view_of(S.DataIn)), Step.MOVE(to=S.PreRun)),
-        (info_of(READY, view_of(S.PreRun)), Step.RELEASE_PROLOG()),
-        (info_of(READY, view_of(S.PreRun), mounted=True), Step.WAIT()),
-        # after a restart, before it is known which nodes the job has
-        (info_of(READY, view_of(S.DataIn), allocation=None), Step.WAIT()),
-        (info_of(READY, view_of(S.PreRun), allocation=None), Step.WAIT()),
-        # the way down
-        (
-            info_of(RELEASED, view_of(S.PreRun), ran=True),
-            Step.MOVE(to=S.PostRun),
-        ),
-        (
-            info_of(RELEASED, view_of(S.PostRun), ran=True),
-            Step.MOVE(to=S.DataOut),
-        ),
-        (
-            info_of(RELEASED, view_of(S.DataOut), ran=True),
-            Step.MOVE(to=S.Teardown),
-        ),
-        (info_of(RELEASED, view_of(S.DataOut, ready=False), ran=True), Step.WAIT()),
-        (
-            info_of(RELEASED, view_of(S.PreRun), ran=False),
-            Step.MOVE(to=S.Teardown),
-        ),
-        (
-            info_of(RELEASED, view_of(S.Setup, ready=False)),
-            Step.MOVE(to=S.Teardown),
-        ),
-        (info_of(RELEASED, view_of(S.Teardown, state=S.DataOut)), Step.WAIT()),
-        (
-            info_of(RELEASED, view_of(S.Teardown, ready=False)),
-            Step.REMOVE_FINALIZER(),
-        ),
-        (
-            info_of(RELEASED, view_of(S.Teardown), mounts=Mounts(settled=True)),
-            Step.RELEASE_EPILOG(),
-        ),
-        (
-            info_of(RELEASED, view_of(S.Teardown)),
-            Step.DRAIN_MOUNTED(late("Teardown is complete")),
-        ),
-        (
-            info_of(RELEASED, view_of(S.Teardown), released=True),
-            Step.REMOVE_FINALIZER(),
-        ),
-        (
-            info_of(RELEASED, view_of(S.Teardown, finalizers=()), released=True),
-            Step.DELETE(),
-        ),
-        (
-            info_of(
-                RELEASED,
-                view_of(S.Teardown, finalizers=(), deleting=True),
-                released=True,
-            ),
-            Step.WAIT(),
-        ),
-        (info_of(RELEASED, released=True), Step.FORGET()),
-        # a job that never had a Workflow
-        (info_of(RELEASED), Step.RELEASE_EPILOG()),
-        # what DWS fails in, and what others do to the Workflow
-        (info_of(PLANNED, WRONG(S.Proposal)), Step.FAIL(failed_in(S.Proposal))),
-        (info_of(READY, WRONG(S.DataIn)), Step.FAIL(failed_in(S.DataIn))),
-        (info_of(READY, WRONG(S.DataIn), failed=True), Step.WAIT()),
-        (info_of(RELEASED, WRONG(S.Teardown, state=S.Proposal)), Step.WAIT()),
-        (
-            info_of(RELEASED, WRONG(S.PostRun), ran=True),
-            Step.DRAIN_MOUNTED(failed_in(S.PostRun)),
-        ),
-        (
-            info_of(RELEASED, WRONG(S.PostRun), ran=True, mounts=Mounts(left=())),
-            Step.FAIL(failed_in(S.PostRun)),
-        ),
-        (
-            info_of(RELEASED, WRONG(S.DataOut), ran=True),
-            Step.FAIL(failed_in(S.DataOut)),
-        ),
-        (
-            info_of(RELEASED, WRONG(S.DataOut), ran=True, failed=True),
-            Step.MOVE(to=S.Teardown),
-        ),
-        (
-            info_of(RELEASED, WRONG(S.Teardown, finalizers=()), warned=True),
-            Step.WAIT(),
-        ),
-        (info_of(RELEASED, DELETING, ran=True), Step.REMOVE_FINALIZER()),
-        (
-            info_of(RELEASED, replace(DELETING, finalizers=("dws",)), ran=True),
-            Step.WAIT(),
-        ),
-        (info_of(RELEASED, OTHERS), Step.RELEASE_EPILOG()),
-        (info_of(RELEASED, OTHERS, released=True), Step.FORGET()),
-        (info_of(PLANNED, DAMAGED), Step.FAIL(Note("x", Reason.BAD_OBJECT))),
-        (info_of(RELEASED, DAMAGED, failed=True), Step.MOVE(to=S.Teardown)),
-        # an abort
-        (info_of(RELEASED, OPEN, ran=True, **ABORTED), Step.CUT_OFF()),
-        (
-            info_of(RELEASED, CUT, ran=True, **ABORTED),
-            Step.RELEASE_EPILOG(),
-        ),
-        (
-            info_of(RELEASED, CUT, ran=True, **ABORTED, released=True),
-            Step.MOVE(to=S.Teardown),
-        ),
-        (
-            info_of(
-                RELEASED, view_of(S.DataOut, ready=False), ran=True, abandoned=True
-            ),
-            Step.MOVE(to=S.Teardown),
-        ),
-        # a create that got no answer
-        (info_of(PLANNED, doubtful=True), Step.LOOK_UP()),
-        (info_of(RELEASED, doubtful=True), Step.LOOK_UP()),
-    ],
-)
-def test_each_situation_has_its_step(info: WorkflowInfo, expected: Next) -> None:
-    assert step(info) == expected
 
 
 KEPT = replace(view_of(S.PostRun, ready=False), kept_for="compute-01")
@@ -411,28 +268,6 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
         info.mounts = Mounts(settled=True, left=())
     elif chosen.step is Step.FAIL:
         info.failed = True
-
-
-@pytest.mark.parametrize(
-    ("state", "goal", "key", "over"),
-    [
-        (S.Setup, READY, "setup_timeout", Step.FAIL),
-        (S.PreRun, READY, "prerun_timeout", Step.SURVEY),
-        (S.PostRun, RELEASED, "postrun_timeout", Step.DRAIN_MOUNTED),
-        (S.PostRun, RELEASED, "teardown_after", Step.DRAIN_MOUNTED),
-        (S.DataOut, RELEASED, "teardown_after", Step.MOVE),
-        (S.DataIn, READY, "setup_timeout", None),
-        (S.DataIn, READY, "prerun_timeout", None),
-    ],
-)
-def test_a_limit_is_waited_for(state: State, goal: Goal, key: str, over: Any) -> None:
-    """That of a state that was left never counts."""
-    info = info_of(goal, view_of(state, ready=False, changed=NOW), ran=True)
-    if over is None:
-        assert step(info, NOW + 10**6, **{key: 60.0}) == Step.WAIT()
-        return
-    assert step(info, NOW + 59, **{key: 60.0}) == Step.WAIT(until=NOW + 60)
-    assert step(info, NOW + 60, **{key: 60.0}).step is over
 
 
 @pytest.mark.parametrize(

@@ -98,21 +98,6 @@ def test_the_times_of_all_states_are_in_one_annotation() -> None:
     assert None not in requested_times(last)
 
 
-def test_the_finalizer_is_there_until_teardown_is_requested() -> None:
-    system = started()
-    workflows = Workflows(system)
-    system.instance.submit(jobspec())
-    settle(system)
-    held = {
-        (
-            version["spec"]["desiredState"],
-            FINALIZER in version["metadata"]["finalizers"],
-        )
-        for version in workflows.versions
-    }
-    assert held == {(state.name, state is not State.Teardown) for state in State}
-
-
 def test_a_finalizer_that_was_not_removed_with_the_request_goes_soon_after() -> None:
     """Not only when DWS has completed Teardown."""
     slow = table({"Teardown": 8.0})

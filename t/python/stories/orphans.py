@@ -44,6 +44,11 @@ STORIES = (
         )
         for how, log, more in (
             ("", "orphan", ()),
+            (
+                ", although job-list fails at the time",
+                "orphan flux-error",
+                (When("", fail_flux("job-list", 8.0), 9.0),),
+            ),
             *(
                 (
                     f", although job-info fails at the time ({number})",
