@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist, rset
 from flux_k8s.objects.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, STORAGE, Json, Request
@@ -121,58 +120,6 @@ def test_every_kind_of_breakdown_gets_storage(
 # Where a job may run
 
 CREATE = "#DW create_persistent type={} capacity=1GiB name={}"
-USE_OTHER = "#DW persistentdw name=other"
-MIDDLE = {"keep": ("xfs", "compute-[03-04]")}
-EXISTING: dict[str, tuple[Mapping[str, tuple[str, str]], Any, Json, str]] = {
-    "it is where its storage is": (MIDDLE, USE, jobspec(nodes=2), "compute-[03-04]"),
-    "that may be below several Rabbits": (
-        {"keep": ("xfs", "compute-[01-02,07-08]")},
-        USE,
-        jobspec(nodes=4),
-        "compute-[01-02,07-08]",
-    ),
-    "its own constraint holds as well": (
-        MIDDLE,
-        USE,
-        jobspec(nodes=1, **on("compute-[04-08]")),
-        "compute-04",
-    ),
-    "a Lustre file system is reached from any": (
-        {"keep": ("lustre", "compute-[03-04]")},
-        USE,
-        jobspec(nodes=8),
-        "compute-[01-08]",
-    ),
-    "there are too few": (
-        MIDDLE,
-        USE,
-        jobspec(nodes=3),
-        "the job asks for 3 nodes, but only compute-[03-04] (2) have an allocation of"
-        " the storage of default/keep on their Rabbit",
-    ),
-    "there are none": (
-        {**MIDDLE, "other": ("xfs", "compute-01")},
-        [USE, USE_OTHER],
-        jobspec(nodes=1),
-        "no compute node has the PCIe connection that is needed to the storage of"
-        " default/keep, default/other",
-    ),
-}
-"""The persistent storage that there is, with its type and the nodes of the job that
-made it; what a job asks for, and the nodes that it gets, or the note of its exception.
-"""
-
-
-@pytest.mark.parametrize("case", EXISTING)
-def test_the_nodes_of_a_job_with_existing_storage(case: str) -> None:
-    made, dw, spec, expected = EXISTING[case]
-    system = started(nodes=8, rabbits=4)
-    for name, (type, where) in made.items():
-        count = len(hostlist.decode(where))
-        runs(system, jobspec(CREATE.format(type, name), count, **on(where)))
-    spec = {**spec, "attributes": {"system": {**spec["attributes"]["system"]}}}
-    spec["attributes"]["system"]["dw"] = dw
-    assert outcome(system, spec) == expected
 
 
 @pytest.mark.parametrize(("nodes", "near"), [(2, True), (3, False)])
@@ -237,15 +184,6 @@ def test_the_nodes_of_a_job_that_needs_labels(case: str, scheduler: bool) -> Non
         topology=labelled(**labels), options=wants(*wanted), scheduler=scheduler
     )
     assert outcome(system, jobspec(dw, nodes)).endswith(expected)
-
-
-@pytest.mark.parametrize("nodes", [2, 4])  # four are not all below it
-def test_network_storage_goes_to_a_rabbit_with_its_labels(nodes: int) -> None:
-    system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
-    running(system, system.instance.submit(long(LUSTRE, nodes)))
-    assert {rabbit for counts in placed(system).values() for rabbit in counts} == {
-        "rabbit-02"
-    }
 
 
 def move_label(system: VirtualSystem) -> None:
@@ -316,15 +254,6 @@ def test_servers_occupy_a_rabbit_until_their_storage_is_gone(
 ) -> None:
     expected = {"mgt": frozenset({"r1"})} if occupied else {}
     assert colocated(servers) == expected
-
-
-def test_a_malformed_status_of_servers_is_refused_with_its_place() -> None:
-    with pytest.raises(BadObject) as caught:
-        colocated(held("1"))
-    assert str(caught.value) == (
-        "Servers x-0: status.allocationSets[0].storage.r1.allocationSize is "
-        '"1", expected an integer'
-    )
 
 
 # Daemons

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, Callable, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.userturns import CREATES, LIMITS
 from flux_k8s.ports import WORKFLOW, KubeError, Request
 from rabbitsim.dws.options import Options, table
@@ -26,7 +25,6 @@ from support.service import (
     started,
     wait,
 )
-from support.staging import always
 
 WAITS = "rabbit_waits_for"
 WORK = 0.02
@@ -85,19 +83,6 @@ def time_to_plan(system: VirtualSystem) -> float:
     return system.loop.now() - submitted
 
 
-def proposed(system: VirtualSystem) -> list[int]:
-    """The jobs whose storage DWS has to plan."""
-    found = []
-    for workflow in system.workflows():
-        jobid = jobid_of_workflow(workflow["metadata"]["name"])
-        status = workflow.get("status", {})
-        if jobid is not None and not (
-            status.get("state") == "Proposal" and status.get("ready")
-        ):
-            found.append(jobid)
-    return found
-
-
 def test_a_job_beside_the_held_jobs_of_another_user_is_planned_as_if_alone() -> None:
     alone = time_to_plan(busy())
     system = busy()
@@ -106,13 +91,6 @@ def test_a_job_beside_the_held_jobs_of_another_user_is_planned_as_if_alone() -> 
     assert time_to_plan(system) < alone + 0.3
     assert not all(is_planned(system, jobid) for jobid in held)
     wait(system, 30.0)
-    assert all(is_planned(system, jobid) for jobid in held)
-
-
-def test_no_more_workflows_of_a_user_are_planned_at_a_time_than_the_limit() -> None:
-    system = busy(user_workflows=5)
-    held = hold(system, 40)
-    assert always(system, lambda: len(proposed(system)) <= 5, 10.0)
     assert all(is_planned(system, jobid) for jobid in held)
 
 

@@ -71,6 +71,11 @@ BELOW = (
         )
     ),
     below(
+        "a job fails that needs more nodes than reach its persistent storage",
+        "2:Proposal 2:unsatisfiable! 2:Teardown..gone",
+        used(3),
+    ),
+    below(
         "a job runs where serving Rabbits reach its persistent storage",
         "2:Proposal..gone 3:Proposal..gone",
         BROKEN_BEFORE,

@@ -156,12 +156,12 @@ STORIES = (
             "Proposal..gone 2:Proposal..gone 3:Proposal..gone",
             job=Job((f"#DW create_persistent type={kind} capacity=50GiB name=keep",)),
             troubles=(
-                When("gone", submit(Job(("#DW persistentdw name=keep",)))),
+                When("gone", submit(Job(("#DW persistentdw name=keep",), nodes=nodes))),
                 When("2:gone", submit(Job(("#DW destroy_persistent name=keep",)))),
             ),
             may=("dws-refused",),
         )
-        for kind in ("xfs", "gfs2", "lustre")
+        for kind, nodes in (("xfs", 2), ("gfs2", 2), ("lustre", 4))
     ),
     *(
         Story(
