@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.hello import held_job
 from flux_k8s.objects import mapping
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
@@ -136,7 +135,6 @@ ALL = list(map(clientmount, HOSTS))
 NO_STATUS = {**clientmount("node3"), "status": None}
 ONE = storage("rabbit1", "node1", "node2")
 OTHER = storage("rabbit2", "node3", "node4")
-CUT_OFF = storage("rabbit2", "node3", "node4", offline=("node4",))
 AWAY = {**OTHER, "status": {**OTHER["status"], "status": "Offline"}}
 WORN = {**OTHER, "status": {**OTHER["status"], "status": "Degraded"}}
 ERROR = {"severity": "Major", "type": "Internal", "debugMessage": "x"}
@@ -354,10 +352,3 @@ def test_the_view_of_a_workflow_has_the_commands_that_dws_has_not_completed() ->
     assert view.mounts == 2
     assert view.forced
     assert not may_be_forced(State.PreRun, view.outstanding)
-
-
-def test_a_new_module_gets_the_failure_tolerance_of_each_job() -> None:
-    job = {"id": JOBID, "phase": "prolog", "failure_tolerance": 3}
-    old = {"id": JOBID, "phase": "prolog"}
-    assert held_job(job).failure_tolerance == 3
-    assert held_job(old).failure_tolerance == 0

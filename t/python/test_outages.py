@@ -14,16 +14,14 @@ from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import WORKFLOW, KubeError, Request
 from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.system import VirtualSystem
-from support.outages import (
-    job_in,
-    slow,
-)
+from support.outages import slow
 from support.service import (
     COPY_OUT,
     HOUR,
     LIFE,
     XFS,
     exceptions,
+    in_state,
     jobspec,
     lines,
     memo,
@@ -79,7 +77,8 @@ def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes() -> None:
 def test_a_job_gets_few_memos_in_an_outage_whose_errors_alternate(texts: int) -> None:
     """It may have thousands of jobs, and last for days."""
     system = slow()
-    jobid = job_in(system, "PreRun")
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
     number = itertools.count()
 
     def fault(request: Request) -> Optional[Fault]:

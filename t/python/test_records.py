@@ -46,7 +46,6 @@ from support.service import (
     in_state,
     jobspec,
     lines,
-    memo,
     names,
     settle,
     started,
@@ -218,16 +217,6 @@ def test_the_data_movements_of_a_job_are_recorded() -> None:
     assert names(system, jobid) == LIFE
 
 
-def test_data_movements_of_other_jobs_are_not_recorded() -> None:
-    system = saving()
-    jobid = offloading(system)
-    offload(system, jobid, "mine", "Success")
-    offload(system, jobid + 1, "not-mine", "Success")
-    settle(system)
-    assert [m["metadata"]["name"] for m in movements(system, jobid)] == ["mine"]
-    assert "managedFields" not in movements(system, jobid)[0]
-
-
 def test_data_movements_that_failed_come_first_then_the_oldest() -> None:
     system = saving(4)
     jobid = offloading(system)
@@ -238,12 +227,14 @@ def test_data_movements_that_failed_come_first_then_the_oldest() -> None:
         ("b", "Invalid"),
         ("a", "Success"),
     ]
+    offload(system, jobid + 1, "of-another", "Failed")
     for name, status in made:
         system.loop.run(timeout=1.0)
         offload(system, jobid, name, status)
     settle(system)
     found = [m["metadata"]["name"] for m in movements(system, jobid)]
     assert found == ["d", "b", "e", "c"]
+    assert "managedFields" not in movements(system, jobid)[0]
 
 
 @pytest.mark.parametrize("state", ["DataIn", "DataOut"])
@@ -506,45 +497,6 @@ def test_a_record_that_fails_is_tried_a_few_times() -> None:
     system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
     settle(system)
     assert len(seen) == TRIES
-
-
-def test_an_outage_of_kubernetes_costs_no_record() -> None:
-    system = saving()
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    until = [float("inf")]
-    kube = system.service_kube
-    assert kube is not None
-
-    def fault(request: Request) -> Optional[Fault]:
-        """It begins when the first data movement is asked for."""
-        if request.kind == NNFDATAMOVEMENT and until[0] == float("inf"):
-            until[0] = system.loop.now() + HOUR
-        if until[0] < float("inf") and system.loop.now() < until[0]:
-            return Fault(error=KubeError(0, "ConnectionRefused", "connection refused"))
-        return None
-
-    kube.faults = fault
-    assert system.loop.run(lambda: until[0] < float("inf"), HOUR)
-    system.loop.run(timeout=HOUR / 2)
-    assert memo(system, jobid, "rabbit_waits_for") == "Kubernetes: connection refused"
-    assert system.workflows()[0]["spec"]["desiredState"] == "DataOut"
-    settle(system)
-    assert len(movements(system, jobid)) == 1
-    assert names(system, jobid) == LIFE
-
-
-def test_after_an_abort_there_is_no_time_for_records() -> None:
-    config = Config.parse({"save_datamovements": 1, "daemons": {"copy-offload": {}}})
-    options = Options(faults=(DwsFault("PostRun", "never"),))
-    system = started(
-        config=config, options=options, plugin_conf={"epilog-timeout": 60.0}
-    )
-    seen = asked(system)
-    system.instance.submit(jobspec(OFFLOAD))
-    assert system.loop.run(system.instance.idle, HOUR)
-    system.loop.run(timeout=60.0)
-    assert not {"list nnfdatamovements", "list pods"} & set(seen)
-    assert in_state(system, "Teardown")() or not system.workflows()
 
 
 # The shares of logs

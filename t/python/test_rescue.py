@@ -17,14 +17,14 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_seconds, parse_timestamp
 from flux_k8s.jobs import queries
 from flux_k8s.objects.workflowmarks import FAILED_UNTIL, NODES_RELEASED, RESCUED
-from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube import direct
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.outages import Broken
-from support.queries import GUEST, OTHER, ask, query, refusal
+from support.queries import GUEST, OTHER, query, refusal
 from support.service import (
     COPY_OUT,
     DAY,
@@ -121,33 +121,6 @@ def test_a_note_a_record_the_log_and_show_say_what_is_kept_and_is_rescued() -> N
     settle(system, DAY)
     assert record(system, jobid)["success"] is True
     assert lines(system, f"{name}: its data is out")
-
-
-def test_data_that_is_given_up_is_recorded_and_logged_once() -> None:
-    patches: list[None] = []
-
-    def slow(request: direct.Request) -> Optional[direct.Fault]:
-        if request.kind != WORKFLOW or request.verb != "patch":
-            return None
-        patches.append(None)
-        return direct.Fault(delay=20.0)
-
-    system = system_of()
-    jobid = kept(system)
-    assert system.service_kube is not None
-    system.service_kube.faults = slow
-    payload = {"id": jobid, "give_up": True}
-    asked = [ask(system, "rescue", payload, GUEST) for _ in range(15)]
-    system.loop.run(timeout=10.0)
-    assert len(patches) == 1
-    system.service_kube.faults = None
-    settle(system, HOUR)
-    answers = [answer() for answer in asked]
-    text = f"job {f58(jobid)}: its data is given up"
-    assert [answer and answer[0] for answer in answers] == [0] + 14 * [errno.EINVAL]
-    assert all(answer and answer[1] == text for answer in answers[1:])
-    assert len(lines(system, f"{f58(jobid)}: user {GUEST} gives its data up")) == 1
-    assert LOST in record(system, jobid)["errstr"]
 
 
 @pytest.mark.parametrize("release", ["teardown", "unmounted"])

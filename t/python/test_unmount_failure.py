@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from dwscli.page import mounts_line
-from flux_k8s.formats.jobid import f58, workflow_name
+from flux_k8s.formats.jobid import f58
 from rabbitsim.dws.options import Fault
 from support.rabbits import drained, shown
 from support.service import (
@@ -20,7 +20,6 @@ from support.service import (
     lines,
     names,
     run_until_inactive,
-    running,
     settle,
 )
 from support.service import KEEP as PERSISTENT
@@ -29,7 +28,6 @@ from support.unmounting import (
     COPY,
     REASON,
     STUCK,
-    cancelled_while_it_mounts,
     fencing,
     job_show,
     kept,
@@ -55,23 +53,6 @@ def test_a_node_is_drained_with_the_reason_and_the_job_told_what_it_waits_for() 
     lost = f"{BAD} has not unmounted: what it had not written is not copied"
     assert record(system, jobid)["errstr"] == lost
     assert lines(system, f"{f58(jobid)}: its data is not out: {lost}")
-
-
-def test_a_node_that_others_have_drained_keeps_their_reason() -> None:
-    system = system_of(config={"unmount_failure": "teardown"})
-    jobid = submit(system)
-    running(system, jobid)
-    system.instance.drain(BAD, "bad DIMM")
-    run_until_inactive(system, jobid)
-    assert drained(system) == {BAD: f"bad DIMM; {f58(jobid)}: {REASON}"}
-
-
-def test_a_job_that_was_cancelled_while_it_mounted_is_told_of_teardown() -> None:
-    system, jobid = cancelled_while_it_mounts()
-    wait(system, HOUR)
-    told = exceptions(system, jobid)[1]["note"]
-    assert told.startswith(f"{BAD}: Teardown took more than postrun_timeout")
-    assert record(system, jobid)["errstr"] == "the job did not run"
 
 
 def test_the_program_of_the_site_is_asked_for_the_node_and_what_it_says_is_logged() -> (
@@ -114,29 +95,6 @@ def test_who_waits_for_shared_storage_is_told_which_node_has_it() -> None:
     assert record(system, jobid)["errstr"] == lost
 
 
-def test_of_two_bad_nodes_the_late_one_and_the_one_that_is_off_are_reported() -> None:
-    late = Fault("PostRun", "mount", node="compute-04", duration=600.0)
-    system = system_of(STUCK, late)
-    jobid = submit(system)
-    run_until_inactive(system, jobid)
-    wait(system, HOUR)
-    switch_off(system)
-    settle_unharmed(system)
-    found = record(system, jobid)
-    assert found["errstr"].startswith(f"{BAD} has not unmounted")
-    assert found["note"].startswith("compute-04 unmounted late")
-    assert lines(system, f"{found['errstr']}; {found['note']}")
-
-
-def test_data_that_is_given_up_is_reported_once() -> None:
-    system = system_of(STUCK, Fault("PostRun", "error", message="it broke"))
-    jobid = kept(system)
-    switch_off(system)
-    settle_unharmed(system)
-    lost = record(system, jobid)["errstr"]
-    assert lost.startswith("DWS failed in PostRun: ") and lost.count("not copied") == 1
-
-
 def test_a_job_shows_only_the_nodes_that_its_storage_is_still_kept_for() -> None:
     late = Fault("PostRun", "mount", node="compute-04", duration=600.0)
     system = system_of(STUCK, late, Fault("PostRun", "mount", node="compute-03"))
@@ -177,14 +135,3 @@ def test_a_job_shows_what_its_storage_is_kept_for() -> None:
     assert found["nodes"] == BAD and "to unmount" in found["until"]
     switch_off(system)
     settle_unharmed(system)
-
-
-def test_a_node_that_is_left_out_has_its_file_system_mounted_twice() -> None:
-    """As with real DWS: what the service is to prevent."""
-    system = system_of(config={"unmount_failure": "teardown", "postrun_timeout": 0})
-    jobid = submit(system)
-    wait(system, 5.0)
-    system.instance.drain(BAD, f"{f58(jobid)}: {REASON}")
-    settle(system)
-    mounted_twice = "mounted a second time", "deleted"
-    assert system.controllers.harm[workflow_name(jobid), BAD] in mounted_twice

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
@@ -123,9 +123,3 @@ def made_for(system: VirtualSystem, jobid: int) -> Counter[str]:
 def set_urgency(system: VirtualSystem, jobid: int, urgency: int) -> None:
     manager = system.instance.manager
     manager.set_urgency(jobid, urgency, manager.owner)
-
-
-def always(system: VirtualSystem, holds: Callable[[], bool], seconds: float) -> bool:
-    """Whether something holds after each step of the next seconds."""
-    end = system.loop.now() + seconds
-    return not system.loop.run(lambda: not holds(), timeout=end - system.loop.now())

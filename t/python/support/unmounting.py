@@ -9,9 +9,8 @@ from typing import Any, Optional, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
-from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.objects.workflowmarks import KEPT_FOR, NODES_RELEASED
-from flux_k8s.ports import CLIENTMOUNT, Json
+from flux_k8s.ports import Json
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import JobState
@@ -20,27 +19,20 @@ from support.rabbits import set_link
 from support.service import (
     COPY_OUT,
     DAY,
-    HOUR,
-    USE,
     XFS,
-    in_state,
     jobspec,
     run_until_inactive,
     settle,
     started,
     workflow,
 )
-from support.service import KEEP as PERSISTENT
 
 BAD = "compute-02"
 STUCK = Fault("PostRun", "mount", node=BAD)
-SLOW = Fault("PostRun", "mount", node=BAD, match="*", duration=2 * HOUR)
 LIMIT = 60.0
 KEEP: Json = {"unmount_failure": "keep", "postrun_timeout": LIMIT}
 COPY = "#DW copy_out source=$DW_PERSISTENT_keep/x destination=/lustre/x"
 REASON = "Rabbit storage could not be unmounted"
-ALL = "#DW jobdw type=xfs capacity=90GiB name=p1"
-"""Nearly all of a Rabbit of 100 GiB, on one node."""
 
 
 def system_of(
@@ -117,31 +109,6 @@ def fencing(*found: str) -> tuple[VirtualSystem, list[str], list[list[str]]]:
 
     system.instance.programs[FENCE] = answer
     return system, fenced, asked
-
-
-def cancelled_while_it_mounts(
-    config: Optional[Json] = None, dw: str = ALL, **options: Any
-) -> tuple[VirtualSystem, int]:
-    """A system with a job that was cancelled in PreRun. One of its four nodes unmounts
-    only after two hours."""
-    latency = table({"PreRun": 5.0, "PostRun": 0.5, "Teardown": 0.5})
-    system = started(
-        topology=Topology.regular(4, 2, capacity=200 * GIB),
-        options=Options(latency=latency, faults=(SLOW,)),
-        config=Config.parse(KEEP if config is None else config),
-        **options,
-    )
-    if dw == USE:
-        system.instance.submit(jobspec(PERSISTENT, 4))
-        settle(system)
-    jobid = submit(system, (dw,))
-    assert system.loop.run(in_state(system, "PreRun"), timeout=HOUR)
-    mounted = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
-    wait(system, 1.0)
-    name = f"default-{workflow_name(jobid)}-0-computes"
-    system.store.merge_patch(CLIENTMOUNT, BAD, name, mounted, subresource="status")
-    system.instance.cancel(jobid)
-    return system, jobid
 
 
 def job_show(system: VirtualSystem, jobid: int) -> Json:
