@@ -266,6 +266,21 @@ def test_a_node_that_somebody_puts_back_while_another_cannot_be_drained_serves()
     assert drained_of(nodes) == {"n2": f"broken fan; {reason}"}
 
 
+def test_a_node_whose_connection_has_just_failed_is_drained_for_its_mount() -> None:
+    """Flux has not told of the first drain when the second is sent."""
+    flux: Any = Drains({"n1"})
+    nodes = Nodes(flux, lambda: None)
+    nodes.start()
+    flux.loop.run()
+    reason = drain_reason(7, NOT_UNMOUNTED)
+    nodes.drain(["n1"], f"{LOST_CONNECTION} is Offline")
+    nodes.drain(["n1"], reason)
+    flux.loop.run(timeout=1.0)
+    assert flux.drained == drained_of(nodes) == {"n1": reason}
+    nodes.want({})
+    assert flux.drained == {"n1": reason}
+
+
 def test_drains_that_are_carried_out_are_not_kept() -> None:
     """Flux tells of no change when a node is drained already."""
     flux: Any = Drains({"n1"})

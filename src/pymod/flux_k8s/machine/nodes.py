@@ -149,22 +149,28 @@ class Nodes:
         """The states are those that were read, with the drains that were requested."""
         if self._read is None:
             return
-        drained = dict(self._read.drained)
-        for drain in self._requests:
-            for host in drain.hosts:
-                known = drained.get(host, "")
-                drained[host] = (
-                    replacement(known, drain.reason) or known or drain.reason
-                )
-        states = replace(self._read, drained=drained)
+        states = replace(self._read, drained=self._drained_before(None))
         if states != self.states:
             self.states = states
             self._changed()
 
+    def _drained_before(self, request: Optional[_Request]) -> dict[str, str]:
+        """The nodes that are drained, as it was read, and by the requests that were
+        made before one, or (None) all, and may not show yet."""
+        drained = {} if self._read is None else dict(self._read.drained)
+        for drain in self._requests:
+            if drain is request:
+                break
+            for host in drain.hosts:
+                known = drained.get(host, "")
+                text = replacement(known, drain.reason)
+                drained[host] = text or known or drain.reason
+        return drained
+
     async def _carry_out(self, drain: _Request) -> None:
         """Drain the nodes: one request for each text, of which one may take the place
         of another."""
-        known = {} if self._read is None else self._read.drained
+        known = self._drained_before(drain)
         texts: dict[Optional[str], list[str]] = {}
         for host in filter(drain.left.__contains__, drain.hosts):
             text = replacement(known.get(host, ""), drain.reason)
