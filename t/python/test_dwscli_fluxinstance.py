@@ -44,7 +44,7 @@ class Clock:
 def handle(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     """What ``flux.Flux()`` is."""
     found, module = mock.Mock(), types.ModuleType("flux")
-    module.Flux = lambda: found  # type: ignore[attr-defined]
+    vars(module)["Flux"] = lambda: found
     monkeypatch.setitem(sys.modules, "flux", module)
     monkeypatch.setattr(sys, "setrecursionlimit", lambda levels: None)
     return found

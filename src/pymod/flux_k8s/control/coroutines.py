@@ -62,6 +62,11 @@ def call(function: Callable[..., object], *args: Any, **options: Any) -> Call[An
     return Call(lambda answer: function(*args, answer, **options))
 
 
+def pause(clock: Clock, seconds: float) -> Call[None]:
+    """A wait of so many seconds; 0: until the reactor has had its turn."""
+    return Call(lambda answer: clock.call_later(seconds, partial(answer, None)))
+
+
 def settle(calls: Iterable[Call[T]]) -> Call[list[Union[T, Any]]]:
     """Make all calls at once. Returns their results or errors, in the order of the
     calls."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from flux_k8s.control.coroutines import Answer, Call, call
 from flux_k8s.ports import (
@@ -207,19 +207,37 @@ class KubeCalls:
         limit: int = 0,
         token: str = "",
         some: bool = False,
+        certain: bool = False,
     ) -> Call[Json]:
-        """``some``: by what else is known there are some: a list of none is no
-        answer."""
-        listed = call(
-            self._kube.list,
-            kind,
-            namespace,
-            key=key,
-            label_selector=label_selector,
-            limit=limit,
-            token=token,
-        )
-        return _checked(listed, partial(_check_items, kind, some))
+        """
+        Args:
+            some: by what else is known there are some: a list of none is no answer.
+            certain: that there are none counts if another list says so, too: one answer
+                may be wrong.
+        """
+
+        def ask(answer: Answer) -> None:
+            listed = call(
+                self._kube.list,
+                kind,
+                namespace,
+                key=key,
+                label_selector=label_selector,
+                limit=limit,
+                token=token,
+            )
+            _checked(listed, partial(_check_items, kind, some)).start(answer)
+
+        def ask_twice(answer: Answer) -> None:
+            def got(result: Any) -> None:
+                if isinstance(result, Exception) or result["items"]:
+                    answer(result)
+                else:
+                    ask(answer)
+
+            ask(got)
+
+        return Call(ask_twice if certain else ask)
 
     def patch(
         self,

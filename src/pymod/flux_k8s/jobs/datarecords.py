@@ -213,8 +213,7 @@ class DataRecords:
 async def list_movements(
     calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
 ) -> None:
-    """List the data movements of a Workflow. That there are none counts if it is said
-    twice: one answer may be wrong.
+    """List the data movements of a Workflow.
 
     Args:
         take: is called with those of each page, and whether there is another page.
@@ -222,16 +221,7 @@ async def list_movements(
     Raises:
         KubeError: a request failed.
     """
-    if not await _take_movements(calls, workflow, take):
-        await _take_movements(calls, workflow, take)
-
-
-async def _take_movements(
-    calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
-) -> bool:
-    """List them once. Returns whether there are some."""
     token: Optional[str] = ""
-    some = False
     while token is not None:
         page = await calls.list(
             NNFDATAMOVEMENT,
@@ -240,11 +230,10 @@ async def _take_movements(
             label_selector=workflow_selector(workflow),
             limit=PAGE,
             token=token,
+            certain=not token,
         )
         items, token = items_of(page), _get(page, "metadata", "continue") or None
-        some = some or bool(items)
         take(items, token is not None)
-    return some
 
 
 def _check_not_torn_down(info: WorkflowInfo) -> None:

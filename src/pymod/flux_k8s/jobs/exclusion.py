@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import syslog
 from dataclasses import replace
-from functools import partial
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Answer, Call, gather
+from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject, DWSError, NotReady
 from flux_k8s.formats.jobid import f58
@@ -120,16 +119,17 @@ class Exclusion:
     async def _inspect_mounts(self, info: WorkflowInfo, view: WorkflowView) -> None:
         selector = cleanup.workflow_selector(info.name)
         namespace = self._settings.namespace
-        mounts = partial(
-            self._calls.list,
-            CLIENTMOUNT,
-            None,
-            key=info.name,
-            label_selector=selector,
-            some=view.has_clientmounts,
-        )
-        storages = self._calls.list(STORAGE, namespace, key=info.name, some=True)
-        calls = [_said_twice(mounts), storages]
+        calls = [
+            self._calls.list(
+                CLIENTMOUNT,
+                None,
+                key=info.name,
+                label_selector=selector,
+                some=view.has_clientmounts,
+                certain=True,
+            ),
+            self._calls.list(STORAGE, namespace, key=info.name, some=True),
+        ]
 
         def survey(
             requested_at: float, computes: Json, lists: Sequence[Json]
@@ -225,19 +225,3 @@ class Exclusion:
         namespace, name = reference.namespace, reference.name
         key = f"{kind.plural}/{reference.name}"
         return self._calls.patch(kind, namespace, name, body, key=key)
-
-
-def _said_twice(listed: Callable[[], Call[Json]]) -> Call[Json]:
-    """A list. That there is nothing counts if it is said twice: one answer may be
-    wrong."""
-
-    def start(answer: Answer) -> None:
-        def got(result: Any) -> None:
-            if isinstance(result, Exception) or result["items"]:
-                answer(result)
-            else:
-                listed().start(answer)
-
-        listed().start(got)
-
-    return Call(start)

@@ -6,7 +6,7 @@ service finds it out anew."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.slots import slotted
@@ -92,3 +92,14 @@ class Mounts:
     writers: Optional[tuple[str, ...]] = None
     found_at: float = 0.0
     late: dict[str, float] = field(default_factory=dict)
+
+
+class Refusal(NamedTuple):
+    """An error of Kubernetes to the last attempt to request a state.
+
+    Attributes:
+        at: the UNIX time of that attempt.
+    """
+
+    at: float
+    error: str

@@ -17,7 +17,7 @@ from itertools import filterfalse
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Answer, Call, call, settle
+from flux_k8s.control.coroutines import Call, call, pause, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
@@ -377,11 +377,8 @@ class InUse:
                 if not isinstance(error, RpcError) or error.errnum == errno.ENOENT:
                     return ()
             logged = True
-            await Call(self._pause)
+            await pause(self._flux, RETRY)
         return () if info.allocation is None else info.allocation.hosts
-
-    def _pause(self, answer: Answer) -> None:
-        self._flux.call_later(RETRY, partial(answer, None))
 
     async def _listed_hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
         """The nodes of a job, by job-list; none if it has ended without any. R may

@@ -15,7 +15,7 @@ from typing import Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.context import Context
 from flux_k8s.config.table import Daemon
-from flux_k8s.control.coroutines import Call, gather
+from flux_k8s.control.coroutines import Call, gather, pause
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import AllocationError, DWSError, NotReady, StorageUnavailable
 from flux_k8s.formats.directives import GIB
@@ -237,7 +237,7 @@ class Planner:
     async def _next_turn(self, hosts: Sequence[str]) -> None:
         """Let the reactor go on before more is done for a job of so many nodes."""
         if len(hosts) > LARGE:
-            await Call(lambda go_on: self._clock.call_later(0.0, partial(go_on, None)))
+            await pause(self._clock, 0.0)
 
     def _note_shares(self, jobid: int, ssd: Mapping[str, Optional[int]]) -> None:
         """Count the job's share, so that no other job takes more than its own share

@@ -65,11 +65,12 @@ class Reconciler:
     async def reconcile(self, jobid: int) -> Optional[float]:
         """Do the next thing for a job: see
         :class:`~flux_k8s.control.controller.Controller`."""
+        job = self._jobs.get(jobid)
+        if job is not None and job.faults.given_up:
+            await self._let_go(job)
+            return None
         job = self._job_at_hand(jobid)
         if job is None:
-            return None
-        if job.faults.given_up:
-            await self._let_go(job)
             return None
         step = self._next_step(job)
         if step.step is Step.WAIT:
@@ -102,8 +103,6 @@ class Reconciler:
     def _job_at_hand(self, jobid: int) -> Optional[Job]:
         """A job for which something may be done now."""
         job = self._jobs.get(jobid)
-        if job is not None and job.faults.given_up:
-            return job
         if job is None or self._jobs.is_left_alone(jobid):
             return None
         self._jobs.see_unseen(job)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from flux_k8s.config.settings import Identity
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.rset import Allocated
-from flux_k8s.jobs.findings import DataProgress, Mounts, Recording
+from flux_k8s.jobs.findings import DataProgress, Mounts, Recording, Refusal
 from flux_k8s.objects.metadata import is_newer
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
@@ -43,17 +43,6 @@ how often it was already. It is not made again more often."""
 RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
 as he likes, and have each fail at once."""
-
-
-class Refusal(NamedTuple):
-    """An error of Kubernetes to the last attempt to request a state.
-
-    Attributes:
-        at: the UNIX time of that attempt.
-    """
-
-    at: float
-    error: str
 
 
 @slotted

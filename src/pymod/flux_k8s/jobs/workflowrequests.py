@@ -22,8 +22,9 @@ from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_timestamp
+from flux_k8s.jobs.findings import Refusal
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.workflowinfo import Refusal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.objects.workflowmarks import (
