@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import (
     AbstractSet,
     Any,
@@ -137,14 +138,15 @@ class Chassis:
             needed: how many are to be down that no job has.
             out_of_service: all of them are to be down.
         """
-        up = [number for number in range(self.ssds) if number not in self.down]
+        up = self.ssds - len(self.down)
         taken = sum(each is True for each in self.down.values())
         if out_of_service or needed >= self.ssds:
-            lacking, kept = len(up), {*self.down}
+            lacking, kept = up, {*self.down}
         else:
             lacking, kept = needed - len(self.down) + taken, {*self.free[:needed]}
         if lacking > 0 and up:
-            return Change(up[:lacking], True)
+            first = (n for n in range(self.ssds) if n not in self.down)
+            return Change([*islice(first, lacking)], True)
         if lacking > 0 or len(kept) < needed:
             return None  # jobs have too many, or Fluxion is to be asked which they have
         superfluous = sorted(self.down.keys() - kept)
@@ -246,7 +248,8 @@ async def read_graph(
     for rabbit, each in chassis.items():
         if each.ssds:
             each.size = mapping.capacity(rabbit) // GIB // each.ssds
-            known = down.get(each.path, set()).intersection(range(each.ssds))
+            numbers = range(each.ssds)
+            known = (n for n in down.get(each.path, set()) if n in numbers)
             each.down = dict.fromkeys(known)
     return Graph(chassis, paths, marked)
 
