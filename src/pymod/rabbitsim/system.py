@@ -17,6 +17,8 @@ import random
 import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 
+from msgspec import to_builtins
+
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.arguments import FLUXION
 from flux_k8s.config.settings import Identity, Queues, Settings
@@ -45,7 +47,6 @@ from rabbitsim.flux.jobtap import Jobtap
 from rabbitsim.flux.process import Output, ProcessExecutor
 from rabbitsim.flux.shells import initialize_shell
 from rabbitsim.jobtap import Plugin
-from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.direct import DirectKube, Faults
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
@@ -361,7 +362,7 @@ class LocalKube:
             store.watch(
                 kind,
                 None,
-                lambda event: function(event.type, copy_json(event.object)),
+                lambda event: function(event.type, to_builtins(event.object)),
                 resource_version=str(store.version),
             )
 

@@ -14,6 +14,8 @@ import syslog
 from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
+from msgspec import to_builtins
+
 from flux_k8s.formats import hostlist
 from flux_k8s.ports import (
     Clock,
@@ -27,7 +29,6 @@ from flux_k8s.ports import (
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.reasons import Reason, log_line
 from rabbitsim.flux.manager import JobManager
-from rabbitsim.json_copy import copy_json
 
 Respond = Callable[[int, str, Optional[Json]], None]
 """Gets errno (0 for success), an error text, and the payload."""
@@ -116,7 +117,7 @@ class Broker:
         service, _, method = topic.rpartition(".")
         module = _module_of(service)
         sender = self.owner if userid is None else userid
-        message = copy_json(payload)
+        message = to_builtins(payload)
 
         def deliver() -> None:
             if service not in self._services:
@@ -139,7 +140,7 @@ class Broker:
             if number not in pending and errnum != errno.EHOSTUNREACH:
                 return
             pending.pop(number, None)
-            answer = copy_json(payload)
+            answer = to_builtins(payload)
             self._later(f"<{module}", lambda: respond(errnum, text, answer))
 
         self._in_flight[service][number] = once

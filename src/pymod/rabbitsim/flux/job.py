@@ -9,15 +9,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional
 
+from msgspec import to_builtins
+
 from flux_k8s.ports import Json
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import encode
-from rabbitsim.json_copy import copy_json
 
 
 def redact(jobspec: Json) -> Json:
     """The jobspec without its environment, as the job manager keeps it."""
-    redacted: Json = copy_json(jobspec)
+    redacted: Json = to_builtins(jobspec)
     system = redacted.get("attributes", {}).get("system", {})
     if isinstance(system, dict):
         system.pop("environment", None)
@@ -36,7 +37,7 @@ def set_path(tree: Json, path: str, value: Any) -> None:
         tree = tree.setdefault(key, {})
         if not isinstance(tree, dict):
             raise ValueError(f"cannot set {path}: {key} is not an object")
-    tree[last] = copy_json(value)
+    tree[last] = to_builtins(value)
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Job:
     def jobtap_args(self) -> Json:
         """The arguments of a jobtap callback."""
         args: Json = {
-            "jobspec": copy_json(self.jobspec),
+            "jobspec": to_builtins(self.jobspec),
             "id": self.id,
             "userid": self.userid,
             "urgency": self.urgency,
@@ -136,7 +137,7 @@ class Job:
         }
         if self.R is not None:
             redacted = {key: self.R[key] for key in self.R if key != "scheduling"}
-            args["R"] = copy_json(redacted)
+            args["R"] = to_builtins(redacted)
         if self.end_event is not None:
             args["end_event"] = self.end_event.as_json()
         return args

@@ -8,11 +8,12 @@ import errno
 import itertools
 from typing import Any, Iterable, Optional
 
+from msgspec import to_builtins
+
 from flux_k8s.formats import hostlist, idset
 from flux_k8s.ports import Json
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
-from rabbitsim.json_copy import copy_json
 
 COMPLETED, FAILED, CANCELED, TIMEOUT = 1, 2, 4, 8
 """The results of jobs, with the values that Flux gives them in messages."""
@@ -77,7 +78,7 @@ def _attributes(job: Job) -> Json:
         "state": int(job.state),
         "t_submit": job.t_submit,
         "exception_occurred": False,
-        "annotations": copy_json(job.annotations),
+        "annotations": to_builtins(job.annotations),
     }
     for name in ("bank", "project", "queue", "duration"):
         if name in system:

@@ -9,13 +9,14 @@ import errno
 import syslog
 from typing import Any, Callable, Iterator, Mapping, Optional, Protocol
 
+from msgspec import to_builtins
+
 from flux_k8s.ports import Clock, Json, Timer
 from flux_k8s.reasons import Reason
 from rabbitsim.flux import fluid
 from rabbitsim.flux.events import Event, JobState, given_reason
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
-from rabbitsim.json_copy import copy_json
 
 RpcDone = Callable[[int, str, Optional[Json]], None]
 KvsDone = Callable[[int, Optional[str]], None]
@@ -157,7 +158,7 @@ class Jobtap:
             with self._because(answer):
                 done(errnum, text, answer)
 
-        self._rpc(topic, copy_json(payload or {}), answered)
+        self._rpc(topic, to_builtins(payload or {}), answered)
 
     def kvs_lookup(self, key: str, done: KvsDone) -> None:
         value = self._lookup(key)

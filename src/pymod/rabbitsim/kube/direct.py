@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Callable, Optional, Union
 
 import msgspec
+from msgspec import to_builtins
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.kube.cache import Cache, Event, identify
@@ -29,7 +30,6 @@ from flux_k8s.ports import (
     Request,
     WatchHandler,
 )
-from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.kube.podlogs import read_log
 from rabbitsim.kube.routes import Target
@@ -110,7 +110,7 @@ class DirectKube(Kube):
         self.latency = latency
         self.faults = faults
         self.guard: Optional[Guard] = None
-        self.copy: Callable[[Any], Any] = copy_json
+        self.copy: Callable[[Any], Any] = to_builtins
         self.encode: Callable[[Any], Encoded] = msgspec.json.encode
         self.listed: Callable[[Json], None] = lambda page: None
         self.receive: Callable[[Call], None] = lambda call: call()
@@ -121,7 +121,7 @@ class DirectKube(Kube):
     def send(self, request: Request, done: KubeDone, *, key: str) -> None:
         """Send a request after those of the same key."""
         queue = self._queues.get(key)
-        request = replace(request, body=copy_json(request.body))
+        request = replace(request, body=to_builtins(request.body))
         if queue is not None:
             queue.append((request, done))
             return

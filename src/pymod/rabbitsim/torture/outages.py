@@ -8,6 +8,8 @@ import errno
 from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
+from msgspec import to_builtins
+
 from flux_k8s.ports import (
     CLIENTMOUNT,
     Json,
@@ -18,7 +20,6 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
-from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import patch_workflows
 from rabbitsim.torture.interruptions import FAULT
@@ -211,7 +212,7 @@ def hide(system: StorySystem, kind: Kind, times: int = 1, but_for: int = 0) -> N
         lists = request.verb in ("list", "watch") and not request.token
         if request.kind != kind or not lists or next(left, None) is None:
             return None
-        found = copy_json(system.store.list(kind, request.namespace))
+        found = to_builtins(system.store.list(kind, request.namespace))
         del found["items"][: len(found["items"]) - but_for]
         return Fault(answer=found)
 
