@@ -266,6 +266,18 @@ def test_a_node_that_somebody_puts_back_while_another_cannot_be_drained_serves()
     assert drained_of(nodes) == {"n2": f"broken fan; {reason}"}
 
 
+def test_all_parts_of_a_drain_are_requested_before_drain_returns() -> None:
+    """Who drains nodes goes on to tell that they are drained."""
+    flux: Any = Drains({"n1", "n2"})
+    nodes = Nodes(flux, lambda: None)
+    flux.drained["n2"] = "broken fan"
+    nodes.start()
+    flux.loop.run()
+    reason = drain_reason(7, NOT_UNMOUNTED)
+    nodes.drain(["n1", "n2"], reason)
+    assert flux.drained == {"n1": reason, "n2": f"broken fan; {reason}"}
+
+
 def test_a_node_whose_connection_has_just_failed_is_drained_for_its_mount() -> None:
     """Flux has not told of the first drain when the second is sent."""
     flux: Any = Drains({"n1"})

@@ -12,7 +12,7 @@ from typing import Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options, TryAgain
-from flux_k8s.control.coroutines import call
+from flux_k8s.control.coroutines import call, settle
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.resourcestatus import NodeStates, parse
@@ -175,37 +175,45 @@ class Nodes:
         for host in filter(drain.left.__contains__, drain.hosts):
             text = replacement(known.get(host, ""), drain.reason)
             texts.setdefault(text, []).append(host)
-        for text, hosts in texts.items():
-            await self._request(drain, hosts, text)
-            drain.left -= {*hosts}
+        await self._send(drain, texts)
         if drain.done is not None:
             drain.done(None)
             drain.done = None
         self._status.add(STATUS)  # Flux tells of no change if they were drained before
 
-    async def _request(
-        self, drain: _Request, hosts: Sequence[str], replacing: Optional[str]
+    async def _send(
+        self, drain: _Request, texts: Mapping[Optional[str], Sequence[str]]
     ) -> None:
-        """EINVAL: Flux lacks one of the nodes, and drains none of them."""
-        names = hostlist.encode(hosts)
-        try:
-            if replacing is None:
-                await call(self._flux.drain, names, drain.reason)
+        """Send the requests at once: who drains nodes may go on to tell that they are
+        drained. EINVAL: Flux lacks one of the nodes, and drains none of them."""
+        parts = [*texts.items()]
+        answers = await settle(
+            call(
+                partial(self._flux.drain, overwrite=text is not None),
+                hostlist.encode(hosts),
+                text or drain.reason,
+            )
+            for text, hosts in parts
+        )
+        refused = []
+        for (text, hosts), error in zip(parts, answers):
+            if isinstance(error, RpcError):
+                refused.append((text, hosts, error))
             else:
-                await call(partial(self._flux.drain, overwrite=True), names, replacing)
-        except RpcError as error:
+                drain.left -= {*hosts}
+        for text, hosts, error in refused:
             lacking = hosts
             if error.errnum == errno.EINVAL and len(hosts) > 1:
                 there = frozenset(parse(await call(self._flux.rpc, STATUS, {})).hosts)
                 lacking = [h for h in hosts if h not in there] or hosts
-            text = f"cannot drain {hostlist.encode(lacking)}: {error}"
-            self._flux.log(syslog.LOG_ERR, text, Reason.DRAIN_FAILED)
+            says = f"cannot drain {hostlist.encode(lacking)}: {error}"
+            self._flux.log(syslog.LOG_ERR, says, Reason.DRAIN_FAILED)
             if error.errnum != errno.EINVAL:
-                raise
+                raise error
             drain.hosts = tuple(host for host in drain.hosts if host not in lacking)
             rest = [host for host in hosts if host not in lacking]
             if rest:
-                await self._request(drain, rest, replacing)
+                await self._send(drain, {text: rest})
 
     async def _read_states(self, key: str) -> None:
         """Ask Flux for the states. It may answer before it carries out a drain that was
