@@ -9,6 +9,7 @@ import errno
 from dataclasses import replace
 from typing import Any
 
+from flux_k8s.config.table import Config
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import CLIENTMOUNT, SERVERS, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
@@ -302,6 +303,22 @@ STORIES = (
         ),
         latency={"Proposal": 5.0},
         epilog_timeout=60.0,
+        away=600.0,
+    ),
+    Story(
+        "an abort takes the token back, though the Workflow is deleted unseen",
+        "Proposal..PostRun dws-epilog-timeout! drain:compute-01 drain:compute-02 "
+        "use-unknown! dws clean gone",
+        job=Job((f"{XFS} requires=copy-offload", COPY_OUT)),
+        troubles=(
+            When("PostRun", outage(600.0), 1.0),
+            When("PostRun", unload(100.0), 80.0),
+            When("PostRun", delete, 100.0),
+        ),
+        config=Config.parse({"daemons": {"copy-offload": {}}}),
+        latency={"PostRun": 5.0},
+        epilog_timeout=60.0,
+        may=("use-unknown",),
         away=600.0,
     ),
     Story(

@@ -25,7 +25,7 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.jobs.workflowrequests import TOKEN_KEY, WorkflowRequests
 from flux_k8s.json_reader import Reader
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.objects import cleanup
@@ -330,10 +330,12 @@ class InUse:
             for name in names
         ]
 
-    def drain_after_silence(self, info: WorkflowInfo) -> None:
-        """Drain all nodes unless the abort gets an answer in :data:`SILENCE` seconds.
-        Another step of the job may still wait for Kubernetes, and the plugin does not
-        wait long."""
+    def begin_abort(self, info: WorkflowInfo) -> None:
+        """Take the token back: the Workflow may be purged while no service is there,
+        and then nothing is left that the next one would look at. Drain all nodes unless
+        the abort gets an answer in :data:`SILENCE` seconds: another step of the job may
+        still wait for Kubernetes, and the plugin does not wait long."""
+        self._flux.kvs_put(info.jobid, TOKEN_KEY, None)
         # A deadline, not a retry: it ends beside the step that the job is in.
         drain = partial(self._jobs.scope.run, info.jobid, self.drain_all, info)
         self._flux.call_later(SILENCE, drain)

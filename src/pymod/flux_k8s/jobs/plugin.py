@@ -277,7 +277,7 @@ class RequestHandler:
     def _abort(self, payload: Any) -> None:
         jobid = read_jobid(payload, "dws.abort")
         info = self._release(jobid, abandoned=True, aborted=True)
-        self._in_use.drain_after_silence(info)
+        self._in_use.begin_abort(info)
 
     def _report_data(self, payload: Any) -> None:
         self._ask_for_report(read_jobid(payload, "dws.report_data"))
