@@ -212,17 +212,17 @@ def put_another_at(verb: str, kind: Any, late: float, *, shown: bool) -> Deed:
 
 def at_teardown(act: Deed) -> Deed:
     """Something happens just before the request for Teardown arrives."""
+    return partial(_at_teardown, act)
 
-    def deed(system: StorySystem) -> None:
-        def fault(request: Request) -> None:
-            body = as_merge_patch(request.body) if request.verb == "patch" else {}
-            if (body.get("spec") or {}).get("desiredState") == "Teardown":
-                system.api_fault = lambda request: None
-                act(system)
 
-        system.api_fault = fault
+def _at_teardown(act: Deed, system: StorySystem) -> None:
+    def fault(request: Request) -> None:
+        body = as_merge_patch(request.body) if request.verb == "patch" else {}
+        if (body.get("spec") or {}).get("desiredState") == "Teardown":
+            system.api_fault = lambda request: None
+            act(system)
 
-    return deed
+    system.api_fault = fault
 
 
 def hold_back(system: StorySystem) -> None:
@@ -243,8 +243,13 @@ def come_and_go(system: StorySystem) -> None:
         if request.kind != WORKFLOW or request.verb != "get":
             return None
         system.api_fault = lambda request: None
-        call_later = system.loop.call_later
-        call_later(1.0, lambda: put_another(system))
+        call_later, asking = system.loop.call_later, system.service
+
+        def come() -> None:
+            if system.service is asking:  # the next one knows that none was made
+                put_another(system)
+
+        call_later(1.0, come)
         call_later(3.0, lambda: silence_watches(WORKFLOW)(system))
         call_later(4.0, lambda: delete(system))
         call_later(9.0, lambda: lose_watches(system))

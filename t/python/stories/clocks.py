@@ -109,9 +109,13 @@ STORIES = (
     Story(
         "a time that is yet to come is none: each module counts from its start",
         LATE,
-        troubles=(slow("PreRun"), When("PreRun", BACK), When("PreRun", BACK, after=15)),
+        troubles=(
+            slow("PreRun"),
+            When("PreRun", BACK, after=1),
+            When("PreRun", BACK, after=16),
+        ),
         config=Config(prerun_timeout=30.0),
-        spans=(("PreRun", "nodes-failed!", 45.0),),
+        spans=(("PreRun", "nodes-failed!", 46.0),),
         ahead=-2 * HOUR,
     ),
     Story(
@@ -135,9 +139,9 @@ STORIES = (
     Story(
         "a limit that was over before the module is there is over soon after",
         LATE,
-        troubles=(slow("PreRun"), When("PreRun", unload(700.0))),
+        troubles=(slow("PreRun"), When("PreRun", unload(700.0), 1.0)),
         config=Config(prerun_timeout=600.0),
-        spans=(("PreRun", "nodes-failed!", 700.0 + QUIET),),
+        spans=(("PreRun", "nodes-failed!", 701.0 + QUIET),),
         away=700.0,
     ),
     Story(

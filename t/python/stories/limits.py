@@ -8,6 +8,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.kube.objects import timestamp
 from rabbitsim.torture.deeds import delete, patch_workflows, unload
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_for, outage, pause_dws, report, slow_kube
@@ -70,6 +71,7 @@ STORIES = (
         troubles=(When("DataOut", pause_dws(160.0)),),
         config=ALL,
         latency=SLOW,
+        spared="teardown-late",
     ),
     Story(
         "teardown_after is that of PostRun and DataOut together",
@@ -101,7 +103,9 @@ STORIES = (
             DwsFault("Setup", "transient", message="busy"),
             When("Setup", slow_kube(60.0, 0.6, "get", kind=WORKFLOW), 1.0),
             *(
-                When("Setup", report("TransientCondition", f"try {number}"), number / 2)
+                When(
+                    "Setup", report("TransientCondition", timestamp(number)), number / 2
+                )
                 for number in range(2, 60)
             ),
         ),

@@ -103,7 +103,7 @@ DATA = (
             When("gone", submit(Job(("#DW persistentdw name=keep",)))),
         ),
         config=Config(postrun_timeout=60.0),
-        may=("dws-refused",),
+        may=("dws-refused", "unmount-failed"),
         harm=True,
         freed=True,
     ),

@@ -76,6 +76,7 @@ STORIES = (
         When("Teardown", submit(PLAIN), 1.0),
         latency={"Teardown": 60.0},
         spans=(("Teardown", "2:Proposal", 1.0),),
+        spared="teardown-late",
     ),
     turns(
         "jobs that wait for nodes do not count",

@@ -53,6 +53,11 @@ class Allowances:
     delivery = 0.0
     """Seconds that a message within Flux takes, at most."""
 
+    @property
+    def loaded_at(self) -> float:
+        """When the module was loaded last."""
+        return float("-inf")
+
     def fatal(self, job: Job, record: Record, told: Told, now: float) -> bool:
         """Whether a fatal exception has a cause."""
         return False
@@ -270,9 +275,13 @@ class PlannedAllowances(Allowances):
         late = self._world.system.api_troubles.late
         return jobid in late or jobid in self._world.meddled_jobs
 
+    @property
+    def loaded_at(self) -> float:
+        return self._world.system.loaded_at
+
     def absent(self) -> bool:
         system = self._world.system
-        told = system.loaded_at + self.delivery
+        told = self.loaded_at + self.delivery
         return not system.instance.module_loaded or system.loop.now() <= told
 
     def unguarded(self, job: Job) -> bool:
@@ -347,6 +356,10 @@ class StoryAllowances(Allowances):
         if hit is None or not self._fails:
             return False
         return step in ("", hit.step) and request in ("", hit.request)
+
+    @property
+    def loaded_at(self) -> float:
+        return self._system.loaded_at
 
     def absent(self) -> bool:
         return self._system.blind or not self._system.instance.module_loaded

@@ -19,8 +19,9 @@ from itertools import takewhile, zip_longest
 from typing import Collection, Sequence
 
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
-from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.jobs.reports import DATA_OUT, FAILED
 from flux_k8s.objects.workflowstate import STATES, State
+from flux_k8s.ports import SERVERS
 from flux_k8s.reasons import NODE_FAILURE, Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
@@ -31,7 +32,7 @@ from rabbitsim.torture.deeds import (
 )
 from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.life import Life, live
-from rabbitsim.torture.record import Told
+from rabbitsim.torture.record import ABORT, Told
 from rabbitsim.torture.scenarios import SCENARIOS
 from rabbitsim.torture.story import (
     Story,
@@ -177,11 +178,22 @@ def problem_at(
     if story.others and any(each.startswith(RABBITS) for each in life.left):
         # Who is first may get others.
         lost = (*lost, *(each for each in whole.left if each.startswith(RABBITS)))
-    if story.fatal and point.step == "CREATE":
+    if any(SERVERS in getattr(deed, "args", ()) for deed in deeds):
+        lost = (*lost, *CHOSEN)  # the next one does not see where the storage is
+    taken = Reason.NAME_TAKEN.value in story.fatal
+    if story.fatal and point.step == "CREATE" or taken and point.step == "PLACE":
         # It may fail before it is told which storage it gets.
         lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
+    if ABORT in story.fatal and point.step == "DELETE":
+        # The next one knows of it by its Workflow only, which may be gone.
+        lost = (*lost, "KVS rabbit_workflow")
     life = _without_more(life, whole, story.may)
     expected = _without(whole, life, story.spared)
+    if life.data in story.may:
+        expected = replace(expected, data=life.data)
+    if story.others:
+        expected = _reworded(expected, life)  # who is first may have its storage kept
+        lost = (*lost, f"KVS {FAILED}")
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, events=life.events, exceptions=life.exceptions)
         expected = replace(expected, left=())

@@ -326,7 +326,8 @@ def _annotate(key: str, value: str, system: StorySystem) -> None:
 
 def undates(deed: Deed) -> bool:
     """Whether a deed takes away the times at which the service has requested states."""
-    return deed in (strip, postdate) or REQUESTED in getattr(deed, "args", ())
+    parts = (deed, *getattr(deed, "args", ()))
+    return any(part in (strip, postdate, REQUESTED) for part in parts)
 
 
 def strip(system: StorySystem) -> None:

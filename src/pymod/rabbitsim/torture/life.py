@@ -75,6 +75,7 @@ class StorySystem(VirtualSystem):
         blind: Flux does not tell what became of jobs.
         interrupted: there was the interruption.
         died: is called when the module dies by that.
+        loaded_at: when the module was loaded last.
         port: that of the present module, with the clock of its machine.
         api_fault: the failures of requests to Kubernetes.
     """
@@ -105,6 +106,7 @@ class StorySystem(VirtualSystem):
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
         self.api_fault: Faults = lambda request: None
         self._away = False
+        self.loaded_at = float("-inf")
 
     def submit(self, job: Job) -> None:
         """Submit a job of the story."""
@@ -185,6 +187,7 @@ class StorySystem(VirtualSystem):
             return service
 
         self.instance.load_module(make)
+        self.loaded_at = self.loop.now()
 
     def _interrupt(self) -> None:
         interruption, self.interrupted = self.interrupter.interruption, True

@@ -135,7 +135,7 @@ class Monitor:
 
     def _told(self, record: Record, told: Told) -> None:
         """A job has a fatal exception."""
-        if told.type == "cancel" and not self.allowances.over:
+        if told.type != "dependency" and not self.allowances.over:
             record.withdrawn = True
         if told.type == ABORT and not record.aborted:
             record.aborted_at = self.now()
@@ -175,7 +175,7 @@ class Monitor:
             self._apply("made", jobid, workflow)
             record.made += 1
             record.desired = "Proposal"
-            record.asked.pop("Teardown", None)  # of one that was lost before
+            record.begin()
             self.storage.made(workflow)
         if desired != record.desired:
             self._apply("moved", jobid, workflow)

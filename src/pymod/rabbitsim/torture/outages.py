@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Collection, Optional
 
 from msgspec import to_builtins
 
@@ -142,8 +142,17 @@ def fail_for(
     seconds: float, error: KubeError, *verbs: str, kind: Optional[Kind] = None
 ) -> Deed:
     """Requests of some verbs, about a kind if there is one, fail for some seconds."""
-    how = Fault(error=error)
-    return lambda system: system.disturb(how, verbs, kind, seconds)
+    return partial(_disturb, Fault(error=error), verbs, kind, seconds)
+
+
+def _disturb(
+    how: Fault,
+    verbs: Collection[str],
+    kind: Optional[Kind],
+    seconds: float,
+    system: StorySystem,
+) -> None:
+    system.disturb(how, verbs, kind, seconds)
 
 
 def fail_next(

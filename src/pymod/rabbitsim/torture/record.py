@@ -82,7 +82,7 @@ class Record:
         overdue: a time limit of that state had passed.
         failed_nodes: the nodes that the job goes on without.
         fatal: the job's fatal exceptions.
-        withdrawn: its user has cancelled it.
+        withdrawn: it has failed, and not because of data that it waits for.
         aborted_at: the time at which the epilog was given up.
         outputs: the places where the data that the job wrote must be in the end;
             ``unfailing`` those to which no copy fails.
@@ -134,6 +134,13 @@ class Record:
     @property
     def aborted(self) -> bool:
         return self.aborted_at < NEVER
+
+    def begin(self) -> None:
+        """A Workflow is made. What is known of one that was lost before counts no
+        more, but for what became of the data."""
+        for times in (self.asked, self.began, self.reached):
+            for state in ("Proposal", "Setup", "DataIn", "PreRun", "Teardown"):
+                times.pop(state, None)
 
     def see(self, workflow: Json, now: float) -> None:
         """Take in a Workflow as it was written."""

@@ -184,7 +184,7 @@ class Story:
         log: the reasons of lines of the log, of those that are here each that there is.
         harm: storage is deleted, or mounted again, while a node has it mounted.
         may: the words of more exceptions that the job may have where a machine
-            interrupts it as well.
+            interrupts it as well, or of what may become of its data then.
         spared: the word of one that it may be spared then: right after the start of a
             service no time limit is over.
         away: the seconds for which Kubernetes or DWS is away, by which limits are late.

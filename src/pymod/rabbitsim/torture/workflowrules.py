@@ -97,7 +97,10 @@ def check_limit(monitor: Monitor, jobid: int, workflow: Json) -> None:
         return
     if record.failed and state == "DataOut":
         return
-    due = asked + limit + allowances.lateness
+    due = asked + limit
+    if state in ("PostRun", "DataOut"):  # a service that came later counts anew, once
+        due = min(max(asked, allowances.loaded_at) + limit, due + limit)
+    due += allowances.lateness
     told = state in ("Proposal", "Setup") and bool(record.fatal)
     if now > due and record.reached.get(state, NEVER) > due and not told:
         waited = now - asked
