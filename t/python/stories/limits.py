@@ -63,6 +63,7 @@ STORIES = (
         troubles=(When("PostRun", pause_dws(160.0)),),
         config=ALL,
         latency=SLOW,
+        spared="teardown-late",
         harm=True,
     ),
     Story(

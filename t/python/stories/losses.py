@@ -202,6 +202,7 @@ STORIES = (
         ),
         spans=(("Proposal", "Setup", 100.0),),
         log="workflow-remade workflow-remade workflow-remade",
+        may=("workflow-deleted",),  # the next module does not know what was at stake
     ),
     *(
         Story(

@@ -192,6 +192,7 @@ STORIES = (
         DwsFault("DataOut", "stall", duration=900.0),
         config=Config(keep_failed=1800.0, teardown_after=600.0),
         dws={"report_interval": 60.0},
+        spared="teardown-after",
     ),
     *(
         story(

@@ -498,7 +498,7 @@ STORIES = (
             When("start", slow_flux("job-list", 60.0, 5.0)),
             When("start", set_urgency(0, 2), after=1.4),
             When("start", submit(sized(20, user=OTHER, attributes=on(FIRST))), 70.0),
-            When("gone", set_urgency(16, 2)),
+            When("start", set_urgency(16, 2), 3000.4),
         ),
         spans=(("start", "3:Setup", 70.0),),
     ),

@@ -164,7 +164,7 @@ def problem_at(
         steps = ("", point.step)
         broken = [(life.breach.rule, interruption, step) for step in steps]
         return "" if set(broken) & set(EXCUSED) else str(life.breach)
-    if interruption not in UNSEEN or _ends_a_limit(whole, life):
+    if interruption not in UNSEEN or _fails_instead(story, whole, life):
         return ""
     deeds = {when.deed for when in story.deeds}
     unread = Reason.BAD_OBJECT.value in story.fatal
@@ -209,12 +209,15 @@ def problem_at(
     return _difference(expected, life, lost)
 
 
-def _ends_a_limit(whole: Life, life: Life) -> bool:
+def _fails_instead(story: Story, whole: Life, life: Life) -> bool:
     """Whether the job failed because Kubernetes refused, once more, what it had refused
     for as long as a limit, or since DWS passed over a node meanwhile, before a limit
-    was told. (Whether it had the rules say.)"""
+    was told; or before it ran, as it may. (Whether it had the rules say.)"""
     known = {told.cause for told in whole.exceptions}
     more = [told for told in life.exceptions if told.cause not in known]
+    if "start" in whole.events and "start" not in life.events:
+        if any(told.cause in story.may for told in more):
+            return True
     passed_over = any(told.reason is Reason.UNMOUNT_FAILED for told in more)
     return passed_over or any(NOT_NOW in told.note for told in more)
 
@@ -255,7 +258,8 @@ def _without(whole: Life, life: Life, spared: str) -> Life:
     if not more:
         return whole
     exceptions = tuple(each for each in whole.exceptions if each not in more)
-    left = tuple(e for e in whole.left if not e.startswith("drained") or e in life.left)
+    goes = ("drained", f"KVS {FAILED}")
+    left = tuple(e for e in whole.left if not e.startswith(goes) or e in life.left)
     whole = replace(whole, events=life.events, left=left, data=life.data)
     # What is told later, if at all, is told in other words.
     return _reworded(replace(whole, exceptions=exceptions), life)

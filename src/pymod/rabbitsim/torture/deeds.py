@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -41,11 +42,11 @@ def cancel_job(number: int) -> Deed:
 
 @deed
 def set_urgency(system: StorySystem, urgency: int, number: int = 1) -> None:
-    """A job gets another urgency, unless it has ended, or was not submitted; 0 holds
-    it."""
+    """A job gets another urgency, unless it has nodes, has ended, or was not submitted;
+    0 holds it."""
     manager = system.instance.manager
     for jobid in system.jobids[number - 1 : number]:
-        if manager.jobs[jobid].active:
+        with suppress(OSError):
             manager.set_urgency(jobid, urgency, manager.owner)
 
 
