@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""flux_k8s.machine.nodeuse: until when nodes have jobs."""
+"""flux_k8s.machine.nodes: until when nodes have jobs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 
 from flux_k8s.control.coroutines import drive
 from flux_k8s.formats import idset
-from flux_k8s.machine import nodeuse
-from flux_k8s.machine.nodeuse import INTERVAL, PATIENCE, SOON, NodeUse
+from flux_k8s.machine.nodes import (
+    INTERVAL,
+    MOST_JOBS,
+    PATIENCE,
+    SOON,
+    NodeUse,
+    parse_use,
+)
 from flux_k8s.ports import Json, RpcError
 from rabbitsim.loop import VirtualLoop
 
@@ -126,7 +132,7 @@ def test_without_an_answer_that_can_be_read_nothing_is_known(answer: Any) -> Non
 
 
 def test_of_a_job_with_all_ranks_that_there_can_be_only_the_nodes_are_read() -> None:
-    assert nodeuse.parse({"jobs": [job("0-4294967293", 5.0)]}, 3) == dict.fromkeys(
+    assert parse_use({"jobs": [job("0-4294967293", 5.0)]}, 3) == dict.fromkeys(
         range(4), 5.0
     )
 
@@ -134,7 +140,7 @@ def test_of_a_job_with_all_ranks_that_there_can_be_only_the_nodes_are_read() -> 
 @pytest.mark.parametrize(
     "jobs, more",
     [
-        ([job("0")] * nodeuse.MOST_JOBS, job("0")),
+        ([job("0")] * MOST_JOBS, job("0")),
         ([job("0-1023")] * 64, job("0")),
         ([job(",".join(map(str, range(0, 1000, 2))))] * 16, job("9" * 2**15)),
     ],
@@ -142,5 +148,5 @@ def test_of_a_job_with_all_ranks_that_there_can_be_only_the_nodes_are_read() -> 
 def test_of_more_than_can_be_read_in_one_turn_nothing_is_read(
     jobs: list[Json], more: Json
 ) -> None:
-    assert nodeuse.parse({"jobs": jobs}, 2000)
-    assert not nodeuse.parse({"jobs": [*jobs, more]}, 2000)
+    assert parse_use({"jobs": jobs}, 2000)
+    assert not parse_use({"jobs": [*jobs, more]}, 2000)

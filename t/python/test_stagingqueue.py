@@ -13,8 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from flux_k8s.errors import StorageUnavailable
-from flux_k8s.jobs import stagingqueue
-from flux_k8s.jobs.stagingqueue import StagingQueue
+from flux_k8s.jobs import turns
+from flux_k8s.jobs.turns import StagingQueue
 from flux_k8s.reasons import Reason
 
 AWAY = StorageUnavailable("the nodes do not serve", Reason.RABBIT_BROKEN)
@@ -52,4 +52,4 @@ def test_few_jobs_that_were_passed_over_are_tried_again_however_many_users_wait(
         now[0] += 0.05
     for count in tried.values():  # each job at once, and then some again
         again = count - len(jobs) / users
-        assert 0 < again < 2 + seconds / stagingqueue.SPACING / users
+        assert 0 < again < 2 + seconds / turns.SPACING / users

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Callable, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.jobs.userturns import CREATES, LIMITS
+from flux_k8s.jobs.turns import CREATES, LIMITS
 from flux_k8s.ports import WORKFLOW, KubeError, Request
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault

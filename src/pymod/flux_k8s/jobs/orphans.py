@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Workflows in our naming scheme that no job claims.
+"""The watch of Workflows, and those in our naming scheme that no job claims.
 
 Either the plugin has not reported the job yet, or the job has ended while the module
 was away. In the second case only the module can tear the Workflow down, and tell what
@@ -17,15 +17,16 @@ from typing import Callable, NamedTuple, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
-from flux_k8s.formats.jobid import f58, workflow_name
-from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.formats.jobid import f58, jobid_of_workflow, workflow_name
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import look_up
 from flux_k8s.jobs.reports import DataReports
+from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.objects.workflowview import FINALIZER
-from flux_k8s.ports import WORKFLOW, RpcError
+from flux_k8s.ports import WORKFLOW, KubeError, RpcError, Seen, Watch
 from flux_k8s.reasons import EPILOG_TIMEOUT, FATAL, Reason
 
 LOOK_AGAIN = 300.0
@@ -307,3 +308,74 @@ class Orphans:
             return False
         view, _ = found
         return not view.deleting or FINALIZER in view.finalizers
+
+
+class WorkflowWatch:
+    """The watch of Workflows (a ``WatchHandler``). Each event goes to the job whose
+    Workflow it shows."""
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        orphans: Orphans,
+        outage: Outage,
+    ) -> None:
+        self._jobs = jobs
+        self._orphans = orphans
+        self._outage = outage
+        self._watch: Optional[Watch] = None
+
+    def start(self, context: Context) -> None:
+        """Watch the Workflows of the service's namespace."""
+        namespace = context.settings.namespace
+        self._watch = context.kube.watch(WORKFLOW, namespace, self)
+
+    def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+
+    def event(self, type: str, object: Seen) -> None:
+        """A Workflow changed."""
+        jobid = jobid_of_workflow(object.name)
+        if self._jobs.stopped or jobid is None:
+            return
+        self._outage.note_answer()
+        if self._jobs.is_left_alone(jobid):
+            self._jobs.unseen[jobid] = type, object
+        else:
+            self._jobs.scope.run(jobid, self._see, jobid, type, object)
+
+    def synced(self) -> None:
+        """All Workflows have been listed (again)."""
+        if self._jobs.stopped:
+            return
+        for job in self._jobs:
+            if _lacks(job):
+                job.info.doubtful = True
+                self._jobs.changed(job)
+        self._outage.note_watch(WORKFLOW, None)
+        self._orphans.check()
+
+    def trouble(self, error: KubeError) -> None:
+        """The watch is interrupted."""
+        self._outage.note_watch(WORKFLOW, error)
+
+    def see_unclaimed(self) -> None:
+        """All jobs are known. A Workflow that no job claims is to be released, which
+        may be done although nothing else was."""
+        for jobid in [jobid for jobid in self._jobs.unseen if jobid not in self._jobs]:
+            self.event(*self._jobs.unseen.pop(jobid))
+
+    def _see(self, jobid: int, type: str, object: Seen) -> None:
+        if self._jobs.see(jobid, type, object):
+            self._orphans.added(jobid)
+        self._orphans.gone(jobid)
+
+
+def _lacks(job: Job) -> bool:
+    """Whether the list lacks the Workflow of a job, or lacked it while it was created:
+    what became of it before the list no event tells."""
+    view = job.info.view
+    if view is None:
+        return job.step is not None and job.step.step is Step.CREATE
+    return view.uid != job.info.shown

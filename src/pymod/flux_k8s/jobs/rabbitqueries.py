@@ -14,9 +14,8 @@ from flux_k8s.errors import QueryError
 from flux_k8s.formats import hostlist
 from flux_k8s.jobs.metrics import JobIndex
 from flux_k8s.json_reader import Reader
-from flux_k8s.machine.disabled import Disabled, annotate
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.machine.storages import UNKNOWN
+from flux_k8s.machine.storages import UNKNOWN, Disabled, annotate
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json, Sender
 from flux_k8s.text import SHOWN, printable, quoted

@@ -26,7 +26,7 @@ from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Next, Step, is_final
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.userturns import UserTurns
+from flux_k8s.jobs.turns import UserTurns
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError

@@ -27,7 +27,7 @@ from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.optionalwatches import DataMovements
-from flux_k8s.jobs.orphans import Orphans
+from flux_k8s.jobs.orphans import Orphans, WorkflowWatch
 from flux_k8s.jobs.outage import PATIENCE, Outage
 from flux_k8s.jobs.plugin import RequestHandler
 from flux_k8s.jobs.queries import Queries
@@ -37,7 +37,6 @@ from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import NoteWork, Work
-from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Respond, Sender
 

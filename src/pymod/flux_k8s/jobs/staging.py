@@ -8,7 +8,7 @@ storage counts as beyond its share, by the annotation of its Servers: so it is s
 that no job holds, and the scheduler keeps as many ``ssd`` from others until it is gone.
 Servers are written only when the scheduler has answered that it does so.
 
-The jobs wait for their turn in :mod:`flux_k8s.jobs.stagingqueue`. Here is found where
+The jobs wait for their turn in :mod:`flux_k8s.jobs.turns`. Here is found where
 there is room for the one whose turn it is.
 """
 
@@ -36,7 +36,7 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.placement import JobPlacement, Proposal
 from flux_k8s.jobs.planning import Planner
-from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
+from flux_k8s.jobs.turns import Full, NoRoom, StagingQueue, UserBound
 from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.objects.mapping import RabbitMapping

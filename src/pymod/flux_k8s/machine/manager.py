@@ -42,8 +42,7 @@ from flux_k8s.machine.fences import Fences
 from flux_k8s.machine.fluxion import Fluxion
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.mountwatch import MountWatch
-from flux_k8s.machine.nodes import Nodes
-from flux_k8s.machine.nodeuse import NodeUse
+from flux_k8s.machine.nodes import Nodes, NodeUse
 from flux_k8s.machine.ssdcounts import SsdCounts
 from flux_k8s.machine.storages import KEEPING, UNKNOWN, Storages
 from flux_k8s.machine.systemstatus import SystemStatus

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits: their health and their labels.
+"""The Rabbits: their health and their labels, and which ones are out of service.
 
 The Storage objects of the cluster tell how each Rabbit is and which of its compute
 nodes are connected to it. Nothing else keeps it, so nothing is lost when the module is
@@ -9,23 +9,27 @@ loaded again.
 
 from __future__ import annotations
 
+import json
 import syslog
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Callable, Mapping, Optional
+from typing import AbstractSet, Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject
-from flux_k8s.formats.hostlist import is_name
-from flux_k8s.machine.disabled import ANNOTATION, Disabled, read_note
+from flux_k8s.formats import hostlist
+from flux_k8s.json_reader import is_number
 from flux_k8s.objects.storage import DISABLED, SERVING, Storage
 from flux_k8s.ports import (
     STORAGE,
     Encoded,
+    Kube,
     KubeError,
     Seen,
     Watch,
 )
 from flux_k8s.rules.agreement import Sizes
+from flux_k8s.text import SHOWN, printable
 
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""
@@ -39,6 +43,30 @@ UNREADABLE = "unreadable"
 KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE, ABSENT, NEW])
 """The states in which a Rabbit keeps the storage of the jobs on it. One that is not
 there may be missing in a list by mistake."""
+
+ANNOTATION = "flux-framework.readthedocs.io/out-of-service"
+"""A JSON object with ``by``, ``at`` (UNIX time) and ``reason``."""
+
+
+@dataclass(frozen=True)
+class Disabled:
+    """The instance owner has taken a Rabbit out of service for jobs.
+
+    An annotation of its Storage says so. It outlives the module and the instance, and
+    DWS does not read it: DWS still serves the jobs that have storage there.
+    (``spec.state: Disabled`` of a Storage is for DWS.)
+
+    Attributes:
+        by: who did it.
+        at: when (UNIX time).
+    """
+
+    by: str
+    at: float
+    reason: str
+
+    def __str__(self) -> str:
+        return f"disabled by {self.by}" + (f": {self.reason}" if self.reason else "")
 
 
 @dataclass(frozen=True)
@@ -93,7 +121,7 @@ def parse_storage(storage: Encoded) -> RabbitState:
         if link.status is not None
         and link.status not in SERVING
         # Else it is no node of Flux.
-        and is_name(link.host)
+        and hostlist.is_name(link.host)
     }
     labels = found.metadata.labels or {}
     disabled = read_note(found.metadata.annotation(ANNOTATION))
@@ -115,6 +143,25 @@ def _sizes(storage: Storage) -> Sizes:
     except BadObject:
         return Sizes()
     return Sizes(free, sum(drives) if drives and all(drives) else None)
+
+
+def read_note(text: Any) -> Optional[Disabled]:
+    """Read the annotation; None without one. One that is malformed counts: somebody
+    meant to take the Rabbit out of service."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        note = json.loads(text)
+    except (ValueError, RecursionError):
+        note = None
+    if not isinstance(note, dict):
+        note = {"reason": text}
+    at: Any = note.get("at")
+    return Disabled(
+        printable(str(note.get("by", "unknown")), SHOWN),
+        float(at) if is_number(at) else 0.0,
+        printable(str(note.get("reason", "")), SHOWN),
+    )
 
 
 class Storages:
@@ -226,3 +273,35 @@ class Storages:
         self.broken = {name: s.status for name, s in states.items() if not s.serving}
         self.sizes = {name: state.sizes for name, state in self._states.items()}
         self._changed()
+
+
+async def annotate(
+    kube: Kube, namespace: str, names: Sequence[str], note: Optional[Disabled]
+) -> None:
+    """Write the annotation to the Storages of Rabbits, or (None) remove it, one after
+    the other: jobs do not wait behind many. Where Kubernetes does not answer, the rest
+    is not tried.
+
+    Raises:
+        KubeError: at least one of them could not be changed. It names these.
+    """
+    text = None
+    if note is not None:
+        text = json.dumps({"by": note.by, "at": note.at, "reason": note.reason})
+    patch = {"metadata": {"annotations": {ANNOTATION: text}}}
+    calls = KubeCalls(kube)
+    failed: list[str] = []
+    first: Optional[KubeError] = None
+    for number, name in enumerate(names):
+        try:
+            await calls.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
+        except KubeError as error:
+            failed.append(name)
+            first = first or error
+            if not error.status:  # a request without an answer may be carried out yet
+                left = hostlist.encode([*failed, *names[number + 1 :]])
+                text = f"{first}; not known to be done for {left}"
+                raise KubeError(first.status, first.reason, text) from None
+    if first is not None:
+        text = f"{first}; not done for {hostlist.encode(failed)}"
+        raise KubeError(first.status, first.reason, text)
