@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.formats.directives import GIB
-from flux_k8s.jobs import rabbitqueries
+from flux_k8s.jobs import optionalwatches, rabbitqueries
 from flux_k8s.machine.ledger import Share
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError, Request, Sender
 from rabbitsim.kube.direct import Fault
@@ -32,6 +31,8 @@ from support.service import (
 )
 
 # The rules
+
+RULE = {"command": "jobdw", "ruleDefs": []}
 
 
 def test_the_rules_are_those_of_the_cluster() -> None:
@@ -58,13 +59,17 @@ def test_rules_that_went_while_they_were_forbidden_are_gone() -> None:
     )
     system.service_kube.drop_watches(error)
     seen(system)
-    assert query(system, "rules")["rules"] is not None
-    for item in system.store.list(DWDIRECTIVERULE, None)["items"]:
+    assert query(system, "rules")["rules"] is None
+    found = system.store.list(DWDIRECTIVERULE, None)["items"]
+    for item in found:
         meta = item["metadata"]
         system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
+    namespace = found[0]["metadata"]["namespace"]
+    new = {"metadata": {"name": "new", "namespace": namespace}, "spec": [RULE]}
+    system.store.create(DWDIRECTIVERULE, namespace, new)
     system.service_kube.faults = None
-    system.loop.run(timeout=REOPEN_DELAY + 1)
-    assert query(system, "rules")["rules"] is None
+    system.loop.run(timeout=2 * optionalwatches.FIRST_DELAY)
+    assert query(system, "rules")["rules"] == [RULE]
 
 
 # Rabbits

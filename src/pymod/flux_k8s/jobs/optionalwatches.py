@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Callable, Generic, Optional, Sequence, TypeVar
 
 from flux_k8s.config.context import Context
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.errors import DirectiveError
@@ -44,6 +45,10 @@ from flux_k8s.ports import (
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.directiverules import read_rules
 
+FIRST_DELAY = 10.0
+"""Seconds until a watch that Kubernetes refuses is tried again. A server that starts
+refuses for a while what it allows later."""
+
 PATIENCE = 3.0
 """Seconds in a state until its objects are watched."""
 
@@ -67,7 +72,9 @@ Moved = Callable[[WorkflowInfo, Optional[Movement], Movement], None]
 
 class OptionalWatch(abc.ABC):
     """A watch that is open while it is wanted (a ``WatchHandler``). One that Kubernetes
-    forbids, or of a kind that it does not know, is closed for :data:`REOPEN_DELAY`.
+    forbids, or of a kind that it does not know, is tried again after
+    :data:`FIRST_DELAY`, and each time after twice as long, up to
+    :data:`REOPEN_DELAY`. Until then nothing is known.
 
     Attributes:
         kind: that of the objects.
@@ -82,7 +89,8 @@ class OptionalWatch(abc.ABC):
         self._kube = context.kube
         self._watch: Optional[Watch] = None
         self._wanted = False
-        self._refused_at = float("-inf")
+        self._pauses = Backoff(FIRST_DELAY, REOPEN_DELAY)
+        self._closed_until = float("-inf")
         self._synced = False
         self._logged = False
         self._controller = Controller[Kind](context.flux, self._reconcile)
@@ -113,25 +121,34 @@ class OptionalWatch(abc.ABC):
     def synced(self) -> None:
         self._synced = True
 
+    @property
+    def known(self) -> bool:
+        """Whether the objects that are kept are those that there are."""
+        return self._watch is not None and self._synced
+
     def trouble(self, error: KubeError) -> None:
         """The objects stay as they were. A watch that fails by another error tries
         again by itself."""
         if not absent_or_forbidden(error):
             return
         self._close()
-        self._refused_at = self._flux.now()
+        now = self._flux.now()
+        if now >= self._closed_until + REOPEN_DELAY:
+            self._pauses.reset()
+        pause = self._pauses.fail()
+        self._closed_until = now + pause
         if not self._logged:
             self._logged = True
             text = f"{self.kind.plural}: {error}; queries do not show {self.unseen}"
             self._flux.log(syslog.LOG_INFO, text, Reason.OBJECTS_UNSEEN)
-        self._controller.add(self.kind, REOPEN_DELAY)
+        self._controller.add(self.kind, pause)
 
     async def _reconcile(self, kind: Kind) -> Optional[float]:
         """Open or close the watch. Returns the seconds until that is due, or None."""
         if not self._wanted:
             self._close()
         elif self._watch is None:
-            left = self._refused_at + REOPEN_DELAY - self._flux.now()
+            left = self._closed_until - self._flux.now()
             if 0.0 < left <= REOPEN_DELAY:  # else the clock was set back
                 return left
             self.clear()
@@ -158,7 +175,7 @@ class DirectiveRules(OptionalWatch):
     @property
     def rules(self) -> Optional[list[Any]]:
         """The rules, one for each command; None while they are not known."""
-        if not (self._synced and self._specs):
+        if not (self.known and self._specs):
             return None
         return [rule for _, specs in sorted(self._specs.items()) for rule in specs]
 
@@ -214,7 +231,7 @@ class JobObjects(OptionalWatch, Generic[T]):
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
-        if self._watch is None or not self._synced or jobid in self._too_many:
+        if not self.known or jobid in self._too_many:
             return None
         return self._objects.get(jobid, {})
 
