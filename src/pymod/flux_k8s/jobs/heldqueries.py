@@ -31,22 +31,21 @@ class HeldQuery:
     """A query that waits for a change of a job.
 
     Attributes:
+        jobid: the job.
         seen: the serial that the sender has seen; -1 once it has waited long enough.
         answer: takes the details of the job, or an error.
         timer: ends the wait.
     """
 
+    jobid: int
     sender: Sender
     seen: int
     answer: Answer
     timer: Optional[Timer] = None
 
 
-Which = Callable[[HeldQuery], bool]
-
-
 class HeldQueries:
-    """The queries that wait, by job.
+    """The queries that wait.
 
     Args:
         details: makes the details of a job, with their serial.
@@ -55,13 +54,13 @@ class HeldQueries:
     def __init__(self, clock: Clock, details: Callable[[int], Awaitable[Json]]) -> None:
         self._clock = clock
         self._details = details
-        self._held: dict[int, list[HeldQuery]] = {}
+        self._held: list[HeldQuery] = []
         self._controller = Controller[int](
             clock, self._reconcile, options=Options[int](debounce=SETTLE)
         )
 
     def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+        return len(self._held)
 
     def check_room(self, sender: Sender) -> None:
         """Check that another query of a sender may be held.
@@ -69,12 +68,11 @@ class HeldQueries:
         Raises:
             QueryError: it may not.
         """
-        senders = [query.sender for held in self._held.values() for query in held]
-        mine = [each.userid for each in senders].count(sender.userid)
+        mine = sum(query.sender.userid == sender.userid for query in self._held)
         if mine >= HELD_PER_USER:
             problem = f"{mine} of your queries wait"
-        elif len(senders) >= HELD and not sender.owner:
-            problem = f"{len(senders)} queries wait"
+        elif len(self) >= HELD and not sender.owner:
+            problem = f"{len(self)} queries wait"
         else:
             return
         text = f"{problem} for a change already: ask again later"
@@ -82,8 +80,8 @@ class HeldQueries:
 
     def hold(self, jobid: int, sender: Sender, seen: int, answer: Answer) -> None:
         """Hold a query."""
-        query = HeldQuery(sender, seen, answer)
-        self._held.setdefault(jobid, []).append(query)
+        query = HeldQuery(jobid, sender, seen, answer)
+        self._held.append(query)
 
         def time_out() -> None:
             query.seen = -1
@@ -93,28 +91,26 @@ class HeldQueries:
 
     def changed(self, jobid: int) -> None:
         """A job may have changed."""
-        if jobid in self._held:
+        if self._awaits(jobid):
             self._controller.add(jobid)
 
     def fail(self, jobid: int, error: Exception) -> None:
         """Answer all queries about a job with an error."""
-        for query in self._release(jobid, lambda query: True):
+        for query in self._release(lambda query: query.jobid == jobid):
             query.answer(error)
 
     def disconnect(self, sender: Sender) -> None:
         """Drop the queries of a sender that has gone."""
-        for jobid in tuple(self._held):
-            self._release(jobid, lambda query: query.sender == sender)
+        self._release(lambda query: query.sender == sender)
 
     def stop(self) -> None:
         """Drop all queries."""
-        for jobid in tuple(self._held):
-            self._release(jobid, lambda query: True)
+        self._release(lambda query: True)
         self._controller.stop()
 
     async def _reconcile(self, jobid: int) -> None:
         """Answer the queries whose senders have seen only older details of a job."""
-        if jobid not in self._held:
+        if not self._awaits(jobid):
             return
         try:
             details = await self._details(jobid)
@@ -122,16 +118,21 @@ class HeldQueries:
             self.fail(jobid, error)
             return
         serial = details["serial"]
-        for query in self._release(jobid, lambda query: query.seen < serial):
+
+        def is_news(query: HeldQuery) -> bool:
+            return query.jobid == jobid and query.seen < serial
+
+        for query in self._release(is_news):
             query.answer(details)
 
-    def _release(self, jobid: int, which: Which) -> list[HeldQuery]:
-        """Hold some queries about a job no longer. Return them."""
-        held = self._held.pop(jobid, [])
-        released = [query for query in held if which(query)]
-        kept = [query for query in held if query not in released]
-        if kept:
-            self._held[jobid] = kept
+    def _awaits(self, jobid: int) -> bool:
+        """Whether queries wait for a change of a job."""
+        return any(query.jobid == jobid for query in self._held)
+
+    def _release(self, which: Callable[[HeldQuery], bool]) -> list[HeldQuery]:
+        """Hold some queries no longer. Return them."""
+        released = [query for query in self._held if which(query)]
+        self._held = [query for query in self._held if query not in released]
         for query in released:
             if query.timer is not None:
                 query.timer.cancel()
