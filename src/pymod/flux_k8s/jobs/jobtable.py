@@ -59,6 +59,7 @@ class Shown:
 
     Attributes:
         counted: the job is counted (False), and as one that has failed (True).
+        state: that of the job at its last change; None before.
         timed: the last state whose duration is counted.
         nodes: the job's nodes as a hostlist, and their number.
         nodes_of: the allocation that ``nodes`` are of.
@@ -68,6 +69,7 @@ class Shown:
     """
 
     counted: Optional[bool] = None
+    state: Optional[str] = None
     timed: Optional[State] = None
     nodes: tuple[str, int] = ("", 0)
     nodes_of: Optional[Allocated] = None
@@ -169,11 +171,23 @@ class JobTable:
     def __iter__(self) -> Iterator[Job]:
         return iter(tuple(self._jobs.values()))
 
+    def __len__(self) -> int:
+        return len(self._jobs)
+
     def __contains__(self, jobid: int) -> bool:
         return jobid in self._jobs
 
     def get(self, jobid: int) -> Optional[Job]:
         return self._jobs.get(jobid)
+
+    def after(self, jobid: int, userid: Optional[int] = None) -> list[int]:
+        """The IDs of the jobs after ``jobid``, in order: of all users (None), or of one
+        (to find them among ten thousand takes a millisecond)."""
+        return sorted(
+            id
+            for id, job in self._jobs.items()
+            if id > jobid and (userid is None or job.info.userid == userid)
+        )
 
     def backoff(self, jobid: int) -> Backoff:
         """The pauses between tries of a job's steps."""

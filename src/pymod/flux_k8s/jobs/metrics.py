@@ -1,22 +1,18 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """The metrics of ``dws.metrics`` and ``dws.stats-get``: the number of
-jobs in each state, the time that DWS took for the states of Workflows, and failures.
-
-A :class:`JobIndex` has the numbers, and the jobs in their order, so that a query does
-not have to look at all jobs."""
+jobs in each state, the time that DWS took for the states of Workflows, and failures."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left
 from collections import Counter
-from typing import Callable, Optional, Sequence
+from typing import Callable
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Turns
-from flux_k8s.jobs.jobrows import NONE, state_of
+from flux_k8s.jobs.jobrows import NONE
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.version import PROTOCOL, version
@@ -28,63 +24,11 @@ longer times."""
 LOOKS = 1000
 """Jobs that are looked at in one turn of the reactor."""
 
-EVERYBODY = -1
-"""Stands for all users."""
 
-
-class JobIndex:
-    """The IDs of the jobs in their order, by user.
-
-    Attributes:
-        states: the number of jobs in each state.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, tuple[Optional[int], str]] = {}
-        self._ids: dict[Optional[int], list[int]] = {}
-        self.states: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def state(self, jobid: int) -> Optional[str]:
-        """The state of a job; None for one that is not in the index."""
-        _, state = self._entries.get(jobid, (None, None))
-        return state
-
-    def update(self, info: WorkflowInfo) -> None:
-        """A job is there, or may have changed."""
-        entry = info.userid, state_of(info)
-        if self._entries.get(info.jobid) == entry:
-            return
-        self.forget(info.jobid)
-        self._entries[info.jobid] = userid, state = entry
-        self.states[state] += 1
-        for user in (EVERYBODY, userid):
-            insort(self._ids.setdefault(user, []), info.jobid)
-
-    def forget(self, jobid: int) -> None:
-        """A job is there no more."""
-        userid, state = self._entries.pop(jobid, (None, None))
-        if state is None:
-            return
-        self.states[state] -= 1
-        if not self.states[state]:
-            del self.states[state]
-        for user in (EVERYBODY, userid):
-            ids = self._ids[user]
-            del ids[bisect_left(ids, jobid)]
-            if not ids:
-                del self._ids[user]
-
-    def after(self, jobid: int, userid: Optional[int] = None) -> Sequence[int]:
-        """The jobs after ``jobid``, in order.
-
-        Args:
-            userid: only jobs of this user; None for all.
-        """
-        ids = self._ids.get(EVERYBODY if userid is None else userid, [])
-        return ids[bisect_right(ids, jobid) :]
+def count_states(jobs: JobTable) -> dict[str, int]:
+    """The number of jobs in each state. (A millisecond, for ten thousand.)"""
+    states = Counter(job.shown.state for job in jobs)
+    return {state: count for state, count in states.items() if state is not None}
 
 
 class StateDurations:
@@ -136,13 +80,11 @@ class Metrics:
         self,
         context: Context,
         jobs: JobTable,
-        index: JobIndex,
         turns: Turns,
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._clock = context.clock
         self._jobs = jobs
-        self._index = index
         self._turns = turns
         self._kube_metrics = kube_metrics
         self._version = version()
@@ -173,10 +115,7 @@ class Metrics:
         has been awaited, in seconds: each job is looked at."""
         now, oldest = self._clock.now(), 0.0
         workflows: Counter[str] = Counter()
-        async for jobid in self._turns.each(self._index.after(-1), LOOKS):
-            job = self._jobs.get(jobid)
-            if job is None:
-                continue
+        async for job in self._turns.each(self._jobs, LOOKS):
             info = job.info
             state = None if info.view is None else info.view.state
             workflows[NONE if state is None else state.name] += 1
@@ -187,8 +126,8 @@ class Metrics:
             "plugin_version": self._jobs.plugin_version,
             "protocol": PROTOCOL,
             "started": self._started,
-            "jobs": len(self._index),
-            "states": dict(self._index.states),
+            "jobs": len(self._jobs),
+            "states": count_states(self._jobs),
             "workflows": dict(workflows),
             "ended": self._ended,
             "failed": self._failed,

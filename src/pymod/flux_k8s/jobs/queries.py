@@ -27,7 +27,7 @@ from flux_k8s.jobs.heldqueries import HeldQueries
 from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.keeping import Keeping
-from flux_k8s.jobs.metrics import JobIndex, Metrics
+from flux_k8s.jobs.metrics import Metrics, count_states
 from flux_k8s.jobs.optionalwatches import DataMovements, DirectiveRules
 from flux_k8s.jobs.progress import JobFacts, ProgressMemos
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
@@ -132,17 +132,16 @@ class Queries:
         self._jobs = jobs
         self._machine = machine
         self._keeping = keeping
-        self._index = JobIndex()
         self._turns = turns = Turns(context.clock)
         progressed = partial(self._safely, self._progressed)
         self._facts = JobFacts(context, jobs, machine, movements, turns, progressed)
         self._memos = ProgressMemos(
             context.flux, jobs, partial(self._safely, self._facts.memo)
         )
-        self._measures = Metrics(context, jobs, self._index, turns, kube_metrics)
+        self._measures = Metrics(context, jobs, turns, kube_metrics)
         self.rules = DirectiveRules(context)
         self._held = HeldQueries(context.clock, self._details)
-        self._rabbits = RabbitQueries(context, self._index, machine, turns)
+        self._rabbits = RabbitQueries(context, jobs, machine, turns)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_end = partial(self._safely, self._forget)
@@ -191,8 +190,7 @@ class Queries:
         job = self._jobs.get(jobid)
         if job is None:
             return
-        before = self._index.state(jobid)
-        self._index.update(job.info)
+        before, job.shown.state = job.shown.state, jobrows.state_of(job.info)
         self._memos.note(job, before)
         self._facts.changed(jobid)
         self._measures.note(job)
@@ -200,7 +198,6 @@ class Queries:
 
     def _forget(self, jobid: int) -> None:
         """A job is over."""
-        self._index.forget(jobid)
         self._facts.forget(jobid)
         self._memos.forget(jobid)
         self._measures.note_end()
@@ -277,7 +274,7 @@ class Queries:
                 text = f"the jobs of user {userid} are not yours"
                 raise QueryError(errno.EPERM, text)
             userid = sender.userid
-        jobids = self._index.after(found.after, userid)
+        jobids = self._jobs.after(found.after, userid)
         listed = []
         for jobid in jobids:
             job = self._jobs.get(jobid)
@@ -293,8 +290,8 @@ class Queries:
             "jobs": rows,
             "next": listed[-1].info.jobid if more else None,
             "totals": {
-                "jobs": len(self._index),
-                "states": dict(self._index.states),
+                "jobs": len(self._jobs),
+                "states": count_states(self._jobs),
                 "capacity": self._machine.ledger.bytes_in_use,
             },
         }

@@ -12,7 +12,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Answer, Call, Turns, drive
 from flux_k8s.errors import QueryError
 from flux_k8s.formats import hostlist
-from flux_k8s.jobs.metrics import JobIndex
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.json_reader import Reader
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.machine.storages import UNKNOWN, Disabled, annotate
@@ -38,12 +38,12 @@ class RabbitQueries:
     """Answers ``dws.rabbit-list``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``."""
 
     def __init__(
-        self, context: Context, index: JobIndex, machine: RabbitManager, turns: Turns
+        self, context: Context, jobs: JobTable, machine: RabbitManager, turns: Turns
     ) -> None:
         self._flux = context.flux
         self._kube = context.kube
         self._settings = context.settings
-        self._index = index
+        self._jobs = jobs
         self._machine = machine
         self._turns = turns
         self._rows: list[Json] = []
@@ -66,7 +66,7 @@ class RabbitQueries:
         rows = rest[: _portion(rest)]
         more = len(rows) < len(rest)
         if not sender.owner:
-            own = frozenset(self._index.after(-1, sender.userid))
+            own = frozenset(self._jobs.after(-1, sender.userid))
             rows = [_restricted(row, own) for row in rows]
         return {
             "rabbits": rows,
@@ -106,7 +106,7 @@ class RabbitQueries:
         jobs: dict[str, dict[int, None]] = {}
         ledger, each = self._machine.ledger, self._turns.each
         known = set[int]()
-        async for jobid in each(self._index.after(-1), JOBS_AT_A_TIME):
+        async for jobid in each(self._jobs.after(-1), JOBS_AT_A_TIME):
             known.add(jobid)
             for servers in ledger.usage_of(jobid).values():
                 for rabbit in servers.unavailable:
