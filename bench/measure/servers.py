@@ -12,12 +12,10 @@ from typing import Any
 from flux_k8s.formats import rset
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import (
-    apply_breakdowns,
-    build_servers,
-    job_allocation,
-    parse,
-)
+from flux_k8s.rules.directivebreakdown.allocation import job_allocation
+from flux_k8s.rules.directivebreakdown.breakdown import parse
+from flux_k8s.rules.directivebreakdown.resources import apply_breakdowns
+from flux_k8s.rules.directivebreakdown.servers import build_servers
 from rabbitsim.dws import Profiles, Topology
 from rabbitsim.dws.breakdown import storage_status
 from rabbitsim.dws.directive import parse as parse_directive

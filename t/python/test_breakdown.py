@@ -21,13 +21,21 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.json_reader import Reader
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rules import directivebreakdown
-from flux_k8s.rules.directivebreakdown import (
+from flux_k8s.rules.directivebreakdown.breakdown import (
     Access,
     AllocationSet,
     Breakdown,
     Location,
     Reference,
+    parse,
+)
+from flux_k8s.rules.directivebreakdown.compute import (
+    check_locations,
+    check_storage_of_nodes,
+    existing_servers,
+    near_hosts,
+    required_daemons,
+    wished_hosts,
 )
 from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from support.objects import changed
@@ -99,7 +107,7 @@ def placed(*sets: str) -> Json:
 
 
 def test_the_example_of_storage_nodes_is_read() -> None:
-    breakdown = directivebreakdown.parse(XFS)
+    breakdown = parse(XFS)
     assert breakdown == Breakdown(
         name="DirectiveBreakdown default/example-0",
         directive="#DW jobdw capacity=1GiB type=xfs name=example",
@@ -130,12 +138,12 @@ def test_the_example_of_storage_nodes_is_read() -> None:
 def test_required_daemons_is_the_older_name_of_requires() -> None:
     obj = changed(XFS, "status.requires", ...)
     obj["status"]["requiredDaemons"] = ["copy-offload"]
-    assert directivebreakdown.parse(obj).requires == ("copy-offload",)
+    assert parse(obj).requires == ("copy-offload",)
 
 
 def test_an_empty_colocation_key_is_a_key() -> None:
     place = "status.storage.allocationSets.0.constraints.colocation.0.key"
-    breakdown = directivebreakdown.parse(changed(XFS, place, ""))
+    breakdown = parse(changed(XFS, place, ""))
     assert breakdown.allocation_sets[0].colocation == ("",)
 
 
@@ -188,7 +196,7 @@ def test_a_recorded_breakdown_is_read(
     name: str, lifetime: Any, sets: Any, servers: Optional[Reference], locations: Any
 ) -> None:
     own = Reference("default", f"rec-{name}-0")
-    breakdown = directivebreakdown.parse(recorded(name, "DirectiveBreakdown")[-1])
+    breakdown = parse(recorded(name, "DirectiveBreakdown")[-1])
     assert breakdown.lifetime == lifetime
     assert breakdown.servers == ((servers or own) if sets else None)
     assert breakdown.locations == tuple(
@@ -253,7 +261,7 @@ def test_a_wrong_breakdown_is_refused_with_its_place(
     place: str, value: Any, words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:
-        directivebreakdown.parse(changed(XFS, place, value))
+        parse(changed(XFS, place, value))
     assert str(caught.value).startswith("DirectiveBreakdown")
     assert words in str(caught.value)
 
@@ -309,7 +317,7 @@ NETWORK = using(near(KEEP, ("network", "mandatory"), ("physical", "bestEffort"))
 def test_existing_storage_narrows_down_the_nodes_before_scheduling(
     breakdowns: list[Breakdown], servers: Json, nodes: int, hosts: Optional[str]
 ) -> None:
-    found = directivebreakdown.near_hosts(breakdowns, {KEEP: servers}, SYSTEM, nodes)
+    found = near_hosts(breakdowns, {KEEP: servers}, SYSTEM, nodes)
     assert found == (None if hosts is None else {*hostlist.decode(hosts)})
 
 
@@ -334,18 +342,18 @@ def test_storage_that_nodes_cannot_reach_is_an_error(
 ) -> None:
     made = {} if servers is None else {KEEP: placed(*servers.split(";"))}
     with pytest.raises(error, match=words):
-        directivebreakdown.near_hosts(breakdowns, made, SYSTEM, nodes=4)
+        near_hosts(breakdowns, made, SYSTEM, nodes=4)
 
 
 def test_it_is_known_where_nodes_had_better_be() -> None:
-    assert directivebreakdown.wished_hosts(NETWORK, {}, SYSTEM) is None
-    assert directivebreakdown.existing_servers(NETWORK) == (KEEP,)
+    assert wished_hosts(NETWORK, {}, SYSTEM) is None
+    assert existing_servers(NETWORK) == (KEEP,)
     servers = {KEEP: placed("r1")}
-    assert directivebreakdown.wished_hosts(NETWORK, servers, SYSTEM) == {"h1", "h2"}
+    assert wished_hosts(NETWORK, servers, SYSTEM) == {"h1", "h2"}
 
 
 def test_connections_to_own_storage_are_checked_once_it_is_placed() -> None:
-    check, servers = directivebreakdown.check_locations, {OWN: placed("r1")}
+    check, servers = check_locations, {OWN: placed("r1")}
     mandatory = using(near(OWN, PHYSICAL))
     assert check(mandatory, servers, ["h1", "h2"], SYSTEM) == ()
     words = r"h\[3,5\] without a PCIe connection .* is mandatory"
@@ -360,7 +368,7 @@ def test_connections_to_own_storage_are_checked_once_it_is_placed() -> None:
 
 
 def test_storage_that_was_made_ahead_has_an_allocation_for_each_node() -> None:
-    check, servers = directivebreakdown.check_storage_of_nodes, placed("r1 r2 r2")
+    check, servers = check_storage_of_nodes, placed("r1 r2 r2")
     servers["spec"]["allocationSets"][0].update(label="xfs", allocationSize=GIB)
     sets = (AllocationSet("xfs", STRATEGIES["AllocatePerCompute"], GIB),)
     made = [Breakdown("b", "#DW ...", allocation_sets=sets, servers=OWN)]
@@ -375,13 +383,13 @@ def test_required_daemons_are_those_of_all_directives() -> None:
         Breakdown("b", "#DW b", requires=("x",)),
     ]
     known = ["y", "x", "copy-offload"]
-    found = directivebreakdown.required_daemons(breakdowns, known)
+    found = required_daemons(breakdowns, known)
     assert found == ("copy-offload", "x")
 
 
 def test_an_unknown_daemon_is_refused_with_those_that_are_known() -> None:
     breakdown = Breakdown("b", "#DW jobdw requires=zap", requires=("zap",))
     with pytest.raises(DirectiveError, match="zap .*expected one of copy-offload, x"):
-        directivebreakdown.required_daemons([breakdown], ["x", "copy-offload"])
+        required_daemons([breakdown], ["x", "copy-offload"])
     with pytest.raises(DirectiveError, match="expected no requires= at all"):
-        directivebreakdown.required_daemons([breakdown], [])
+        required_daemons([breakdown], [])

@@ -31,8 +31,8 @@ from flux_k8s.objects import mapping
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json, KubeError
 from flux_k8s.rules import getrabbit
-from flux_k8s.rules.directivebreakdown import parse as parse_breakdown
-from flux_k8s.rules.directivebreakdown import requested_nodes
+from flux_k8s.rules.directivebreakdown.breakdown import parse as parse_breakdown
+from flux_k8s.rules.directivebreakdown.resources import requested_nodes
 from flux_k8s.text import printable
 from support.breakdowns import colocated
 from support.effort import examples

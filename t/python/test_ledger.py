@@ -21,7 +21,7 @@ from flux_k8s.objects.storageusage import (
     WORKFLOW_LABEL,
 )
 from flux_k8s.ports import Json, KubeError
-from flux_k8s.rules.directivebreakdown import Reference
+from flux_k8s.rules.directivebreakdown.breakdown import Reference
 from support.effort import examples
 from support.watched import watched
 

@@ -15,10 +15,12 @@ from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.formats import resourcestatus
 from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import (
+from flux_k8s.rules.directivebreakdown.breakdown import (
     AllocationSet,
     Breakdown,
     Reference,
+)
+from flux_k8s.rules.directivebreakdown.resources import (
     apply_breakdowns,
     below_chassis,
     requested_chassis,

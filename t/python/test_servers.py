@@ -19,18 +19,16 @@ from flux_k8s.formats import rset
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rules import directivebreakdown
-from flux_k8s.rules.directivebreakdown import (
+from flux_k8s.rules.directivebreakdown.allocation import (
     Allocation,
-    AllocationSet,
-    Breakdown,
+    apportion,
     beyond_shares,
-    build_servers,
     colocation_annotations,
     job_allocation,
-    ssd_per_node,
 )
-from flux_k8s.rules.directivebreakdown.allocation import apportion
+from flux_k8s.rules.directivebreakdown.breakdown import AllocationSet, Breakdown, parse
+from flux_k8s.rules.directivebreakdown.resources import ssd_per_node
+from flux_k8s.rules.directivebreakdown.servers import build_servers
 from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES, Strategy
 from support.breakdowns import (
     RABBIT,
@@ -558,7 +556,7 @@ def test_servers_never_exceed_the_storage_that_the_job_requested(
 
 @pytest.mark.parametrize("name", ["xfs", "gfs2", "raw", "lustre", "create-persistent"])
 def test_a_recorded_breakdown_gives_servers_of_the_recorded_shape(name: str) -> None:
-    found = directivebreakdown.parse(recorded(name, "DirectiveBreakdown")[0])
+    found = parse(recorded(name, "DirectiveBreakdown")[0])
     on = allocation(
         {"kind-worker2": 3, "kind-worker3": 1},
         ssd_per_node([found], 4),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flux_k8s.rules import directivebreakdown
+from flux_k8s.rules.directivebreakdown.breakdown import parse
 from rabbitsim.kube.objects import shape
 from rabbitsim.kube.patch import same_json
 from support.store import KINDS
@@ -81,4 +81,4 @@ def test_recorded_objects_pass_our_schemas_unchanged_and_breakdowns_are_understo
             assert same_json(shape(KINDS, resource, obj, None), obj)
             status = obj.get("status") or {}
             if record["kind"] == "DirectiveBreakdown" and status.get("ready"):
-                directivebreakdown.parse(obj)
+                parse(obj)

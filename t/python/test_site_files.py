@@ -26,7 +26,10 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
-from flux_k8s.rules.directivebreakdown import apply_breakdowns, requested_nodes
+from flux_k8s.rules.directivebreakdown.resources import (
+    apply_breakdowns,
+    requested_nodes,
+)
 from support.breakdowns import breakdown, per_compute
 
 ETC = Path(__file__).parents[2] / "etc"

@@ -16,7 +16,7 @@ from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.ssdcounts import SsdCounts
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import Reference
+from flux_k8s.rules.directivebreakdown.breakdown import Reference
 from support.effort import examples
 from support.watched import watched
 

@@ -10,7 +10,7 @@ import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, Json, KubeError, Request
-from flux_k8s.rules.directivebreakdown import below_chassis
+from flux_k8s.rules.directivebreakdown.resources import below_chassis
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.errors import ApiError
 from support.queries import query

@@ -46,7 +46,10 @@ from flux_k8s.formats.directives import (
 from flux_k8s.limits import NODES
 from flux_k8s.objects.workflowdirectives import CREATING
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import requested_chassis, requested_nodes
+from flux_k8s.rules.directivebreakdown.resources import (
+    requested_chassis,
+    requested_nodes,
+)
 from flux_k8s.rules.room import least_allocation, why_never
 from flux_k8s.rules.underline import message
 from flux_k8s.rules.unread import unread_line

@@ -9,15 +9,15 @@ from typing import Any, Mapping
 from flux_k8s.objects import storageusage
 from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import (
+from flux_k8s.rules.directivebreakdown.allocation import Allocation
+from flux_k8s.rules.directivebreakdown.breakdown import (
     Access,
-    Allocation,
     AllocationSet,
     Breakdown,
     Location,
     Reference,
-    build_servers,
 )
+from flux_k8s.rules.directivebreakdown.servers import build_servers
 from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 
 RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}

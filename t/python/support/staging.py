@@ -11,7 +11,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.ports import COMPUTES, SERVERS
-from flux_k8s.rules.directivebreakdown import below_chassis
+from flux_k8s.rules.directivebreakdown.resources import below_chassis
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.system import VirtualSystem

@@ -33,8 +33,8 @@ from flux_k8s.objects.storagerequest import (
     UNMOUNTED,
     StorageRequest,
 )
-from flux_k8s.rules.directivebreakdown import (
-    Breakdown,
+from flux_k8s.rules.directivebreakdown.breakdown import Breakdown
+from flux_k8s.rules.directivebreakdown.resources import (
     requested_chassis,
     requested_nodes,
 )

@@ -29,7 +29,7 @@ from flux_k8s.limits import NODES
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.storagerequest import AHEAD, RELEASES, STAGES, StorageRequest
 from flux_k8s.objects.workflowdirectives import CREATING
-from flux_k8s.rules.directivebreakdown import (
+from flux_k8s.rules.directivebreakdown.resources import (
     NO_NODES,
     requested_chassis,
     requested_nodes,

@@ -34,7 +34,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.reasons import NODE_FAILURE, WARNING, Note, Reason
 from flux_k8s.rules import nodefailure
-from flux_k8s.rules.directivebreakdown import Reference
+from flux_k8s.rules.directivebreakdown.breakdown import Reference
 from flux_k8s.rules.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.text import NOTE, printable

@@ -52,7 +52,7 @@ from flux_k8s.ports import (
     gone,
 )
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rules.directivebreakdown import Reference, is_networked
+from flux_k8s.rules.directivebreakdown.breakdown import Reference, is_networked
 
 MOUNTING = (State.DataIn, State.PreRun, State.DataOut)
 """The states in which DWS mounts storage."""

@@ -39,26 +39,28 @@ from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from flux_k8s.rules import nodefailure
-from flux_k8s.rules.directivebreakdown import (
+from flux_k8s.rules.directivebreakdown.allocation import (
     Allocation,
-    Breakdown,
-    Reference,
-    apply_breakdowns,
-    asks_for_rabbits,
     beyond_shares,
-    build_servers,
+    colocation_annotations,
+)
+from flux_k8s.rules.directivebreakdown.breakdown import JOB, Breakdown, Reference
+from flux_k8s.rules.directivebreakdown.compute import (
     check_enough,
     check_locations,
-    colocation_annotations,
     labelled_hosts,
     near_hosts,
-    requested_chassis,
-    requested_nodes,
     required_daemons,
-    share_of_node,
     wished_hosts,
 )
-from flux_k8s.rules.directivebreakdown.breakdown import JOB
+from flux_k8s.rules.directivebreakdown.resources import (
+    apply_breakdowns,
+    asks_for_rabbits,
+    requested_chassis,
+    requested_nodes,
+    share_of_node,
+)
+from flux_k8s.rules.directivebreakdown.servers import build_servers
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.rules.room import why_never
 

@@ -41,14 +41,12 @@ from flux_k8s.ports import (
 )
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.allocatedssd import OtherMapping, ssd_per_rabbit
-from flux_k8s.rules.directivebreakdown import (
-    Allocation,
-    Reference,
+from flux_k8s.rules.directivebreakdown.allocation import Allocation, job_allocation
+from flux_k8s.rules.directivebreakdown.breakdown import Reference, parse
+from flux_k8s.rules.directivebreakdown.compute import (
     check_storage_of_nodes,
     existing_servers,
-    job_allocation,
     near_hosts,
-    parse,
 )
 
 LARGE = 1000

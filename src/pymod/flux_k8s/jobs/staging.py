@@ -43,12 +43,12 @@ from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
-from flux_k8s.rules.directivebreakdown import (
-    Allocation,
-    Breakdown,
+from flux_k8s.rules.directivebreakdown.allocation import Allocation
+from flux_k8s.rules.directivebreakdown.breakdown import Breakdown
+from flux_k8s.rules.directivebreakdown.compute import labelled_hosts
+from flux_k8s.rules.directivebreakdown.resources import (
     apply_breakdowns,
     below_chassis,
-    labelled_hosts,
     requested_chassis,
     requested_nodes,
     requested_per_node,

@@ -17,7 +17,7 @@ from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rules.directivebreakdown import Breakdown
+from flux_k8s.rules.directivebreakdown.breakdown import Breakdown
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.slots import slotted
 

@@ -35,7 +35,7 @@ from flux_k8s.objects.servers import Servers
 from flux_k8s.objects.storageusage import NOTHING, StorageUsage
 from flux_k8s.ports import SERVERS, Encoded, Json, Kube, KubeError, Log, Seen, Watch
 from flux_k8s.reasons import Reason
-from flux_k8s.rules.directivebreakdown import Reference
+from flux_k8s.rules.directivebreakdown.breakdown import Reference
 
 
 class Share(NamedTuple):

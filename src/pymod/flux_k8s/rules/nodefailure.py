@@ -25,8 +25,7 @@ from flux_k8s.objects.storage import SERVING, Storage
 from flux_k8s.objects.workflowdirectives import MOUNTING
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import Breakdown, Reference
-from flux_k8s.rules.directivebreakdown.breakdown import JOB
+from flux_k8s.rules.directivebreakdown.breakdown import JOB, Breakdown, Reference
 
 EXCLUSION_STATE = "flux-framework.readthedocs.io/exclusion-state"
 EXCLUSION_DATE = "flux-framework.readthedocs.io/exclusion-date"

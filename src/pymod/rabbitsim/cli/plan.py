@@ -26,8 +26,20 @@ from flux_k8s.machine.wanted import BAD_RABBIT
 from flux_k8s.objects import mapping as rabbitmapping
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
-from flux_k8s.rules import directivebreakdown as db
-from flux_k8s.rules.directivebreakdown import Allocation, Breakdown, Reference
+from flux_k8s.rules.directivebreakdown.allocation import (
+    Allocation,
+    colocation_annotations,
+    job_allocation,
+)
+from flux_k8s.rules.directivebreakdown.breakdown import Breakdown, Reference, parse
+from flux_k8s.rules.directivebreakdown.compute import (
+    check_locations,
+    existing_servers,
+    near_hosts,
+    required_daemons,
+)
+from flux_k8s.rules.directivebreakdown.resources import apply_breakdowns, ssd_per_node
+from flux_k8s.rules.directivebreakdown.servers import build_servers
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.planview import print_plan
 from rabbitsim.dws.breakdown import (
@@ -144,23 +156,21 @@ def make_plan(
         DWSError: it cannot be satisfied, or an object is malformed.
         UsageError: Servers that it depends on are not given.
     """
-    breakdowns = tuple(db.parse(obj) for obj in plan_input.breakdowns)
-    for needed in db.existing_servers(breakdowns):
+    breakdowns = tuple(parse(obj) for obj in plan_input.breakdowns)
+    for needed in existing_servers(breakdowns):
         if needed not in plan_input.servers:
             raise UsageError(
                 f"which nodes are near Servers {needed} depends on where that is: "
                 "give the object with --breakdown FILE, too"
             )
-    resources = db.apply_breakdowns(breakdowns, _request(len(hosts)))
-    near = db.near_hosts(breakdowns, plan_input.servers, mapping, len(hosts))
+    resources = apply_breakdowns(breakdowns, _request(len(hosts)))
+    near = near_hosts(breakdowns, plan_input.servers, mapping, len(hosts))
     allocation = _allocation(mapping, hosts, breakdowns)
     with_storage = [b for b in breakdowns if b.servers is not None]
-    specs = db.build_servers(with_storage, allocation) if with_storage else []
+    specs = build_servers(with_storage, allocation) if with_storage else []
     servers = [_patch(*pair) for pair in zip(with_storage, specs)]
     made = {b.servers: patch for b, patch in zip(with_storage, servers) if b.servers}
-    unmet = db.check_locations(
-        breakdowns, {**plan_input.servers, **made}, hosts, mapping
-    )
+    unmet = check_locations(breakdowns, {**plan_input.servers, **made}, hosts, mapping)
     required = [name for breakdown in breakdowns for name in breakdown.requires]
     return Plan(
         hosts=hosts,
@@ -172,7 +182,7 @@ def make_plan(
         constraint=conjunction(
             exclude_properties([BAD_RABBIT]), None if near is None else only_hosts(near)
         ),
-        requires=db.required_daemons(breakdowns, required),
+        requires=required_daemons(breakdowns, required),
         notes=(*plan_input.notes, *unmet, *_too_much(allocation, mapping)),
     )
 
@@ -218,10 +228,10 @@ def _allocation(
             "nodelist": [hostlist.encode(hosts)],
         },
     }
-    allocation = db.job_allocation(
+    allocation = job_allocation(
         rset.parse(R), mapping, dict.fromkeys(mapping.rabbits, labels)
     )
-    ssd = db.ssd_per_node(breakdowns, len(hosts))
+    ssd = ssd_per_node(breakdowns, len(hosts))
     held = {rabbit: ssd * n for rabbit, n in allocation.nodes_per_rabbit.items()}
     return replace(allocation, ssd_per_rabbit=held)
 
@@ -232,7 +242,7 @@ def _patch(breakdown: Breakdown, sets: list[Json]) -> Json:
         "namespace": breakdown.servers.namespace,
         "name": breakdown.servers.name,
     }
-    annotations = db.colocation_annotations(breakdown)
+    annotations = colocation_annotations(breakdown)
     if annotations:
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": {"allocationSets": sets}}

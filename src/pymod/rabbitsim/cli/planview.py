@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Iterable, Iterator, Mapping, Sequence
 
 from flux_k8s.formats import hostlist
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import Allocation, Breakdown, Location
+from flux_k8s.rules.directivebreakdown.allocation import Allocation
+from flux_k8s.rules.directivebreakdown.breakdown import Breakdown, Location
 from rabbitsim.cli.report import Report
 
 if TYPE_CHECKING:

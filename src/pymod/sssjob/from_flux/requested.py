@@ -13,7 +13,7 @@ from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.formats.directives import Directive, parse_attribute
 from flux_k8s.json_reader import is_number
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown import apply_breakdowns
+from flux_k8s.rules.directivebreakdown.resources import apply_breakdowns
 from sssjob.expression import to_elements
 from sssjob.from_flux.history import CONSTRAINTS, QUEUE, RESOURCES
 from sssjob.from_flux.remainder import Remainder
