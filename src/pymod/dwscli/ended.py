@@ -27,8 +27,7 @@ from flux_k8s.objects.workflowmarks import requested_times
 from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
-from flux_k8s.rules.nextstep import without_next_step
-from flux_k8s.text import NOTE, SHOWN, printable
+from flux_k8s.text import NOTE, SHOWN, printable, without_next_step
 
 WORKFLOW = "rabbit_workflow"
 HOSTLIST = "rabbit_hostlist"

@@ -8,6 +8,7 @@ that begins a false line of the log, or a mark that reverses the order of letter
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Optional
 
@@ -20,6 +21,11 @@ NOTE = 4096
 LINE = 1800
 """The most bytes of a line of the log. ``flux_log`` cuts a line with its header after
 2048 bytes, and may cut a character in two."""
+
+USER_ERROR = "User error"
+"""In messages of DWS about an error in the request of a job."""
+
+_STEP = re.compile(r"; flux dws show \S+ says more\Z")
 
 
 def printable(text: str, limit: Optional[int] = None) -> str:
@@ -52,6 +58,21 @@ def quoted(text: str) -> str:
 def printable_lines(text: str) -> str:
     """``text``, which may have several lines, with each line printable."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def with_next_step(note: str, job: str) -> str:
+    """The note of an exception of ``job``, printable, and where the job's owner learns
+    more. A note about an error in the job's request is complete, and stays as it is."""
+    if USER_ERROR in note:
+        return printable(note, NOTE)
+    step = f"; flux dws show {job} says more"
+    return printable(note, NOTE - len(step)) + step
+
+
+def without_next_step(note: str) -> str:
+    """The note of an exception as :func:`with_next_step` was given it: for those who
+    read it with this command."""
+    return _STEP.sub("", note)
 
 
 @lru_cache(maxsize=8192)

@@ -32,8 +32,7 @@ from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
 from flux_k8s.objects.workflowmarks import WARNED
 from flux_k8s.ports import Flux, Json, RpcError
 from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason, read_reason
-from flux_k8s.rules.nextstep import with_next_step, without_next_step
-from flux_k8s.text import NOTE, printable
+from flux_k8s.text import NOTE, printable, with_next_step, without_next_step
 
 
 class FailureReports:
@@ -51,7 +50,7 @@ class FailureReports:
         waits for when there is one."""
         kept, note = info.view is not None and info.view.has_failed, why.text
         if info.failure is None and not kept:
-            note = with_next_step(note, info.jobid)
+            note = with_next_step(note, info.f58)
         note = printable(note, NOTE)
         info.failure = None if kept else replace(why, text=without_next_step(note))
         info.cause = why.reason
@@ -84,7 +83,7 @@ class FailureReports:
         module knows of the report. A job whose epilog was released accepts no
         exceptions."""
         note, reason = (
-            with_next_step(following.why.text, info.jobid),
+            with_next_step(following.why.text, info.f58),
             following.why.reason,
         )
         self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}", reason)

@@ -30,7 +30,7 @@ from flux_k8s.jobs.workflowinfo import DELETED, MOVED, Goal, WorkflowInfo
 from flux_k8s.objects.workflowstate import TRANSIENT, State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rules.nextstep import USER_ERROR
+from flux_k8s.text import USER_ERROR
 
 LATE = {
     "setup_timeout": Reason.SETUP_TIMEOUT,
