@@ -21,9 +21,9 @@ from dwscli.fit import (
     UNKNOWN_JOB,
     Fit,
     Rabbit,
+    empty_rabbits,
     fit,
     nodes_below,
-    rooms,
     serving_rabbits,
     why_out,
 )
@@ -292,9 +292,9 @@ def why_not(found: Wanted, answer: Json, nodes: Nodes) -> str:
     gives_ssd = answer.get("gives_ssd") is not False
     share = found.share if gives_ssd else found.own
     if share:
-        room = rooms(rows, nodes, gives_ssd)
+        rabbits = empty_rabbits(rows, nodes, gives_ssd)
         least = least_allocation(share)
-        problem = why_never(found.nodes, least, room, found.chassis)
+        problem = why_never(found.nodes, least, rabbits, found.chassis)
         if problem:
             return problem
     known = (nodes.free | nodes.allocated | nodes.down) - {

@@ -17,7 +17,7 @@ from dwscli.instance import Nodes
 from dwscli.reading import hosts, id_of, number, part, text
 from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
-from flux_k8s.rules.room import Room, least_allocation
+from flux_k8s.rules.room import EmptyRabbit, least_allocation
 
 RUN = 16
 """The state of a Flux job that runs, or is about to."""
@@ -210,7 +210,9 @@ def nodes_below(rows: Iterable[Json], nodes: Nodes) -> int:
     return len(known & {host for row in rows for host in hosts(row, "nodes") or ()})
 
 
-def rooms(rows: Iterable[Json], nodes: Nodes, gives_ssd: bool = True) -> list[Room]:
+def empty_rabbits(
+    rows: Iterable[Json], nodes: Nodes, gives_ssd: bool = True
+) -> list[EmptyRabbit]:
     """What each Rabbit could give to a job if no other ran, whatever the state of the
     Rabbit and of its nodes is.
 
@@ -224,9 +226,9 @@ def rooms(rows: Iterable[Json], nodes: Nodes, gives_ssd: bool = True) -> list[Ro
         size = max(1, int(number(row, "ssd_size") or 1))
         below = len(known & {*(hosts(row, "nodes") or ())})
         if gives_ssd:
-            found.append(Room(below, int(ssds), size * GIB))
+            found.append(EmptyRabbit(below, int(ssds), size * GIB))
         else:
-            found.append(Room(below, int(number(row, "capacity") or 0)))
+            found.append(EmptyRabbit(below, int(number(row, "capacity") or 0)))
     return found
 
 

@@ -35,7 +35,7 @@ from flux_k8s.rules.directivebreakdown.resources import (
     requested_nodes,
 )
 from flux_k8s.rules.directiverules import NO_RULES, RuleSet
-from flux_k8s.rules.room import least_allocation, rooms_of, why_never
+from flux_k8s.rules.room import empty_rabbits, least_allocation, why_never
 
 _ANY_USER = 0
 
@@ -156,10 +156,10 @@ def _check_machine(
     Raises:
         DirectiveError: names the directive with which the job exceeds what is there.
     """
-    rooms = rooms_of(mapping)
-    if not rooms:
+    rabbits = empty_rabbits(mapping)
+    if not rabbits:
         return
-    machine = sum(room.units for room in rooms)
+    machine = sum(rabbit.units for rabbit in rabbits)
     nodes = max(requested_nodes(request.resources), 1)
     chassis = requested_chassis(request.resources) or 0
     asked = share = 0
@@ -174,7 +174,7 @@ def _check_machine(
                 f" together have {machine / GIB:.9g} GiB"
             )
         elif scheduler and directive.capacity:
-            problem = why_never(nodes, share, rooms, chassis)
+            problem = why_never(nodes, share, rabbits, chassis)
         if problem:
             raise directive.wrong_value("capacity", problem)
     if request.stage == AHEAD:

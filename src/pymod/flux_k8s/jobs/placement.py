@@ -167,7 +167,7 @@ def _check_fits(
     nodes = requested_nodes(resources)
     share = share_of_node(breakdowns, nodes, settings.scheduler)
     chassis = requested_chassis(resources) or 0
-    problem = share and why_never(nodes, share, machine.rooms(hosts), chassis)
+    problem = share and why_never(nodes, share, machine.empty_rabbits(hosts), chassis)
     if not problem and nodes > machine.most_nodes:
         problem = f"the job asks for {nodes} nodes, and Flux has {machine.most_nodes}"
     if problem:

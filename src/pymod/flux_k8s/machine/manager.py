@@ -65,7 +65,7 @@ from flux_k8s.ports import (
     KubeError,
 )
 from flux_k8s.reasons import Reason
-from flux_k8s.rules.room import Room
+from flux_k8s.rules.room import EmptyRabbit
 
 DEBOUNCE = 0.05
 """Seconds from a first change until anything is done: events come many at once."""
@@ -303,7 +303,9 @@ class RabbitManager:
             else ""
         )
 
-    def rooms(self, allowed: Optional[AbstractSet[str]] = None) -> Iterator[Room]:
+    def empty_rabbits(
+        self, allowed: Optional[AbstractSet[str]] = None
+    ) -> Iterator[EmptyRabbit]:
         """What each Rabbit could give to a job; nothing if the mapping lacks the size
         of one.
 
@@ -321,9 +323,9 @@ class RabbitManager:
             )
             if self._settings.scheduler:
                 ssds = self.ssds.on(rabbit)
-                yield Room(nodes, ssds.count + ssds.withheld, ssds.size * GIB)
+                yield EmptyRabbit(nodes, ssds.count + ssds.withheld, ssds.size * GIB)
             else:
-                yield Room(nodes, mapping.capacity(rabbit))
+                yield EmptyRabbit(nodes, mapping.capacity(rabbit))
 
     @property
     def most_nodes(self) -> int:

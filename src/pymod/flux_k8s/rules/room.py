@@ -23,7 +23,7 @@ def least_allocation(capacity: int) -> int:
 
 
 @dataclass(frozen=True)
-class Room:
+class EmptyRabbit:
     """One Rabbit as it is when no job has anything of it.
 
     Attributes:
@@ -46,31 +46,33 @@ class Room:
         return -(-share // self.unit)
 
 
-def rooms_of(mapping: RabbitMapping) -> list[Room]:
+def empty_rabbits(mapping: RabbitMapping) -> list[EmptyRabbit]:
     """The Rabbits of a mapping; none if it lacks the size of one."""
     sizes = [mapping.capacity(rabbit) for rabbit in mapping.rabbits]
     if not all(sizes):
         return []
     return [
-        Room(len(mapping.hosts_of(rabbit)), size)
+        EmptyRabbit(len(mapping.hosts_of(rabbit)), size)
         for rabbit, size in zip(mapping.rabbits, sizes)
     ]
 
 
-def why_never(nodes: int, share: int, rooms: Iterable[Room], chassis: int = 0) -> str:
+def why_never(
+    nodes: int, share: int, rabbits: Iterable[EmptyRabbit], chassis: int = 0
+) -> str:
     """Why no job of so many nodes can have so many bytes for each of them, whichever
-    jobs end; empty if one can, or if there are no ``rooms``.
+    jobs end; empty if one can, or if there are no ``rabbits``.
 
     Args:
         chassis: the number of Rabbits among which the job wants its nodes divided
             evenly; 0 if they may be anywhere.
     """
     each = nodes // chassis if chassis else 0
-    seen: list[Room] = []
+    seen: list[EmptyRabbit] = []
     places = able = 0
-    for room in rooms:
-        seen.append(room)
-        found = room.places(share)
+    for rabbit in rabbits:
+        seen.append(rabbit)
+        found = rabbit.places(share)
         places += found
         able += found >= each
         if places >= nodes and able >= chassis:
@@ -78,16 +80,16 @@ def why_never(nodes: int, share: int, rooms: Iterable[Room], chassis: int = 0) -
     if not seen:
         return ""
     gib = -(-share // GIB)
-    if all(room.units < room.units_for(share) for room in seen):
-        largest = max(room.units * room.unit for room in seen) // GIB
+    if all(rabbit.units < rabbit.units_for(share) for rabbit in seen):
+        largest = max(rabbit.units * rabbit.unit for rabbit in seen) // GIB
         return (
             f"each node needs {gib} GiB on its Rabbit, but the largest Rabbit has"
             f" {largest} GiB for jobs"
         )
-    below = sum(room.nodes for room in seen)
+    below = sum(rabbit.nodes for rabbit in seen)
     if below < nodes:
         return f"the job asks for {nodes} nodes, and {below} are below Rabbits"
-    unit = max(room.unit for room in seen) // GIB
+    unit = max(rabbit.unit for rabbit in seen) // GIB
     whole = f", in whole ssd of {unit} GiB" if unit > 1 else ""
     if places < nodes:
         return (
