@@ -18,8 +18,7 @@ from flux_k8s.objects import mapping
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.rules import jgfwriter
-from flux_k8s.rules.allocatedssd import ssd_per_rabbit
-from flux_k8s.rules.directivebreakdown.allocation import job_allocation
+from flux_k8s.rules.directivebreakdown.allocation import job_allocation, ssd_per_rabbit
 from support.mapping import EXAMPLE
 
 HETCHY = mapping.parse(EXAMPLE)

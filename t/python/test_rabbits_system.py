@@ -15,7 +15,7 @@ from flux_k8s.formats import rset
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects import storageusage
 from flux_k8s.ports import SERVERS, STORAGE, Json
-from flux_k8s.rules.allocatedssd import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
 from rabbitsim.dws.topology import Topology
 from support.rabbits import (
     DESTROY,

@@ -15,7 +15,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.formats import idset, jgf, rset
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rules.allocatedssd import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
 from support.fluxpython import needs_flux, of_flux
 from support.objects import changed
 from support.rset import fluxion_r, in_shorthand, vertex

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.formats import bits, constraints, rset
 from flux_k8s.ports import Json
-from flux_k8s.rules.allocatedssd import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
 from flux_k8s.scheduler import rwriter
 from flux_k8s.scheduler.free import Chassis, Grant, Taken
 from flux_k8s.scheduler.pool import Infeasible, Node, Pool, reserve, storage_nodes

@@ -24,7 +24,7 @@ from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.setupreader import LargeSetup, Result, load, read_setup
 from flux_k8s.objects import mapping
-from flux_k8s.rules.allocatedssd import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
 from rabbitsim.setups import READING
 from rabbitsim.system import VirtualSystem
 from support.queries import query

@@ -40,8 +40,11 @@ from flux_k8s.ports import (
     Json,
 )
 from flux_k8s.reasons import Reason
-from flux_k8s.rules.allocatedssd import OtherMapping, ssd_per_rabbit
-from flux_k8s.rules.directivebreakdown.allocation import Allocation, job_allocation
+from flux_k8s.rules.directivebreakdown.allocation import (
+    Allocation,
+    OtherMapping,
+    job_allocation,
+)
 from flux_k8s.rules.directivebreakdown.breakdown import Reference, parse
 from flux_k8s.rules.directivebreakdown.compute import (
     check_storage_of_nodes,
@@ -157,12 +160,10 @@ class Planner:
         R, mapping = info.allocation, self._settings.mapping
         name = f"R of job {f58(info.jobid)}"
         try:
-            shares = ssd_per_rabbit(R, mapping, name)
+            allocation = job_allocation(R, mapping, name=name)
         except OtherMapping as error:
             raise self._await_agreement(info, error) from None
-        self._note_shares(info.jobid, shares)
-        await self._next_turn(R.hosts)
-        allocation = job_allocation(R, mapping, name=name)
+        self._note_shares(info.jobid, allocation.ssd_per_rabbit)
         if not allocation.hosts:
             raise AllocationError(
                 "all nodes of the job are Rabbits, which do not mount storage"

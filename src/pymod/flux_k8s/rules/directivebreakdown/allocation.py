@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Collection, Iterable, Mapping, Optional, Sequence
 
-from flux_k8s.errors import AllocationError
+from flux_k8s.errors import AllocationError, BadObject
+from flux_k8s.formats import jgf
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.formats.rset import Allocated
@@ -20,12 +21,15 @@ from flux_k8s.objects import storageusage
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
-from flux_k8s.rules.allocatedssd import ssd_per_rabbit
 from flux_k8s.rules.directivebreakdown.breakdown import (
     AllocationSet,
     Breakdown,
     Labels,
 )
+
+
+class OtherMapping(BadObject):
+    """The graph of R is not that of the rabbit mapping: either may be too old."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Allocation:
         unconnected: the job's nodes that have no Rabbit.
         ssd_per_rabbit: GiB that the scheduler gave the job on each of its Rabbits, and
             that the job may use on others. A Rabbit that is missing here, or has None,
-            has an unknown share.
+            has an unknown share. If all have 0, all are unknown: the scheduler got no
+            request for storage (``scheduler=none``).
         room: bytes that are left on each Rabbit. No Rabbit takes more, whatever the
             scheduler gave. A Rabbit that is missing here has no known limit.
         other_shares: bytes of ``room`` that the scheduler gave to other jobs whose
@@ -91,18 +96,15 @@ def job_allocation(
     storages: Optional[Mapping[str, Labels]] = None,
     name: str = "R",
 ) -> Allocation:
-    """The allocation of the job whose R is ``rset``.
+    """The allocation of the job whose R is ``rset``. Errors call R ``name``.
 
     A host that R lists twice counts once: it mounts each file system once, however many
-    brokers run on it. A scheduler that gave the job no storage at all got no request
-    for storage (``scheduler=none``): the job's shares are unknown.
+    brokers run on it.
 
     Raises:
-        BadObject: R and the mapping do not agree. The error calls R ``name``.
+        OtherMapping, BadObject, UnreadableR: as :func:`ssd_per_rabbit`.
     """
     ssd = ssd_per_rabbit(rset, mapping, name)
-    if not any(ssd.values()):
-        ssd = dict.fromkeys(ssd)
     rabbit_of = mapping.rabbits_of(rset.hosts)
     nodes = Counter(rabbit_of.values())
     return Allocation(
@@ -112,6 +114,72 @@ def job_allocation(
         ssd_per_rabbit=ssd,
         storages=storages,
     )
+
+
+def ssd_per_rabbit(
+    rset: Allocated, mapping: RabbitMapping, name: str = "R"
+) -> dict[str, Optional[int]]:
+    """The Rabbits of R, in the mapping's order, and the ``ssd`` (GiB) on each.
+
+    The graph in ``scheduling`` has both. Without a graph, or with one that has no
+    Rabbits, the result is the Rabbits of R's hosts, with None for the unknown amount.
+    The amount is also unknown on a Rabbit that the job has as a whole, when the graph
+    leaves out what is in it.
+
+    Raises:
+        OtherMapping: the graph and the mapping do not agree about a Rabbit on which
+            there is ``ssd``: the mapping lacks it, or a node is below another one.
+            The error calls R ``name``.
+        BadObject: the graph and ``nodelist`` do not agree: a node that R does not have.
+        UnreadableR: the process that read R found the graph malformed.
+    """
+    graph = rset.graph(name)
+    rabbit_of = mapping.rabbits_of(rset.hosts)
+    connected = set(rabbit_of.values())
+    if not graph.ssd:
+        return {rabbit: None for rabbit in mapping.rabbits if rabbit in connected}
+    _check_graph(graph, rabbit_of, mapping, name)
+    ssd = dict(graph.ssd)
+    if not graph.complete:
+        left_out = rabbit_of.keys() - graph.rabbit_of.keys()
+        ssd.update(dict.fromkeys(filter(None, map(rabbit_of.get, left_out))))
+    return {
+        rabbit: ssd.get(rabbit, 0)
+        for rabbit in mapping.rabbits
+        if rabbit in connected or ssd.get(rabbit, 0) != 0
+    }
+
+
+def _check_graph(
+    graph: jgf.Graph,
+    rabbit_of: Mapping[str, Optional[str]],
+    mapping: RabbitMapping,
+    name: str,
+) -> None:
+    """Refuse a graph that contradicts the mapping, or R's own nodelist. Below a Rabbit
+    on which the job has no ``ssd`` it may: Lustre is reached from any node."""
+    place = "scheduling.graph.nodes"
+    used = {rabbit for rabbit, ssd in graph.ssd.items() if ssd != 0}
+    for rabbit in used:
+        if not mapping.has(rabbit):
+            raise OtherMapping(name, place, rabbit, "a Rabbit of the rabbit mapping")
+    if graph.rabbit_of == rabbit_of:
+        return  # without a loop over ten thousand hosts
+    for host in (*graph.rabbit_of, *rabbit_of):
+        if host not in rabbit_of:
+            raise BadObject(name, place, host, "a node of execution.nodelist")
+        if host not in graph.rabbit_of:
+            if not graph.complete:
+                continue
+            raise BadObject(name, "execution.nodelist", host, f"a node of {place}")
+        found, expected = graph.rabbit_of[host], rabbit_of[host]
+        if found != expected and not used.isdisjoint((found, expected)):
+            raise OtherMapping(
+                name,
+                place,
+                f"{host} below {found or 'no Rabbit'}",
+                f"{host} below {expected or 'no Rabbit'}, as in the rabbit mapping",
+            )
 
 
 def beyond_shares(
@@ -160,10 +228,12 @@ class Room:
         self._shares: dict[str, float] = {}
         self._limits: dict[str, float] = {}
         self._taken: Counter[str] = Counter()
+        given = allocation.ssd_per_rabbit
+        shares = given if any(given.values()) else {}
         for rabbit in (*allocation.rabbits, *allocation.spares):
             left = allocation.room.get(rabbit, math.inf)
             spare = max(0, left - allocation.other_shares.get(rabbit, 0))
-            ssd = allocation.ssd_per_rabbit.get(rabbit)
+            ssd = shares.get(rabbit)
             share = spare if ssd is None else min(ssd * GIB, left)
             self._shares[rabbit] = share
             self._limits[rabbit] = max(share, spare)
