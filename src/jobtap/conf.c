@@ -13,7 +13,7 @@
 #include "plugin.h"
 
 /* The build refuses a Flux that is too old, but the plugin may have been built
- * elsewhere. DWS_OLDEST_FLUX is that of flux_k8s/broker/fluxversion.py.
+ * elsewhere. DWS_OLDEST_FLUX is that of flux_k8s/version.py.
  */
 static int check_flux (struct dws *dws, char *error, size_t size)
 {

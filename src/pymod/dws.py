@@ -40,7 +40,6 @@ from flux.constants import FLUX_MSGTYPE_REQUEST
 
 from flux_k8s.broker.channel import METHODS
 from flux_k8s.broker.files import check_files, check_program
-from flux_k8s.broker.fluxversion import check_flux
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
 from flux_k8s.config.arguments import (
@@ -54,6 +53,7 @@ from flux_k8s.config.table import Config, misspelt
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.reasons import Reason, log_line
 from flux_k8s.text import printable
+from flux_k8s.version import check_flux
 
 STATS = "stats-get"
 

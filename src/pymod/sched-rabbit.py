@@ -23,9 +23,9 @@ import sys
 import syslog
 from typing import Any
 
-from flux_k8s.broker.fluxversion import check_flux
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.errors import DWSError
+from flux_k8s.version import check_flux
 
 LEVELS = 10_000
 """Python refuses JSON with more levels than this, once it was set. Guests write

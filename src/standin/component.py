@@ -27,8 +27,8 @@ from cffi import FFI
 
 sys.path.insert(0, "src/pymod")
 
-from flux_k8s.broker.fluxversion import OLDEST_FLUX, check_flux  # noqa: E402
 from flux_k8s.errors import DWSError as DWSError  # noqa: E402
+from flux_k8s.version import OLDEST_FLUX, check_flux  # noqa: E402
 
 STANDIN = "src/standin"
 CFLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.broker.fluxversion import OLDEST_FLUX, check_flux
 from flux_k8s.errors import DWSError
+from flux_k8s.version import OLDEST_FLUX, check_flux
 from support.tree import TOP
 
 SAID = [TOP / "README.md", TOP / "doc/admin.md", TOP / "NEWS.md"]
