@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import pytest
 from hypothesis import given
@@ -18,26 +18,6 @@ SECONDS = 60.0
 STEP = SECONDS / STEPS
 
 
-class Watcher:
-    """A timer of the reactor, which fires once."""
-
-    def __init__(
-        self, loop: VirtualLoop, delay: float, call: Callable[[], None]
-    ) -> None:
-        self._loop, self._delay, self._call = loop, delay, call
-        self._timer: Optional[Timer] = None
-
-    def start(self) -> None:
-        self._timer = self._loop.call_later(self._delay, self._call)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def destroy(self) -> None:
-        self._timer = None
-
-
 class Module:
     """A module with a watchdog, and a service that answers pings after ``latency``
     seconds; None: it does not. The machine is ``asleep`` while the next timer runs."""
@@ -47,12 +27,12 @@ class Module:
         self.latency = latency
         self.asleep = 0.0
         self.killed: list[float] = []
-        self.watchdog = Watchdog(self, seconds, self._ping, self._kill)
+        self.watchdog = Watchdog(self._call_later, seconds, self._ping, self._kill)
         self.watchdog.start()
 
-    def timer_watcher_create(self, delay: float, call: Any) -> Watcher:
-        watcher, self.asleep = Watcher(self.loop, delay + self.asleep, call), 0.0
-        return watcher
+    def _call_later(self, delay: float, call: Callable[[], None]) -> Timer:
+        delay, self.asleep = delay + self.asleep, 0.0
+        return self.loop.call_later(delay, call)
 
     def _ping(self) -> None:
         if self.latency is not None:

@@ -6,20 +6,25 @@ handle (``fd://``) at each end.
 The supervisor passes requests on unchanged. It sends :data:`CONFIG` at the start and at
 each change of the configuration, and :data:`PING` from time to time. The service sends
 the responses, :data:`PONG` for each PING, and once :data:`READY` or :data:`REFUSED`.
+What work the service is doing stands in memory that outlives it (:class:`CurrentWork`).
 """
 
 from __future__ import annotations
 
 import errno
+import json
+import mmap
 import os
 import socket
+import struct
 from collections import deque
 from types import MappingProxyType
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from flux.constants import (
     FLUX_MATCHTAG_NONE,
     FLUX_MSGTYPE_ANY,
+    FLUX_MSGTYPE_REQUEST,
     FLUX_O_NONBLOCK,
     FLUX_POLLERR,
     FLUX_POLLIN,
@@ -30,7 +35,8 @@ from flux.constants import (
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
-from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES
+from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES, Work
+from flux_k8s.ports import Json
 
 PLUGIN = (
     *("create", "setup", "post_run", "teardown", "abort", "report_data", "hello"),
@@ -58,6 +64,9 @@ READY = "service.ready"
 REFUSED = "service.refused"
 """The service cannot start. The payload is ``{"reason": TEXT}``."""
 
+_LAYOUT = struct.Struct("=QQ")
+_NOTHING, _STORAGE, _RELEASE = range(3)
+
 QUEUE_SIZE = 256 * 1024 * 1024
 """The most bytes of requests that wait until the service receives them."""
 
@@ -77,6 +86,49 @@ def socket_pair() -> tuple[int, int]:
     ours.sendall(b"\0")
     theirs.sendall(b"\0")
     return ours.detach(), theirs.detach()
+
+
+def owned(raw: Any) -> Message:
+    """The message that a function of Flux has returned, which is freed with it.
+
+    Raises:
+        OSError: the function has failed.
+    """
+    if raw == ffi.NULL:
+        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    message = Message(handle=raw)
+    lib.flux_msg_decref(raw)  # the Message has a reference of its own
+    return message
+
+
+def encode_request(topic: str, payload: Any) -> Message:
+    """A request of the instance owner that gets no response.
+
+    Raises:
+        OSError: the message cannot be made.
+    """
+    text = json.dumps(payload).encode()
+    message = owned(lib.flux_request_encode(topic.encode(), text))
+    if (
+        lib.flux_msg_set_noresponse(message.handle) < 0
+        or lib.flux_msg_set_rolemask(message.handle, FLUX_ROLE_OWNER) < 0
+    ):
+        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    return message
+
+
+def first_config(channel: Any) -> Json:
+    """Wait, in the service, for the first message of the supervisor, and return its
+    payload: that of :data:`CONFIG`.
+
+    Raises:
+        OSError: the supervisor is gone.
+    """
+    anything = ffi.new("struct flux_match *", {"topic_glob": ffi.NULL})
+    anything.typemask = FLUX_MSGTYPE_REQUEST
+    anything.matchtag = 0
+    tables: Json = owned(lib.flux_recv(channel.handle, anything[0], 0)).payload
+    return tables
 
 
 def message_size(message: Any) -> int:
@@ -164,9 +216,7 @@ class Channel:
                 if ffi.errno not in WOULD_BLOCK:
                     self._end()
                 return
-            message = Message(handle=raw)
-            lib.flux_msg_decref(raw)  # the Message has a reference of its own
-            self._received(message)
+            self._received(owned(raw))
 
     def close_peer(self) -> None:
         """Close the file descriptor that the service has inherited."""
@@ -203,3 +253,27 @@ class Channel:
     def _end(self) -> None:
         self.close()
         self._lost()
+
+
+class CurrentWork:
+    """Memory that the service writes and the supervisor reads.
+
+    Args:
+        fd: the descriptor of a file in memory. The caller closes it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._memory = mmap.mmap(fd, _LAYOUT.size)
+
+    def set(self, work: Optional[Work]) -> None:
+        """Note the work for a job; None while the service works for no single job."""
+        if work is None:
+            _LAYOUT.pack_into(self._memory, 0, _NOTHING, 0)
+        else:
+            kind = _RELEASE if work.releasing else _STORAGE
+            _LAYOUT.pack_into(self._memory, 0, kind, work.jobid)
+
+    def get(self) -> Optional[Work]:
+        """The work that was noted last."""
+        kind, jobid = _LAYOUT.unpack_from(self._memory)
+        return None if kind == _NOTHING else Work(jobid, kind == _RELEASE)

@@ -10,8 +10,17 @@ from typing import Any
 
 from flux.core.inner import ffi, lib
 
+import flux
 from flux_k8s.reasons import Reason, log_line
 from flux_k8s.text import LINE, printable_bytes
+
+
+def open_handle(name: str) -> Any:
+    """A Flux handle of the instance owner. Its lines in the log have the module's
+    name."""
+    handle = flux.Flux()
+    lib.flux_log_set_appname(handle.handle, name.encode())
+    return handle
 
 
 def log(handle: Any, level: int, text: str) -> None:

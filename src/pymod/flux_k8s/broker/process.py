@@ -15,9 +15,12 @@ import signal
 import sys
 import syslog
 import threading
+import uuid
 from functools import partial
 from typing import Any, Optional, Sequence
 
+import flux.constants
+import flux.kvs
 from flux.constants import (
     FLUX_MSGTYPE_REQUEST,
     FLUX_ROLE_OWNER,
@@ -25,21 +28,27 @@ from flux.constants import (
 )
 from flux.core.inner import ffi, lib
 
-import flux
 from flux_k8s.broker.adapter import BrokerFlux
 from flux_k8s.broker.assembly import collect_rarely, make_service
-from flux_k8s.broker.channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
-from flux_k8s.broker.currentwork import CurrentWork
+from flux_k8s.broker.channel import (
+    CONFIG,
+    METHODS,
+    PING,
+    PONG,
+    READY,
+    REFUSED,
+    CurrentWork,
+    first_config,
+)
 from flux_k8s.broker.files import load_mapping
-from flux_k8s.broker.identity import identify
-from flux_k8s.broker.log import log_exception
+from flux_k8s.broker.log import log_exception, open_handle
 from flux_k8s.broker.parentdeath import die_with
-from flux_k8s.broker.reactorloop import ReactorLoop
+from flux_k8s.broker.reactor import ReactorLoop
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.broker.readerprogram import raise_oom_score
 from flux_k8s.broker.relay import route_of
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.settings import Identity, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
@@ -60,6 +69,14 @@ is started again."""
 
 FROM_USERS = QUERIES | OWNER_QUERIES | {DISCONNECT}
 """The methods whose handlers get the sender."""
+
+
+INSTANCE = "dws.instance"
+"""Where Flux's KVS has the identity of the instance among others that use the same
+cluster. It is kept there for as long as the jobs are."""
+
+NAMES = "dws.names"
+"""Where it has the names that the instance has, or has had."""
 
 
 class Process:
@@ -103,7 +120,7 @@ class Process:
 
         self._kube = KubeClient(
             config.kubeconfig,
-            loop=ReactorLoop(handle, self._flux, self._callbacks),
+            loop=ReactorLoop(handle, self._flux, self._callbacks.put),
             api_versions=api_versions(config),
             log=self._flux.log,
         )
@@ -215,6 +232,45 @@ class Process:
             )
 
 
+def identify(handle: Any, name: Optional[str]) -> Identity:
+    """The identity of the instance. One without a name is given an identity of its own.
+
+    Args:
+        name: ``rabbit.instance``.
+
+    Raises:
+        OSError: the KVS fails.
+    """
+    kept = str(_kept(handle, INSTANCE) or "")
+    names = list(_kept(handle, NAMES) or ())
+    if name is not None:
+        if name not in names:
+            _keep(handle, NAMES, [*names, name])
+        return Identity(name, former=kept, shares=True, names=frozenset(names))
+    if not kept:
+        kept = uuid.uuid4().hex
+        _keep(handle, INSTANCE, kept)
+    return Identity(kept, names=frozenset(names))
+
+
+def _kept(handle: Any, key: str) -> Any:
+    try:
+        return flux.kvs.get(handle, key)
+    except FileNotFoundError:
+        return None
+
+
+def _keep(handle: Any, key: str, value: Any) -> None:
+    """Write a value so that it outlives a crash of Flux, where the KVS does: the KVS
+    goes back to its last checkpoint then."""
+    try:
+        flux.kvs.put(handle, key, value)
+        flux.kvs.commit(handle, flux.constants.FLUX_KVS_SYNC)
+    except OSError:  # nothing outlives this instance
+        flux.kvs.put(handle, key, value)
+        flux.kvs.commit(handle)
+
+
 def sender_of(msg: Any) -> Sender:
     """The sender of a request. The supervisor passes on its user and role, which the
     broker has authenticated."""
@@ -248,14 +304,6 @@ def exit_on_thread_failure(name: str, failure: threading.ExceptHookArgs) -> None
         os._exit(1)
 
 
-def open_handle(name: str) -> Any:
-    """A Flux handle of the instance owner. Its lines in the log have the module's
-    name."""
-    handle = flux.Flux()
-    lib.flux_log_set_appname(handle.handle, name.encode())
-    return handle
-
-
 def connect(name: str, fd: int) -> tuple[Any, Any]:
     """The handles of the instance owner and of the channel, on one reactor.
 
@@ -272,31 +320,12 @@ def connect(name: str, fd: int) -> tuple[Any, Any]:
     return handle, channel
 
 
-def first_config(channel: Any) -> Json:
-    """Wait for the first message of the supervisor, and return its payload: the
-    configuration.
-
-    Raises:
-        OSError: the supervisor is gone.
-    """
-    anything = ffi.new("struct flux_match *", {"topic_glob": ffi.NULL})
-    anything.typemask = FLUX_MSGTYPE_REQUEST
-    anything.matchtag = 0
-    raw = lib.flux_recv(channel.handle, anything[0], 0)
-    if raw == ffi.NULL:
-        raise OSError(ffi.errno, os.strerror(ffi.errno))
-    message = flux.message.Message(handle=raw)
-    lib.flux_msg_decref(raw)
-    tables: Json = message.payload
-    return tables
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the service, and return the exit status.
 
     Args:
         argv: the module's name, the file descriptors of the channel and of the memory
-            for :class:`~flux_k8s.broker.currentwork.CurrentWork`, the process ID of
+            for :class:`~flux_k8s.broker.channel.CurrentWork`, the process ID of
             the supervisor, and the module's arguments.
     """
     name, fd, work_fd, parent, *arguments = argv

@@ -8,13 +8,13 @@ delivers the service's response like a response of the module. No payload is rea
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
 from flux.constants import FLUX_MSGTYPE_RESPONSE
 from flux.core.inner import ffi, lib
-from flux.message import Message
+
+from flux_k8s.broker.channel import owned
 
 Route = tuple[bytes, ...]
 """The way of a message, with the last hop first."""
@@ -29,17 +29,11 @@ def route_of(message: Any) -> Route:
     Raises:
         OSError: there is no memory for it.
     """
-    raw = lib.flux_msg_copy(message.handle, False)
-    if raw == ffi.NULL:
-        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    copy = owned(lib.flux_msg_copy(message.handle, False))
     hops = []
-    while True:
-        hop = lib.flux_msg_route_last(raw)
-        if hop == ffi.NULL:
-            break
+    while (hop := lib.flux_msg_route_last(copy.handle)) != ffi.NULL:
         hops.append(ffi.string(hop))
-        lib.flux_msg_route_delete_last(raw)
-    lib.flux_msg_decref(raw)
+        lib.flux_msg_route_delete_last(copy.handle)
     return tuple(hops)
 
 
@@ -77,11 +71,7 @@ class Relay:
         """
         if lib.flux_msg_is_noresponse(message.handle):
             return
-        raw = lib.flux_msg_copy(message.handle, False)
-        if raw == ffi.NULL:
-            raise OSError(ffi.errno, os.strerror(ffi.errno))
-        copy = Message(handle=raw)
-        lib.flux_msg_decref(raw)
+        copy = owned(lib.flux_msg_copy(message.handle, False))
         route, matchtag = route_of(message), matchtag_of(message)
         self._remove(route, matchtag)
         self._pending.setdefault(route, {})[matchtag] = copy

@@ -9,7 +9,6 @@ fail, and the service, which may, is no module (doc/architecture.md, "Supervisio
 from __future__ import annotations
 
 import errno
-import json
 import mmap
 import os
 import select
@@ -20,11 +19,10 @@ import syslog
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from flux.constants import FLUX_MSGTYPE_RESPONSE, FLUX_ROLE_OWNER
-from flux.core.inner import ffi, lib
-from flux.message import Message
+from flux.core.inner import lib
 
 from flux_k8s.broker.channel import (
     CONFIG,
@@ -33,14 +31,17 @@ from flux_k8s.broker.channel import (
     READY,
     REFUSED,
     Channel,
+    CurrentWork,
+    encode_request,
     message_size,
 )
-from flux_k8s.broker.currentwork import CurrentWork
 from flux_k8s.broker.log import log
 from flux_k8s.broker.querybounds import QUERY_BYTES, QueryBounds, Refusal
+from flux_k8s.broker.reactor import reactor_timers
 from flux_k8s.broker.relay import Relay
 from flux_k8s.broker.watchdog import Watchdog
 from flux_k8s.control.backoff import Backoff
+from flux_k8s.eventloop.timers import OneShotTimer
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import DISCONNECT, Work
 from flux_k8s.reasons import Note, Reason, log_line, read_reason
@@ -83,7 +84,11 @@ class Supervisor:
         self._flux = flux
         self._name = name
         self._arguments = arguments
-        self._watchdog = Watchdog(flux, watchdog, self._ping, self._kill_hung)
+        self._timers = reactor_timers(flux)
+        self._timer: Optional[OneShotTimer] = None
+        self._watchdog = Watchdog(
+            self._timers.add, watchdog, self._ping, self._kill_hung
+        )
         self._relay = Relay(flux)
         self._bounds = QueryBounds()
         self._work_fd = os.memfd_create("dws-work")
@@ -93,13 +98,11 @@ class Supervisor:
         self._config: Any = None
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._channel: Optional[Channel] = None
-        self._timer: Any = None
         self._signals: Any = None
         self._refusal: Optional[Note] = None
         self._ready_since: Optional[float] = None
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._starts = 0
-        self._starting = False
         self._full = False
 
     def start(self, config: Any) -> None:
@@ -117,10 +120,8 @@ class Supervisor:
             signal.SIGCHLD, lambda *_: self._reap()
         )
         self._signals.start()
-        self._starting = True
         self._spawn()
         self._wait_for_start()
-        self._starting = False
         if self._refusal is not None:
             self.stop()
             raise OSError(errno.EINVAL, self._refusal.text)
@@ -218,8 +219,8 @@ class Supervisor:
     def stop(self) -> None:
         """End the service, and wait until it has ended. Its open requests fail with
         EHOSTUNREACH."""
-        self._cancel_timer()
-        self._watchdog.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._signals is not None:
             self._signals.stop()
         process, self._process = self._process, None
@@ -239,17 +240,12 @@ class Supervisor:
                 )
                 process.kill()
                 process.wait()
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        self._ready_since = None
-        self._relay.fail(errno.EHOSTUNREACH, "the dws module was removed")
+        self._disconnected("the dws module was removed")
 
     # The child process
 
     def _spawn(self) -> None:
         """Start the service. If that fails, try again later."""
-        self._cancel_timer()
         self._refusal = None
         self._starts += 1
         channel: Optional[Channel] = None
@@ -324,30 +320,30 @@ class Supervisor:
 
     def _kill_hung(self) -> None:
         """Kill a service that does not answer."""
-        if self._channel is None or self._process is None:
-            return
         text = f"has not answered for {self._watchdog.seconds:g} s: killed"
         self._log(syslog.LOG_ERR, f"the dws service {text}", Reason.SERVICE_DIED)
-        self._process.kill()
-        self._channel.close()
-        self._lost()
+        if self._process is not None:
+            self._process.kill()
+        self._disconnected("the dws service died")
 
     def _lost(self) -> None:
         """Handle the end of the channel: the service ends, or has ended."""
-        self._channel = None
-        self._fail_requests()
+        self._disconnected("the dws service died")
         if self._process is not None:
             self._start_timer(STOP_TIMEOUT, self._process.kill)
-            self._reap()
 
-    def _fail_requests(self) -> None:
-        """Fail the open requests, and note that no service is ready."""
+    def _disconnected(self, why: str) -> None:
+        """Close the channel, where that is not done yet: no service is ready. Fail the
+        open requests."""
         self._watchdog.stop()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
         if self._ready_since is not None:
             if time.monotonic() - self._ready_since >= LONGEST_PAUSE:
                 self._backoff.reset()
             self._ready_since = None
-        self._relay.fail(errno.EHOSTUNREACH, "the dws service died")
+        self._relay.fail(errno.EHOSTUNREACH, why)
 
     def _reap(self) -> None:
         """Start the service again if it has ended."""
@@ -356,14 +352,10 @@ class Supervisor:
         status, self._process = self._process.returncode, None
         if self._channel is not None:
             self._channel.receive()  # the last messages of the service
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-            self._fail_requests()
+        self._disconnected("the dws service died")
         if self._refusal is not None:
-            if not self._starting:  # start() refuses as well
-                text = f"cannot start: {self._refusal.text}"
-                self._restart_later(text, self._refusal.reason)
+            text = f"cannot start: {self._refusal.text}"
+            self._restart_later(text, self._refusal.reason)
         else:
             self._restart_later(f"died ({describe_status(status)})")
             self._count_death()
@@ -398,16 +390,11 @@ class Supervisor:
             reason,
         )
 
-    def _start_timer(self, delay: float, function: Any) -> None:
-        self._cancel_timer()
-        self._timer = self._flux.timer_watcher_create(delay, lambda *_: function())
-        self._timer.start()
-
-    def _cancel_timer(self) -> None:
+    def _start_timer(self, delay: float, function: Callable[[], None]) -> None:
+        """Call a function later, in place of the one that was to be called."""
         if self._timer is not None:
-            self._timer.stop()
-            self._timer.destroy()
-            self._timer = None
+            self._timer.cancel()
+        self._timer = self._timers.add(delay, function)
 
     def _log(self, level: int, text: str, reason: Reason) -> None:
         log(self._flux, level, log_line(text, reason))
@@ -426,22 +413,3 @@ def describe_status(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
-
-
-def encode_request(topic: str, payload: Any) -> Any:
-    """A request of the instance owner that gets no response.
-
-    Raises:
-        OSError: the message cannot be made.
-    """
-    raw = lib.flux_request_encode(topic.encode(), json.dumps(payload).encode())
-    if raw == ffi.NULL:
-        raise OSError(ffi.errno, os.strerror(ffi.errno))
-    message = Message(handle=raw)
-    lib.flux_msg_decref(raw)
-    if (
-        lib.flux_msg_set_noresponse(message.handle) < 0
-        or lib.flux_msg_set_rolemask(message.handle, FLUX_ROLE_OWNER) < 0
-    ):
-        raise OSError(ffi.errno, os.strerror(ffi.errno))
-    return message

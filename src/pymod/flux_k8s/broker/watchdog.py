@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Callable, Optional
+
+from flux_k8s.ports import Timer
 
 STEPS = 6
 """The number of timer steps that make up the watchdog's time. When this process did not
@@ -15,7 +17,7 @@ class Watchdog:
     """Watches one service at a time.
 
     Args:
-        flux: the module's handle.
+        call_later: calls a function after some seconds.
         seconds: the time that a service has to answer a ping; 0 for no limit.
         ping: sends a ping to the service.
         expired: is called once when the service has not answered in time.
@@ -23,17 +25,17 @@ class Watchdog:
 
     def __init__(
         self,
-        flux: Any,
+        call_later: Callable[[float, Callable[[], None]], Timer],
         seconds: float,
         ping: Callable[[], None],
         expired: Callable[[], None],
     ) -> None:
-        self._flux = flux
+        self._call_later = call_later
         self.seconds = seconds
         self._ping = ping
         self._expired = expired
         self._unanswered = 0
-        self._timer: Any = None
+        self._timer: Optional[Timer] = None
 
     def start(self) -> None:
         """Watch a service that has just been started."""
@@ -47,21 +49,15 @@ class Watchdog:
     def stop(self) -> None:
         """Stop watching."""
         if self._timer is not None:
-            self._timer.stop()
-            self._timer.destroy()
-            self._timer = None
+            self._timer.cancel()
 
     def _start_timer(self) -> None:
         self.stop()
         if self.seconds > 0:
-            self._timer = self._flux.timer_watcher_create(
-                self.seconds / STEPS, lambda *_: self._tick()
-            )
-            self._timer.start()
+            self._timer = self._call_later(self.seconds / STEPS, self._tick)
 
     def _tick(self) -> None:
         if self._unanswered >= STEPS:
-            self.stop()
             self._expired()
             return
         if self._unanswered == 0:
