@@ -174,9 +174,11 @@ from flux_k8s.broker.writer import Writer
 writer = Writer(\"dws\")
 ends = []
 for key, value in (\"one\", \"1\"), (\"bad\", \"\\udcff\"), (\"two\", \"2\"):
-    writer.put([(\"t1001.with-\" + key, key)])
-    writer.commit([(\"t1001.\" + key, value)], ends.append)
-writer.commit([(\"t1001.worse\", \"\\udcff\"), (\"t1001.three\", \"3\")])
+    writer.put(\"t1001.with-\" + key, key)
+    writer.put(\"t1001.\" + key, value, ends.append)
+    writer.commit(awaited=True)
+writer.put(\"t1001.worse\", \"\\udcff\")
+writer.put(\"t1001.three\", \"3\")
 writer.close(10)
 print(*(error is None for error in ends))" >ends &&
     test "$(cat ends)" = "True False True" &&
@@ -191,8 +193,7 @@ from flux_k8s.broker.adapter import BrokerFlux
 def commit(self):
     raise OSError(errno.ENOSYS, \"t1001\")
 flux.kvs.KVSTxn.commit = commit
-port = BrokerFlux(flux.Flux(), None, \"dws\")
-port._callbacks = type(\"Queue\", (), {\"put\": print})
+port = BrokerFlux(flux.Flux(), type(\"Queue\", (), {\"put\": print}), \"dws\")
 port.kvs_commit(1, \"awaited\", \"1\", print)
 port.kvs_put(1, \"lost\", \"1\")
 port.close(10)" &&

@@ -4,17 +4,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-USERS = Path(__file__).parents[2] / "src/pymod/flux_k8s/broker/users.py"
+from flux_k8s.broker.executor import primary_group
 
 FAILING = """
 #include <pwd.h>
@@ -27,31 +25,21 @@ int getpwuid_r (uid_t uid, struct passwd *pw, char *buf, size_t n, struct passwd
 """
 
 
-@pytest.fixture
-def users() -> ModuleType:
-    """Without its package, which wants a Flux in some parts."""
-    spec = importlib.util.spec_from_file_location("users", USERS)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_each_user_has_the_group_that_pwd_tells(users: ModuleType) -> None:
+def test_each_user_has_the_group_that_pwd_tells() -> None:
     entries = pwd.getpwall()
     assert entries
     for entry in entries:
         group = pwd.getpwuid(entry.pw_uid).pw_gid
-        assert users.primary_group(entry.pw_uid) == group
+        assert primary_group(entry.pw_uid) == group
 
 
-def test_an_unknown_user_has_no_group(users: ModuleType) -> None:
+def test_an_unknown_user_has_no_group() -> None:
     unknown = next(
         userid
         for userid in range(4_000_000_000, 4_000_001_000)
         if userid not in {entry.pw_uid for entry in pwd.getpwall()}
     )
-    assert users.primary_group(unknown) is None
+    assert primary_group(unknown) is None
 
 
 @pytest.mark.parametrize("number", [0, 2, 5, 11, 110])
@@ -66,13 +54,13 @@ def test_a_database_that_fails_is_not_an_unknown_user(
         ["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True
     )
     program = (
-        "import runpy, sys; users = runpy.run_path(sys.argv[1])\n"
-        "try: print(users['primary_group'](0))\n"
+        "from flux_k8s.broker.executor import primary_group\n"
+        "try: print(primary_group(0))\n"
         "except OSError as error: print(error.errno)\n"
     )
     environment = {**os.environ, "LD_PRELOAD": str(library), "FAIL": str(number)}
     result = subprocess.run(
-        [sys.executable, "-c", program, str(USERS)],
+        [sys.executable, "-c", program],
         env=environment,
         capture_output=True,
         text=True,

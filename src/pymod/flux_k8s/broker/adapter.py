@@ -7,18 +7,18 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import queue
 import syslog
-import threading
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 
-from flux_k8s.broker.writer import Puts, Writer
+from flux_k8s.broker.executor import Executor
+from flux_k8s.broker.reactor import reactor_timers
+from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.clock import SteadyClock
-from flux_k8s.eventloop.timers import OneShotTimer, Timers
+from flux_k8s.eventloop.timers import OneShotTimer
 from flux_k8s.formats.jobid import kvs_directory
 from flux_k8s.ports import (
     CommitDone,
@@ -29,9 +29,6 @@ from flux_k8s.ports import (
     RpcError,
 )
 from flux_k8s.reasons import Reason, log_line
-
-from . import users
-from .programs import Programs
 
 COMMIT_DELAY = 0.1
 """Seconds that a write to a job's KVS waits for others, to share their commit."""
@@ -45,81 +42,63 @@ LONGEST_PAUSE = 60.0
 """Seconds until a streaming RPC that has failed is sent again, or a user database that
 has failed is asked again."""
 
-GroupDone = Callable[[Optional[int]], None]
-"""Receives the ID of a user's primary group; None for an unknown user."""
 
-GroupRequest = tuple[int, GroupDone, Backoff]
-"""A user, the receiver of the answer, the pauses between tries."""
-
-
-class StreamingRpc:
-    """A streaming RPC that is sent again when it ends.
+class Streams:
+    """Streaming RPCs, each of which is sent again when it ends, until :meth:`stop`.
 
     Args:
         got: is called with the future at each response.
-        normal_end: the errno that ends the RPC without a failure: it is sent again at
+        normal_end: the errno that ends an RPC without a failure: it is sent again at
             once, without a warning in the log.
     """
 
     def __init__(
         self,
         flux: BrokerFlux,
-        topic: str,
-        payload: Json,
+        requests: Mapping[str, Json],
         got: Callable[[Any], None],
         normal_end: Optional[int] = None,
     ) -> None:
         self._flux = flux
-        self._topic = topic
-        self._payload = payload
         self._got = got
         self._normal_end = normal_end
-        self._future: Any = None
-        self._answered_once = False
-        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._stopped = False
-        self._open()
+        for topic, payload in requests.items():
+            self._open(topic, payload, Backoff(FIRST_PAUSE, LONGEST_PAUSE))
 
     def stop(self) -> None:
-        """Ignore all further responses. The broker ends the RPC when the service
+        """Ignore all further responses. The broker ends the RPCs when the service
         ends."""
         self._stopped = True
 
-    def _open(self) -> None:
-        if not self._stopped:
-            self._answered_once = False
-            self._future = self._flux.open_stream(self._topic, self._payload)
-            self._future.then(self._answered)
+    def _open(self, topic: str, payload: Json, backoff: Backoff) -> None:
+        answered_once = False
 
-    def _answered(self, future: Any) -> None:
-        if self._stopped:
-            return
-        try:
-            future.get_str()
-        except OSError as error:
-            if error.errno == self._normal_end and self._answered_once:
-                self._open()
+        def answered(future: Any) -> None:
+            nonlocal answered_once
+            if self._stopped:
                 return
-            if not self._backoff.failures:
-                text = f"{self._topic}: {error}"
-                self._flux.log(syslog.LOG_WARNING, text, Reason.FLUX_ERROR)
-            self._flux.call_later(self._backoff.fail(), self._open)
-            return
-        self._backoff.reset()
-        self._answered_once = True
-        self._got(future)
-        future.reset()
+            try:
+                future.get_str()
+            except OSError as error:
+                if error.errno == self._normal_end and answered_once:
+                    again()
+                    return
+                if not backoff.failures:
+                    text = f"{topic}: {error}"
+                    self._flux.log(syslog.LOG_WARNING, text, Reason.FLUX_ERROR)
+                self._flux.call_later(backoff.fail(), again)
+                return
+            backoff.reset()
+            answered_once = True
+            self._got(future)
+            future.reset()
 
+        def again() -> None:
+            if not self._stopped:
+                self._open(topic, payload, backoff)
 
-class StreamingRpcs:
-    """Streaming RPCs that are stopped together."""
-
-    def __init__(self, streams: list[StreamingRpc]) -> None:
-        self._streams = streams
-
-    def stop(self) -> None:
-        for stream in self._streams:
-            stream.stop()
+        self._flux.open_stream(topic, payload).then(answered)
 
 
 def module_status(traced: Any) -> Optional[int]:
@@ -144,20 +123,11 @@ class BrokerFlux:
         self._clock = SteadyClock()
         self._writer = Writer(name)
         self._callbacks = callbacks
-        self._programs = Programs()
-        self._group_requests: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
-        self._group_thread: Optional[threading.Thread] = None
-        self._puts: dict[str, Optional[str]] = {}
-        self._timers = Timers(self._arm)
-        self._timer = handle.timer_watcher_create(0.0, lambda *_: self._timers.run())
+        self._executor = Executor(callbacks.put)
+        self._timers = reactor_timers(handle)
 
     def now(self) -> float:
         return self._clock.now()
-
-    def _arm(self, seconds: float) -> None:
-        # A watcher that runs is not armed anew by its reset (flux-core 0.88).
-        self._timer.stop()
-        self._timer.reset(seconds)
 
     def call_later(self, delay: float, function: Callable[[], None]) -> OneShotTimer:
         return self._timers.add(delay, function)
@@ -210,20 +180,11 @@ class BrokerFlux:
     ) -> None:
         """Writes within ``COMMIT_DELAY`` share a commit: a commit costs more than all
         other work of a state."""
-        self._puts[f"{kvs_directory(jobid)}.{key}"] = value
+        first = self._writer.put(f"{kvs_directory(jobid)}.{key}", value)
         if last:
-            self.commit()
-        elif len(self._puts) == 1:
-            self.call_later(COMMIT_DELAY, self.commit)
-
-    def commit(self) -> None:
-        """Commit the waiting writes of :meth:`kvs_put`."""
-        if self._puts:
-            self._writer.commit(self._take_puts())
-
-    def _take_puts(self) -> Puts:
-        puts, self._puts = self._puts, {}
-        return list(puts.items())
+            self._writer.commit()
+        elif first:
+            self.call_later(COMMIT_DELAY, self._writer.commit)
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
         def committed(error: Optional[OSError]) -> None:
@@ -234,14 +195,13 @@ class BrokerFlux:
                 failure = RpcError(number, text)
             self._callbacks.put(functools.partial(done, failure))
 
-        self._writer.put(self._take_puts())
-        self._writer.commit([(f"{kvs_directory(jobid)}.{key}", value)], committed)
+        self._writer.put(f"{kvs_directory(jobid)}.{key}", value, committed)
+        self._writer.commit(awaited=True)
 
     def close(self, timeout: float) -> None:
         """Write all that waits to the KVS and the log, within ``timeout`` seconds, and
         kill the programs that run."""
-        self._programs.close()
-        self.commit()
+        self._executor.close()
         self._writer.close(timeout)
 
     def drain(
@@ -258,7 +218,7 @@ class BrokerFlux:
     def undrain(self, hosts: str) -> None:
         self._send("resource.undrain", {"targets": hosts, "mode": "update"})
 
-    def watch_nodes(self, changed: Callable[[], None]) -> StreamingRpcs:
+    def watch_nodes(self, changed: Callable[[], None]) -> Streams:
         """The eventlog of the resource module, in the KVS, has the drains; the group
         ``broker.online`` has the nodes that are online. (The journal of the resource
         module has both, but begins with all of R, which has 200 MB on a large system.)
@@ -274,14 +234,10 @@ class BrokerFlux:
         def got(future: Any) -> None:
             changed()
 
-        return StreamingRpcs(
-            [
-                StreamingRpc(self, "kvs-watch.lookup", drains, got, errno.EINVAL),
-                StreamingRpc(self, "groups.get", online, got),
-            ]
-        )
+        requests: dict[str, Json] = {"kvs-watch.lookup": drains, "groups.get": online}
+        return Streams(self, requests, got, errno.EINVAL)
 
-    def watch_module(self, name: str, loaded: Callable[[], None]) -> StreamingRpcs:
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> Streams:
         payload = {
             "typemask": FLUX_MSGTYPE_REQUEST,
             "topic_glob": "module.status",
@@ -298,7 +254,7 @@ class BrokerFlux:
             if running and not before:
                 loaded()
 
-        return StreamingRpcs([StreamingRpc(self, "module.trace", payload, got)])
+        return Streams(self, {"module.trace": payload}, got)
 
     def open_stream(self, topic: str, payload: Json) -> Any:
         """Send a streaming RPC to this broker. Return its future."""
@@ -315,15 +271,26 @@ class BrokerFlux:
 
         self.rpc("job-list.list-id", {"id": jobid, "attrs": ["state"]}, answered)
 
-    def primary_group(self, userid: int, done: GroupDone) -> None:
-        """A thread asks the user database, which may be on the network."""
-        if self._group_thread is None:
-            self._group_thread = threading.Thread(
-                target=self._look_up_groups, daemon=True
-            )
-            self._group_thread.start()
+    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        self._group_requests.put((userid, done, backoff))
+
+        def ask() -> None:
+            self._executor.primary_group(userid, answered)
+
+        def answered(found: Union[int, None, OSError]) -> None:
+            if not isinstance(found, OSError):
+                done(found)
+                return
+            pause = backoff.fail()
+            self.log(
+                syslog.LOG_WARNING,
+                f"the user database fails: user {userid}: {found.strerror};"
+                f" asking it again in {pause:g} s",
+                Reason.USER_DATABASE,
+            )
+            self.call_later(pause, ask)
+
+        ask()
 
     def run_program(
         self,
@@ -333,37 +300,4 @@ class BrokerFlux:
         *,
         read: ReadOutput,
     ) -> None:
-        """A thread waits for it, and reads what it prints."""
-
-        def run() -> None:
-            result = self._programs.run(argv, timeout, read)
-            self._callbacks.put(functools.partial(done, result))
-
-        try:
-            threading.Thread(target=run, daemon=True).start()
-        except RuntimeError as error:  # there may be no more of them
-            failure = OSError(errno.EAGAIN, str(error))
-            self._callbacks.put(functools.partial(done, failure))
-
-    def _look_up_groups(self) -> None:
-        while True:
-            request = userid, done, _ = self._group_requests.get()
-            try:
-                group = users.primary_group(userid)
-            except OSError as error:
-                self._callbacks.put(
-                    functools.partial(self._retry_group, request, error)
-                )
-            else:
-                self._callbacks.put(functools.partial(done, group))
-
-    def _retry_group(self, request: GroupRequest, error: OSError) -> None:
-        userid, _, backoff = request
-        pause = backoff.fail()
-        self.log(
-            syslog.LOG_WARNING,
-            f"the user database fails: user {userid}: {error.strerror};"
-            f" asking it again in {pause:g} s",
-            Reason.USER_DATABASE,
-        )
-        self.call_later(pause, functools.partial(self._group_requests.put, request))
+        self._executor.run_program(argv, timeout, done, read)

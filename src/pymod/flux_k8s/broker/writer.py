@@ -16,13 +16,11 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional
 
 import flux.kvs
-from flux.core.inner import lib
 
-import flux
-from flux_k8s.broker.log import log
+from flux_k8s.broker.log import log, open_handle
 from flux_k8s.reasons import Reason, log_line
 
 INTERVAL = 0.05
@@ -32,27 +30,25 @@ they share commits: each is a millisecond or two of work for the broker."""
 Write = Callable[[Any], None]
 """Writes something with the Flux handle that it is called with."""
 
-Puts = Sequence[tuple[str, Optional[str]]]
-"""Keys and values. The value None removes the key."""
-
 Committed = Callable[[Optional[OSError]], None]
 """Receives None after success, else the error."""
 
+Put = tuple[str, Optional[str], Optional[Committed]]
+"""A key of the KVS, the value, or None to remove the key, and who waits for it."""
 
-def _stage(transaction: Any, puts: Puts) -> dict[str, OSError]:
-    """Add writes to a transaction. Return the error of each that cannot be added."""
-    failures: dict[str, OSError] = {}
-    for path, value in puts:
-        try:
-            if value is None:
-                transaction.unlink(path)
-            else:
-                transaction.put(path, value, raw=True)
-        except OSError as error:
-            failures[path] = error
-        except (TypeError, ValueError) as error:  # such as a text that has no encoding
-            failures[path] = OSError(errno.EINVAL, str(error))
-    return failures
+
+def _stage(transaction: Any, path: str, value: Optional[str]) -> Optional[OSError]:
+    """Add a write to a transaction. Return why that cannot be done."""
+    try:
+        if value is None:
+            transaction.unlink(path)
+        else:
+            transaction.put(path, value, raw=True)
+    except OSError as error:
+        return error
+    except (TypeError, ValueError) as error:  # such as a text that has no encoding
+        return OSError(errno.EINVAL, str(error))
+    return None
 
 
 class Writer:
@@ -65,7 +61,7 @@ class Writer:
     def __init__(self, name: str) -> None:
         self._name = name
         self._tasks: queue.SimpleQueue[Optional[Write]] = queue.SimpleQueue()
-        self._waiting: deque[tuple[Puts, Optional[Committed]]] = deque()
+        self._waiting: deque[Put] = deque()
         self._awaited = 0.0
         """When the last commit that a job waits for began, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -75,27 +71,31 @@ class Writer:
         """Write a line to the log, at a level of :mod:`syslog`."""
         self._tasks.put(partial(log, level=level, text=text))
 
-    def put(self, puts: Puts) -> None:
-        """Have the next commit write to keys of the KVS. A failure is logged."""
-        self._waiting.append((puts, None))
-
-    def commit(self, puts: Puts, committed: Optional[Committed] = None) -> None:
-        """Write to keys of the KVS, with what was put before.
+    def put(
+        self, path: str, value: Optional[str], committed: Optional[Committed] = None
+    ) -> bool:
+        """Have the next commit write a key of the KVS, or remove it if the value is
+        None. Return whether no other write waits for that commit.
 
         Args:
             committed: is called on the writer's thread. Without it a failure is logged.
         """
-        self._waiting.append((puts, committed))
-        self._tasks.put(self._commit if committed is None else self._commit_awaited)
+        self._waiting.append((path, value, committed))
+        return len(self._waiting) == 1
+
+    def commit(self, awaited: bool = False) -> None:
+        """Commit what was put; if a job waits for that, with what others put within
+        ``INTERVAL``."""
+        self._tasks.put(self._commit_awaited if awaited else self._commit)
 
     def close(self, timeout: float) -> None:
-        """Wait until all is written, for at most ``timeout`` seconds."""
+        """Write all, and wait until that is done, for at most ``timeout`` seconds."""
+        self.commit()
         self._tasks.put(None)
         self._thread.join(timeout)
 
     def _run(self) -> None:
-        handle = flux.Flux()
-        lib.flux_log_set_appname(handle.handle, self._name.encode())
+        handle = open_handle(self._name)
         for task in iter(self._tasks.get, None):
             task(handle)
 
@@ -108,23 +108,23 @@ class Writer:
     def _commit(self, handle: Any) -> None:
         """Write all that waits in one commit, which costs as much as a commit of one
         write."""
-        transaction = flux.kvs.KVSTxn(handle)
-        commits = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if not commits:  # an earlier call has committed them
+        puts: list[Put] = []
+        while self._waiting:  # to the end: what is put meanwhile has nobody else
+            puts.append(self._waiting.popleft())
+        if not puts:  # an earlier call has committed them
             return
-        unstaged = [_stage(transaction, puts) for puts, _ in commits]
-        failed = None
+        transaction = flux.kvs.KVSTxn(handle)
+        errors = [_stage(transaction, path, value) for path, value, _ in puts]
         try:
             transaction.commit()
-        except OSError as error:
-            failed = error
-        for (puts, committed), failures in zip(commits, unstaged):
-            if failed is not None:
-                failures = {**{path: failed for path, _ in puts}, **failures}
-            failure = next(iter(failures.values()), None)
+        except OSError as failure:
+            errors = [error or failure for error in errors]
+        lost: dict[str, OSError] = {}
+        for (path, _, committed), error in zip(puts, errors):
             if committed is not None:
-                committed(failure)
-            elif failure is not None:
-                paths = ", ".join(failures)
-                text = f"cannot write {paths}: {failure}"
-                log(handle, syslog.LOG_WARNING, log_line(text, Reason.FLUX_ERROR))
+                committed(error)
+            elif error is not None:
+                lost[path] = error
+        if lost:
+            text = f"cannot write {', '.join(lost)}: {next(iter(lost.values()))}"
+            log(handle, syslog.LOG_WARNING, log_line(text, Reason.FLUX_ERROR))

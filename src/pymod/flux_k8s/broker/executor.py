@@ -1,21 +1,30 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Runs programs of the administrator, on threads that may wait for them."""
+"""What may block, on threads: programs of the administrator, and the user database
+(NSS), which may be on the network, and may fail.
+
+``pwd.getpwuid`` raises KeyError both for an unknown user and for a database that fails,
+so this module calls the C library itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import queue
 import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
-from typing import Any, BinaryIO, Sequence
+from functools import partial
+from typing import Any, BinaryIO, Callable, Optional, Sequence, Union
 
 from flux_k8s.broker import parentdeath
-from flux_k8s.ports import ReadOutput
+from flux_k8s.ports import Deliver, ProgramDone, ReadOutput
 
 MOST = 1 << 20
 """The most bytes that a program may print."""
@@ -26,13 +35,54 @@ CHUNK = 1 << 16
 LAST_WAIT = 1.0
 """Seconds within which a program has ended that was killed."""
 
+MAX_ENTRY_SIZE = 1 << 20
+"""The most bytes of an entry of the user database."""
 
-class Programs:
-    """The programs that run."""
+GroupDone = Callable[[Union[int, None, OSError]], None]
+"""Receives the ID of a user's primary group, None for an unknown user, or why the
+database fails."""
 
-    def __init__(self) -> None:
+
+class Executor:
+    """Threads that wait, so that the service does not.
+
+    Args:
+        deliver: calls a function on the service's thread.
+    """
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
+        self._users: queue.SimpleQueue[tuple[int, GroupDone]] = queue.SimpleQueue()
+        threading.Thread(target=self._look_up_groups, daemon=True).start()
+
+    def primary_group(self, userid: int, done: GroupDone) -> None:
+        """Ask the user database. One thread asks it, for one user after the other."""
+        self._users.put((userid, done))
+
+    def _look_up_groups(self) -> None:
+        while True:
+            userid, done = self._users.get()
+            found: Union[int, None, OSError]
+            try:
+                found = primary_group(userid)
+            except OSError as error:
+                found = error
+            self._deliver(partial(done, found))
+
+    def run_program(
+        self, argv: Sequence[str], timeout: float, done: ProgramDone, read: ReadOutput
+    ) -> None:
+        """Have a thread of its own :meth:`run` a program."""
+
+        def run() -> None:
+            self._deliver(partial(done, self.run(argv, timeout, read)))
+
+        try:
+            threading.Thread(target=run, daemon=True).start()
+        except RuntimeError as error:  # there may be no more of them
+            self._deliver(partial(done, OSError(errno.EAGAIN, str(error))))
 
     def run(self, argv: Sequence[str], timeout: float, read: ReadOutput = str) -> Any:
         """What a program prints, as it was read, or why it failed: see
@@ -51,7 +101,7 @@ class Programs:
         return found
 
     def close(self) -> None:
-        """Kill all of them, and those that are started from now on."""
+        """Kill the programs that run, and those that are started from now on."""
         self._closed = True
         for program in tuple(self._running):
             _kill(program)
@@ -162,3 +212,47 @@ def _end(status: int) -> str:
         return f"it was killed by {signal.Signals(-status).name}"
     except ValueError:  # a real-time signal has no name
         return f"it was killed by signal {-status}"
+
+
+class Passwd(ctypes.Structure):
+    """``struct passwd`` of Linux."""
+
+    _fields_ = [
+        ("pw_name", ctypes.c_char_p),
+        ("pw_passwd", ctypes.c_char_p),
+        ("pw_uid", ctypes.c_uint32),
+        ("pw_gid", ctypes.c_uint32),
+        ("pw_gecos", ctypes.c_char_p),
+        ("pw_dir", ctypes.c_char_p),
+        ("pw_shell", ctypes.c_char_p),
+    ]
+
+
+def primary_group(userid: int) -> Optional[int]:
+    """The ID of a user's primary group; None for an unknown user. The call may take
+    long.
+
+    Raises:
+        OSError: the database fails.
+    """
+    libc = ctypes.CDLL(None)
+    entry = Passwd()
+    found = ctypes.POINTER(Passwd)()
+    size = 1024
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        error = libc.getpwuid_r(
+            ctypes.c_uint32(userid),
+            ctypes.byref(entry),
+            buffer,
+            ctypes.c_size_t(size),
+            ctypes.byref(found),
+        )
+        if error == errno.EINTR:
+            continue
+        if error == errno.ERANGE and size < MAX_ENTRY_SIZE:
+            size *= 4
+            continue
+        if error:
+            raise OSError(error, os.strerror(error))
+        return int(entry.pw_gid) if found else None

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-programs = pytest.importorskip("flux_k8s.broker.programs")
+from flux_k8s.broker.executor import Executor
 
 
 def sh(text: str, *args: str, timeout: float = 60.0) -> object:
-    return programs.Programs().run(["/bin/sh", "-c", text, *args], timeout)
+    return Executor(print).run(["/bin/sh", "-c", text, *args], timeout)
 
 
 def test_a_program_gets_its_arguments_and_no_input_and_what_it_prints_is_returned() -> (
@@ -50,7 +50,7 @@ def test_a_program_that_fails_is_an_error_with_the_reason(
 
 def test_what_a_program_prints_is_read_where_it_is_waited_for() -> None:
     """The nodes of a large machine take longer than the reactor may be held up for."""
-    running, text = programs.Programs(), ["/bin/echo", "12"]
+    running, text = Executor(print), ["/bin/echo", "12"]
     assert running.run(text, 60.0, int) == 12
     found = running.run(["/bin/echo", "twelve"], 60.0, int)
     assert isinstance(found, ValueError) and "twelve" in str(found)
@@ -84,12 +84,12 @@ def test_a_program_that_is_missing_or_may_not_be_run_is_an_error(
         str(empty): "Exec format error",
     }
     for path, reason in reasons.items():
-        found = programs.Programs().run([path], 60.0)
+        found = Executor(print).run([path], 60.0)
         assert isinstance(found, OSError) and found.strerror == reason
 
 
 def test_a_program_has_no_other_file_open_than_its_standard_ones() -> None:
-    found = programs.Programs().run(["/bin/ls", "/proc/self/fd"], 60.0)
+    found = Executor(print).run(["/bin/ls", "/proc/self/fd"], 60.0)
     assert found == "0\n1\n2\n3\n"  # the last is the folder
 
 
@@ -116,7 +116,7 @@ def test_programs_that_run_at_the_end_of_the_service_are_killed_with_their_child
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    running = programs.Programs()
+    running = Executor(print)
     script = 'exec 3>"$0"; echo >&3; sleep 600 & sleep 600'
     threads = [
         threading.Thread(target=running.run, args=(["/bin/sh", "-c", script, pipe], 60))
@@ -141,7 +141,7 @@ def test_programs_that_run_at_the_end_of_the_service_are_killed_with_their_child
 def test_a_program_that_is_started_while_the_service_ends_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    running = programs.Programs()
+    running = Executor(print)
     start = subprocess.Popen
 
     def end(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -162,8 +162,8 @@ def test_a_program_ends_with_a_service_that_is_killed(tmp_path: pathlib.Path) ->
     run = ["/bin/sh", "-c", 'exec 3>"$0"; echo >&3; exec sleep 600', str(pipe)]
     text = f"""
 import threading
-from flux_k8s.broker.programs import Programs
-thread = threading.Thread(target=Programs().run, args=({run}, 600.0))
+from flux_k8s.broker.executor import Executor
+thread = threading.Thread(target=Executor(print).run, args=({run}, 600.0))
 thread.start()
 thread.join()
 """
