@@ -23,8 +23,7 @@ class Recording:
     """The records of a job that are written; :mod:`flux_k8s.jobs.records` writes this.
 
     Attributes:
-        timed_states: the states whose durations were recorded.
-        durations: the seconds of those states that this module has recorded.
+        durations: the seconds of the states that this module has recorded.
         rabbits: this module has recorded where the job has storage.
         end: Teardown was seen, and what is due then was recorded: the Workflow, if it
             was not complete.
@@ -34,7 +33,6 @@ class Recording:
             answers; None before.
     """
 
-    timed_states: frozenset[State] = frozenset()
     durations: dict[State, float] = field(default_factory=dict)
     rabbits: bool = False
     end: bool = False

@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import json
 import syslog
-from functools import lru_cache
 from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
@@ -106,12 +105,11 @@ class Records:
                 await self._put_workflow(info, workflow)
             # A module that was killed may not have recorded the last states before.
             for state, seconds in sorted(durations(info).items()):
-                if state is not State.Teardown and state not in recording.timed_states:
+                if state is not State.Teardown and state not in recording.durations:
                     await self._put_timing(info, state, seconds)
-        timed = view.state in recording.timed_states
+        timed = view.state in recording.durations
         if not view.complete or view.state is None or timed:
             return
-        recording.timed_states = _with(recording.timed_states, view.state)
         if view.elapsed is not None:
             await self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
@@ -137,11 +135,9 @@ class Records:
             view: the Workflow in the current state.
         """
         state, recording = view.desired, info.recording
-        timed = state in recording.timed_states
-        if state is None or state is State.Teardown or timed:
+        if state is None or state is State.Teardown or state in recording.durations:
             return
         if not (view.complete or view.since is None):
-            recording.timed_states = _with(recording.timed_states, state)
             seconds = max(0.0, self._flux.now() - view.since)
             await self._put_timing(info, state, seconds)
 
@@ -189,12 +185,6 @@ class Records:
             self.give_up(info, key, error)
         else:
             self._flux.kvs_put(info.jobid, key, text, last=last)
-
-
-@lru_cache(maxsize=None)
-def _with(states: frozenset[State], state: State) -> frozenset[State]:
-    """The states and another one. Ten thousand jobs share what few sets there are."""
-    return states | {state}
 
 
 async def look_up(flux: Flux, jobid: int, key: str) -> Optional[str]:

@@ -48,14 +48,12 @@ class Progress:
         memo: the text of the job's memo; None when there is no memo, empty when
             somebody else has posted it, with a text that is not known.
         outage: the job waits for the end of an outage.
-        state: the state that DWS works on, and since when (UNIX time).
     """
 
     backoff: Backoff
     logged: bool = False
     memo: Optional[str] = None
     outage: bool = False
-    state: Optional[tuple[State, float]] = None
 
     def inherit(self, memo: str) -> None:
         """The job has a memo of an earlier service."""
@@ -150,19 +148,15 @@ class Reporter:
             When (UNIX time) the state will have taken long; None if no memo is due.
         """
         view, now = info.view, self._flux.now()
-        if view is None or view.complete or view.desired is None:
-            progress.state = None
-        elif progress.state is None or progress.state[0] is not view.desired:
-            since = now if view.since is None else min(view.since, now)
-            progress.state = view.desired, since
         if self._outage.reason is not None:
             return None
-        if view is None or progress.state is None:
+        if view is None or view.complete or view.desired is None:
             self._memo(info, progress, why or None)
             return None
-        state, since = progress.state
-        due = since + DWS_PATIENCE
-        self._memo(info, progress, _progress(state, view) if now >= due else None)
+        seen = info.begun.get(view.desired, now)
+        due = DWS_PATIENCE + min(seen if view.since is None else view.since, seen)
+        text = _progress(view.desired, view) if now >= due else None
+        self._memo(info, progress, text)
         return due if now < due else None
 
     def _memo(
