@@ -67,7 +67,6 @@ of a job that has more."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
-Moved = Callable[[WorkflowInfo, Optional[Movement], Movement], None]
 
 
 class OptionalWatch(abc.ABC):
@@ -208,6 +207,8 @@ class JobObjects(OptionalWatch, Generic[T]):
     Attributes:
         most: the most objects of one job that are kept.
         changed: is called with a job one of whose objects has changed.
+        moved: is called with a job, an object of it as it was known before (None for a
+            new one), and as it is.
     """
 
     unseen = "progress"
@@ -216,24 +217,19 @@ class JobObjects(OptionalWatch, Generic[T]):
     def __init__(self, context: Context, jobs: JobTable) -> None:
         super().__init__(context)
         self.changed: Callable[[int], None] = lambda jobid: None
+        self.moved: Callable[[WorkflowInfo, Optional[T], T], None] = lambda *args: None
         self._jobs = jobs
         self._needed: dict[int, Timer] = {}
-        self._objects: dict[int, dict[Key, T]] = {}
+        self._objects: dict[int, Optional[dict[Key, T]]] = {}  # None: too many
         self._jobid_of: dict[Key, int] = {}
-        self._too_many: set[int] = set()
 
     @abc.abstractmethod
     def read(self, object: Encoded) -> Optional[T]:
         """Read an object; None for one that is not kept."""
 
-    def note(self, info: WorkflowInfo, known: Optional[T], found: T) -> None:
-        """An object of a job is not as it was ``known``, or it is new."""
-
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
-        if not self.known or jobid in self._too_many:
-            return None
-        return self._objects.get(jobid, {})
+        return self._objects.get(jobid, {}) if self.known else None
 
     def need(self, jobid: int, needed: bool) -> None:
         """A job is, or is not, in a state that the watch is for."""
@@ -250,7 +246,6 @@ class JobObjects(OptionalWatch, Generic[T]):
     def forget(self, jobid: int) -> None:
         """A job is over."""
         self.need(jobid, False)
-        self._too_many.discard(jobid)
         self._drop(jobid)
 
     def stop(self) -> None:
@@ -261,38 +256,39 @@ class JobObjects(OptionalWatch, Generic[T]):
     def clear(self) -> None:
         self._objects.clear()
         self._jobid_of.clear()
-        self._too_many.clear()
 
     def _drop(self, jobid: int) -> None:
         """Keep no object of a job."""
-        for key in self._objects.pop(jobid, {}):
+        for key in self._objects.pop(jobid, None) or ():
             del self._jobid_of[key]
 
     def event(self, type: str, object: Seen) -> None:
         key = object.namespace, object.name
         if type == "DELETED":
             jobid = self._jobid_of.pop(key, None)
-            if jobid is not None:
-                del self._objects[jobid][key]
+            kept = None if jobid is None else self._objects.get(jobid)
+            if jobid is not None and kept is not None:
+                del kept[key]
                 self.changed(jobid)
             return
         workflow = names_of(object.encoded).label(WORKFLOW_LABEL)
         jobid = None if workflow is None else jobid_of_workflow(workflow)
         job = None if jobid is None else self._jobs.get(jobid)
-        if jobid is None or job is None or jobid in self._too_many:
+        if jobid is None or job is None:
             return
-        value = self.read(object.encoded)
         kept = self._objects.setdefault(jobid, {})
-        known = kept.get(key)
+        if kept is None:
+            return
+        value, known = self.read(object.encoded), kept.get(key)
         if value is None or known == value:
             return
         if key not in kept and not self._has_room(len(kept)):
-            self._too_many.add(jobid)
             self._drop(jobid)
+            self._objects[jobid] = None
         else:
             kept[key] = value
             self._jobid_of[key] = jobid
-            self.note(job.info, known, value)
+            self.moved(job.info, known, value)
         self.changed(jobid)
 
     def _has_room(self, kept: int) -> bool:
@@ -306,26 +302,12 @@ class JobObjects(OptionalWatch, Generic[T]):
 
 
 class DataMovements(JobObjects[Movement]):
-    """The data movements of jobs.
-
-    Attributes:
-        moved: is called with a job, the movement as it was, if it was known, and as it
-            is.
-    """
+    """The data movements of jobs."""
 
     kind, most = NNFDATAMOVEMENT, MOVEMENTS
 
-    def __init__(self, context: Context, jobs: JobTable) -> None:
-        super().__init__(context, jobs)
-        self.moved: Moved = lambda info, known, found: None
-
     def read(self, object: Encoded) -> Optional[Movement]:
         return datamovement.parse(object)
-
-    def note(
-        self, info: WorkflowInfo, known: Optional[Movement], found: Movement
-    ) -> None:
-        self.moved(info, known, found)
 
 
 class ClientMounts(JobObjects[tuple[bool, bool]]):
