@@ -17,7 +17,7 @@ from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, data_loss
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
@@ -71,7 +71,7 @@ def damaged(value: Any) -> Iterator[Any]:
                 yield [*value[:index], spoiled, *value[index + 1 :]]
 
 
-JOBS = ({}, {"abandoned": True}, {"released": True}, {"failed": True})
+JOBS = ({}, {"haste": Haste.ABANDON}, {"released": True}, {"failed": True})
 SITUATIONS = list(itertools.product(Goal, (False, True), JOBS, CONFIGS))
 
 

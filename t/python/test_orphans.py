@@ -11,6 +11,7 @@ from typing import Optional
 import pytest
 
 from flux_k8s.jobs.orphans import LOOK_AGAIN, End, read_end
+from flux_k8s.jobs.workflowinfo import Haste
 from flux_k8s.ports import Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import Offered, Respond
@@ -57,7 +58,7 @@ def test_a_fatal_dws_epilog_timeout_is_an_abort_with_any_note(
     separator: str, type: str, severity: int, note: str, owner: int, aborted: bool
 ) -> None:
     text = eventlog(type, severity, f"a{separator}{note}{separator}b")
-    assert read_end(text, owner).aborted is aborted
+    assert (read_end(text, owner).haste is Haste.ABORT) is aborted
 
 
 @pytest.mark.parametrize("levels", [10, 1_500, 2_040])
@@ -65,8 +66,9 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
     """A job's owner writes memos, of as many levels as Flux takes."""
     value = "[" * levels + '"dws-epilog-timeout"' + "]" * levels
     memo = f'{{"timestamp":1.5,"name":"memo","context":{{"x":{value}}}}}\n'
-    assert read_end(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7).aborted
-    assert not read_end(memo, owner=7).aborted
+    end = read_end(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7)
+    assert end.haste is Haste.ABORT
+    assert read_end(memo, owner=7).haste is Haste.NONE
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
         ("alloc start", End(ran=True)),
         ("alloc start finish", End(ran=True)),
         ("alloc start exception finish", End(ran=True)),
-        ("alloc start finish exception", End(ran=True, abandoned=True)),
+        ("alloc start finish exception", End(ran=True, haste=Haste.ABANDON)),
         ("exception", End()),
     ],
 )

@@ -19,7 +19,7 @@ from flux_k8s.formats.timestamps import parse_go_duration
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
-from flux_k8s.jobs.workflowinfo import Goal, Mounts, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, Haste, Mounts, WorkflowInfo
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
@@ -111,10 +111,10 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
     ("view", "facts", "expected"),
     [
         # DWS unmounts in PostRun, and waits for each node there
-        (view_of(S.PreRun), {"abandoned": True}, Step.MOVE(to=S.PostRun)),
+        (view_of(S.PreRun), {"haste": Haste.ABANDON}, Step.MOVE(to=S.PostRun)),
         (
             view_of(S.PreRun, ready=False),
-            {"abandoned": True},
+            {"haste": Haste.ABANDON},
             Step.MOVE(to=S.Teardown),
         ),
         (view_of(S.PostRun, ready=False), {"failed": True}, Step.WAIT()),
@@ -168,7 +168,7 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
         # its epilog was given up
         (
             CUT,
-            {"aborted": True, "released": True},
+            {"haste": Haste.ABORT, "released": True},
             Step.FIND_WRITERS(
                 late("its epilog was given up"),
             ),
@@ -205,8 +205,7 @@ INFOS = st.builds(
     request=st.none() | st.just(REQUEST),
     allocation=st.none() | st.just(R),
     ran=st.booleans(),
-    abandoned=st.booleans(),
-    aborted=st.booleans(),
+    haste=st.sampled_from(Haste),
     planned=st.booleans(),
     mounted=st.booleans(),
     released=st.booleans(),

@@ -26,7 +26,7 @@ from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.workflowinfo import Goal
+from flux_k8s.jobs.workflowinfo import Goal, Haste
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, RpcError
 from flux_k8s.reasons import Reason
@@ -251,7 +251,8 @@ class JobLister:
         info.doubtful = info.doubtful or (planned and info.view is None)
         info.mounted = info.mounted or held.phase is Phase.RUNNING
         info.ran = info.ran or held.ran
-        info.abandoned = info.abandoned or held.teardown_requested
+        if held.teardown_requested:
+            info.haste = max(info.haste, Haste.ABANDON)
         self._jobs.changed(job)
 
     def _handle_unknown(self) -> None:

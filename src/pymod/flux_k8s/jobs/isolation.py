@@ -26,7 +26,7 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
-from flux_k8s.reasons import DWS, FATAL, Reason
+from flux_k8s.reasons import DWS, FATAL, Note, Reason
 from flux_k8s.slots import slotted
 
 RETRIES = 3
@@ -161,7 +161,7 @@ class Faults:
         reason = Reason.SERVICE_FAULT
         if info.goal is not Goal.RELEASED:
             if not info.failed:
-                info.failed, info.cause = True, reason
+                info.failed, info.failure = True, Note(note, reason)
                 flux.raise_exception(info.jobid, DWS, FATAL, note, reason)
             return False
         self.count += 1

@@ -41,8 +41,6 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
 def cause_of(info: WorkflowInfo) -> Reason:
     """The reason for which a job loses its data, or its storage."""
     view, known = info.view, info.failure or info.interference
-    if info.cause is not None:
-        return info.cause
     if known is not None:
         return known.reason
     if view is None:

@@ -23,7 +23,7 @@ from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import look_up
 from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Step
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, KubeError, RpcError, Seen, Watch
@@ -40,13 +40,12 @@ class End(NamedTuple):
 
     Attributes:
         ran: its tasks were begun.
-        abandoned: a fatal exception came after them: its data is given up.
-        aborted: its epilog was given up.
+        haste: ABANDON if a fatal exception came after them: its data is given up.
+            ABORT if its epilog was given up.
     """
 
     ran: bool = False
-    abandoned: bool = False
-    aborted: bool = False
+    haste: Haste = Haste.NONE
 
 
 def read_end(eventlog: str, owner: int) -> End:
@@ -71,10 +70,10 @@ def read_end(eventlog: str, owner: int) -> End:
         if name == "start":
             end = end._replace(ran=True)
         elif name == "exception" and fatal:
-            aborted = type == EPILOG_TIMEOUT and by in (owner, 0)
-            end = end._replace(
-                abandoned=end.abandoned or over, aborted=end.aborted or aborted
-            )
+            if type == EPILOG_TIMEOUT and by in (owner, 0):
+                end = end._replace(haste=Haste.ABORT)
+            elif over:
+                end = end._replace(haste=max(end.haste, Haste.ABANDON))
     return end
 
 
@@ -211,7 +210,8 @@ class Orphans:
         if jobid in self._not_ended and not self._is_stuck(jobid):
             self._not_ended.discard(jobid)
             return None  # the plugin holds the job after all
-        if not (ended or end.aborted):
+        aborted = end.haste is Haste.ABORT
+        if not (ended or aborted):
             if not self._is_stuck(jobid):
                 return None
             self._not_ended.add(jobid)
@@ -225,15 +225,13 @@ class Orphans:
                 Reason.NAME_TAKEN,
             )
             return None
-        if end.aborted:
-            self._release(jobid, aborted=True)
-        elif released:
+        if released and not aborted:
             self._follow(jobid, unmounted=True)
-        elif end.ran and not end.abandoned:
+        elif end.ran and end.haste is Haste.NONE:
             self._log_orphan(jobid)
             self._follow(jobid, unmounted=False)
         else:
-            self._release(jobid, aborted=False)
+            self._release(jobid, max(end.haste, Haste.ABANDON))
         return None
 
     async def _has_released_nodes(self, jobid: int) -> bool:
@@ -284,13 +282,13 @@ class Orphans:
             text = f"{text}; trying again"
             self._flux.log(syslog.LOG_WARNING, text, Reason.FLUX_ERROR)
 
-    def _release(self, jobid: int, aborted: bool) -> None:
+    def _release(self, jobid: int, haste: Haste) -> None:
         """Release the storage of a job that waits for nothing any more."""
         if not (jobid in self._jobs or self._is_stuck(jobid)):
             return
         self._log_orphan(jobid)
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        job.info.want_released(abandoned=True, aborted=aborted, waits=False)
+        job.info.want_released(haste=haste, waits=False)
         self._release_share(job.info)
         self._jobs.changed(job)
 

@@ -29,7 +29,7 @@ from flux_k8s.jobs.isolation import Barred, describe, summary
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.setupreader import LargeSetup, Result, SetupReader, read_setup
 from flux_k8s.jobs.work import Work
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
 from flux_k8s.json_reader import Reader, check_extent
 from flux_k8s.objects.storagerequest import (
     AHEAD,
@@ -272,20 +272,22 @@ class RequestHandler:
         self._release(jobid, ran=ran)
 
     def _teardown(self, payload: Any) -> None:
-        self._release(read_jobid(payload, "dws.teardown"), abandoned=True)
+        self._release(read_jobid(payload, "dws.teardown"), haste=Haste.ABANDON)
 
     def _abort(self, payload: Any) -> None:
         jobid = read_jobid(payload, "dws.abort")
-        info = self._release(jobid, abandoned=True, aborted=True)
+        info = self._release(jobid, haste=Haste.ABORT)
         self._in_use.begin_abort(info)
 
     def _report_data(self, payload: Any) -> None:
         self._ask_for_report(read_jobid(payload, "dws.report_data"))
 
-    def _release(self, jobid: int, **how: bool) -> WorkflowInfo:
-        """Release the storage of a job: see :meth:`WorkflowInfo.want_released`."""
+    def _release(
+        self, jobid: int, *, ran: bool = False, haste: Haste = Haste.NONE
+    ) -> WorkflowInfo:
+        """Release the storage of a job."""
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        job.info.want_released(**how)
+        job.info.want_released(ran=ran, haste=haste)
         self._jobs.asked(job)
         return job.info
 

@@ -53,7 +53,6 @@ class FailureReports:
             note = with_next_step(note, info.f58)
         note = printable(note, NOTE)
         info.failure = None if kept else replace(why, text=without_next_step(note))
-        info.cause = why.reason
         if info.view is not None and info.owns(info.view):
             # The job does not wait for it.
             saved = self._workflows.save_failed(info)
@@ -91,7 +90,7 @@ class FailureReports:
             severity = FATAL if following.failed else WARNING
             self._flux.raise_exception(info.jobid, DWS, severity, note, reason)
         if following.failed:
-            info.failed, info.cause = True, reason
+            info.failed, info.failure = True, Note(note, reason)
         info.warned = True
         now = format_timestamp(self._flux.now())
         await self._workflows.annotate(info, {WARNED: now})

@@ -159,8 +159,7 @@ class Steps:
     def forget(self, info: WorkflowInfo) -> None:
         """Drop all that the steps keep for a job."""
         self._planner.forget(info)
-        if info.token:
-            self.workflows.unlink_token(info)
+        self.workflows.unlink_token(info)
         self.staging.queue.forget(info)
 
     async def look_again(self, info: WorkflowInfo) -> dict[int, bool]:

@@ -32,6 +32,15 @@ class Goal(enum.Enum):
     RELEASED = "storage released"
 
 
+class Haste(enum.IntEnum):
+    """How much of the way to Teardown is left out. ABANDON: unmounting and data
+    movement. ABORT: the job does not wait for Teardown either."""
+
+    NONE = 0
+    ABANDON = 1
+    ABORT = 2
+
+
 DELETED, MOVED = "deleted", "moved to Teardown"
 
 WITHDRAWN = {DELETED: Reason.WORKFLOW_DELETED, MOVED: Reason.WORKFLOW_MOVED}
@@ -64,11 +73,8 @@ class WorkflowInfo:
         prolog_since: the UNIX time since which the job is in its prolog; None before.
         allocation: the job's nodes and Rabbits by its R, once they are known.
         ran: the job's tasks were started (with goal RELEASED).
-        abandoned: unmounting and data movement are to be given up for Teardown.
-        aborted: as abandoned, and the job does not wait for Teardown.
+        haste: the haste with which the storage is to be released.
         identity: of the Flux instance.
-        f58: the job ID in F58.
-        name: that of the Workflow.
 
         **What Kubernetes shows: written by the watch and by answers.**
 
@@ -87,12 +93,9 @@ class WorkflowInfo:
             another program before the job's data was safe, or None.
         nodes_released: the job may end, or has ended, before its data is out: the
             Workflow has, or had, the annotation that says so.
-        remade: how often the Workflow was made again after it was lost.
         again_at: the UNIX time from which the Workflow, which is lost, is made again.
             None unless it is to be.
         breakdowns: its DirectiveBreakdowns, once they were read.
-        token: the Workflow has, or had, a workflow token, and the job's KVS has it;
-            None when that is not known.
         data: the progress of its data movement.
 
         **What Flux was told: written by steps, and once by hello.**
@@ -100,9 +103,9 @@ class WorkflowInfo:
         announced: the job's eventlog names the Workflow.
         planned, mounted, released: the plugin has answered ``resource-update``,
             ``prolog-remove``, ``epilog-remove``.
-        failure: the note of the job's fatal exception.
+        failure: the note of the job's fatal exception, if this service raises it. None
+            if the Workflow has it, with the data that is kept.
         failed: the job has a fatal exception about its storage.
-        cause: the reason of that exception, if this service has raised it.
         warned: the job has a warning that Teardown makes no progress.
         reported_nodes: the failed nodes that an exception of the job names.
         data_reported: it was reported what became of the data of a job that had ended.
@@ -138,8 +141,7 @@ class WorkflowInfo:
     prolog_since: Optional[float] = None
     allocation: Optional[Allocated] = None
     ran: bool = False
-    abandoned: bool = False
-    aborted: bool = False
+    haste: Haste = Haste.NONE
     identity: Identity = Identity()
 
     # What Kubernetes shows: written by the watch and by answers.
@@ -152,10 +154,8 @@ class WorkflowInfo:
     troubled_since: Optional[float] = None
     interference: Optional[Note] = None
     nodes_released: bool = False
-    remade: int = 0
     again_at: Optional[float] = None
     breakdowns: Breakdowns = ()
-    token: Optional[bool] = None
     data: DataProgress = field(default_factory=DataProgress)
 
     # What Flux was told: written by steps, and once by hello.
@@ -165,7 +165,6 @@ class WorkflowInfo:
     released: bool = False
     failure: Optional[Note] = None
     failed: bool = False
-    cause: Optional[Reason] = None
     warned: bool = False
     reported_nodes: frozenset[str] = frozenset()
     data_reported: bool = False
@@ -181,12 +180,43 @@ class WorkflowInfo:
     rescuing: bool = False
     rescues: int = 0
     recording: Recording = field(default_factory=Recording)
-    f58: str = field(init=False)
-    name: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.f58 = f58(self.jobid)
-        self.name = workflow_name(self.jobid)
+    @property
+    def f58(self) -> str:
+        """The job ID in F58."""
+        return f58(self.jobid)
+
+    @property
+    def name(self) -> str:
+        """The name of the Workflow."""
+        return workflow_name(self.jobid)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether unmounting and data movement are to be given up for Teardown."""
+        return self.haste >= Haste.ABANDON
+
+    @property
+    def aborted(self) -> bool:
+        """Whether they are, and the job does not wait for Teardown."""
+        return self.haste is Haste.ABORT
+
+    @property
+    def remade(self) -> int:
+        """How often the Workflow was made again after it was lost; of one that is to
+        be, with that time."""
+        last = self.view or self.deleted
+        made = 0 if last is None else last.remade
+        return made if self.again_at is None else made + 1
+
+    @property
+    def may_have_token(self) -> bool:
+        """Whether the job's KVS may have a workflow token: its Workflow has, or had,
+        one. Of a job that the module before knew better there may be one, or none."""
+        seen = tuple(filter(None, (self.view, self.deleted)))
+        if seen:
+            return any(view.token is not None or view.damage for view in seen)
+        return self.existed or self.request is None
 
     @property
     def userid(self) -> Optional[int]:
@@ -323,8 +353,7 @@ class WorkflowInfo:
         self,
         *,
         ran: bool = False,
-        abandoned: bool = False,
-        aborted: bool = False,
+        haste: Haste = Haste.NONE,
         waits: bool = True,
     ) -> None:
         """Flux wants the storage to be released. What is true stays so.
@@ -334,8 +363,7 @@ class WorkflowInfo:
         """
         self.goal = Goal.RELEASED
         self.ran = self.ran or ran
-        self.abandoned = self.abandoned or abandoned
-        self.aborted = self.aborted or aborted
+        self.haste = max(self.haste, haste)
         self.released = not waits
 
     def want_data_out(self, unmounted: bool = True) -> None:
@@ -398,9 +426,7 @@ class WorkflowInfo:
         self.doubtful = self.doubtful or not self.owns(view)
         if view.desired is not None:
             self.begun.setdefault(view.desired, now)
-        self.token = self.token or view.token is not None
         self.nodes_released = self.nodes_released or view.nodes_released
-        self.remade = max(self.remade, view.remade)
         self.again_at = None
         if view.trouble is None:
             self.troubled_since = None
@@ -447,7 +473,6 @@ class WorkflowInfo:
         self.doubtful = False
         if self.existed and self.may_be_made_again:
             self.again_at = now + REMAKE_PAUSES[self.remade]
-            self.remade += 1
             self.fits = False
 
     def see_gone(self, uid: str) -> None:

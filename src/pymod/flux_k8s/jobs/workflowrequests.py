@@ -394,10 +394,8 @@ class WorkflowRequests:
             await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
 
     def unlink_token(self, info: WorkflowInfo) -> None:
-        """Take a job's token back, which it has no use for any more. Of a job that the
-        module before knew better there may be one, or none."""
-        unknown = info.token is None and (info.existed or info.request is None)
-        if info.token or unknown:
+        """Take a job's token back, which it has no use for any more."""
+        if info.may_have_token:
             self._flux.kvs_put(info.jobid, TOKEN_KEY, None)
 
 
@@ -408,7 +406,8 @@ def _refused(directives: Sequence[Directive], error: KubeError) -> str:
 
 def cause_note(info: WorkflowInfo) -> dict[str, str]:
     """The annotation by which the next service knows why the job has failed."""
-    return {} if info.cause is None else {FAILURE_REASON: info.cause.value}
+    failure = info.failure
+    return {} if failure is None else {FAILURE_REASON: failure.reason.value}
 
 
 def _never_mounted(view: WorkflowView) -> bool:
