@@ -222,7 +222,7 @@ def rabbit_rows(machine: RabbitManager, mapping: RabbitMapping) -> Iterator[Json
         state = machine.rabbits.state(name) or UNKNOWN
         is_known = state is not UNKNOWN and ledger.counted
         disabled = state.disabled
-        sentence = disagreements.sentence(name) or ""
+        sentence = disagreements.sentence(name)
         ssds = machine.ssds.on(name)
         hosts = mapping.hosts_of(name)
         off = hostlist.encode([host for host in hosts if host in avoided])

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import syslog
-from typing import Any, Iterable, Optional
+from itertools import chain
+from typing import Any, Iterable, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.machine.fluxion import Fluxion
@@ -20,12 +21,7 @@ LOGGED_ELSEWHERE = frozenset({Kind.NOT_IN_CLUSTER})
 
 
 class Disagreements:
-    """All that is known now.
-
-    Attributes:
-        avoided: the Rabbits on which no job is to get storage.
-        unmapped: the Rabbits of the graph that the mapping lacks.
-    """
+    """All that is known now."""
 
     def __init__(self, context: Context, rabbits: Storages, fluxion: Fluxion) -> None:
         self._flux = context.flux
@@ -33,10 +29,7 @@ class Disagreements:
         self._rabbits = rabbits
         self._fluxion = fluxion
         self._compared: Any = None
-        self._logged: frozenset[tuple[Kind, str]] = frozenset()
-        self._sentences: dict[str, str] = {}
-        self.avoided: frozenset[str] = frozenset()
-        self.unmapped: tuple[str, ...] = ()
+        self._found: dict[str, list[Disagreement]] = {}
 
     @property
     def known(self) -> bool:
@@ -55,31 +48,30 @@ class Disagreements:
             settings.config.mapping or Files.mapping,
             self._fluxion.graph_name(settings.graph_file),
         )
-        found = agreement.compare(settings.mapping, graph, sizes, files)
-        self._log(found)
-        counted = [each for each in found if each.kind is not Kind.UNUSED]
-        self._sentences = {}
-        for each in counted:
-            before = self._sentences.get(each.rabbit)
-            text = each.sentence if before is None else f"{before}; {each.sentence}"
-            self._sentences[each.rabbit] = text
-        self.avoided = frozenset(each.rabbit for each in counted if each.is_avoided)
-        unmapped = (e.rabbit for e in counted if e.kind is Kind.UNMAPPED)
-        self.unmapped = tuple(unmapped)
-
-    def sentence(self, rabbit: str) -> Optional[str]:
-        """What does not agree about a Rabbit."""
-        return self._sentences.get(rabbit)
-
-    def _log(self, found: Iterable[Disagreement]) -> None:
-        """Log what is new, with all Rabbits that it is true of."""
-        known = [each for each in found if each.kind not in LOGGED_ELSEWHERE]
-        keys = frozenset((each.kind, each.rabbit) for each in known)
-        new = {
-            each.template
-            for each in known
-            if (each.kind, each.rabbit) not in self._logged
-        }
-        for line in agreement.lines(e for e in known if e.template in new):
+        before = {(each.kind, each.rabbit) for each in self._all()}
+        self._found = {}
+        for each in agreement.compare(settings.mapping, graph, sizes, files):
+            self._found.setdefault(each.rabbit, []).append(each)
+        # What is new is logged, with all Rabbits that it is true of.
+        logged = [each for each in self._all() if each.kind not in LOGGED_ELSEWHERE]
+        new = {e.template for e in logged if (e.kind, e.rabbit) not in before}
+        for line in agreement.lines(e for e in logged if e.template in new):
             self._flux.log(syslog.LOG_WARNING, line, Reason.MAPPING_DISAGREES)
-        self._logged = keys
+
+    @property
+    def avoided(self) -> frozenset[str]:
+        """The Rabbits on which no job is to get storage."""
+        return frozenset(each.rabbit for each in self._all() if each.is_avoided)
+
+    @property
+    def unmapped(self) -> Sequence[str]:
+        """The Rabbits of the graph that the mapping lacks."""
+        return [each.rabbit for each in self._all() if each.kind is Kind.UNMAPPED]
+
+    def sentence(self, rabbit: str) -> str:
+        """What does not agree about a Rabbit; "" if all does."""
+        found = self._found.get(rabbit, ())
+        return "; ".join(e.sentence for e in found if e.kind is not Kind.UNUSED)
+
+    def _all(self) -> Iterable[Disagreement]:
+        return chain.from_iterable(self._found.values())

@@ -218,7 +218,7 @@ class RabbitManager:
         if rabbit in self._machine.down:
             return HELD_DOWN
         if rabbit in self._machine.disagreeing:
-            return self.disagreements.sentence(rabbit) or ""
+            return self.disagreements.sentence(rabbit)
         return ""
 
     def node_why_not(self, host: str) -> str:
