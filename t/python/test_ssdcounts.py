@@ -90,6 +90,8 @@ def test_what_jobs_keep_is_what_they_hold_whatever_happens_to_them(
                 others = sum(found.values()) - found.get(jobid, 0)
                 own = free.bytes_of(jobid)[rabbit]
                 assert counts.room(rabbit, jobid) == (900 - others) * size * GIB + own
+                unplaced = free.unplaced_beside(jobid)[rabbit]
+                assert unplaced == model.unplaced_beside(rabbit, jobid)
 
 
 class Model:
@@ -121,6 +123,12 @@ class Model:
             self.over.add(jobid)
         elif what == "forget":
             self.forgotten.add(jobid)
+
+    def unplaced_beside(self, rabbit: str, jobid: int) -> int:
+        """The shares of other jobs that are in no Servers yet."""
+        placed = {*self.seen, *self.assumed}
+        waiting = self.shares.keys() - self.over - self.forgotten - placed - {jobid}
+        return sum(self.shares[other].get(rabbit, 0) for other in waiting)
 
     def held(self, rabbit: str) -> dict[int, int]:
         return {

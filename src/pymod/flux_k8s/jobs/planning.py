@@ -8,7 +8,6 @@ become resources and Servers are in :mod:`flux_k8s.rules.directivebreakdown`.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Callable, Mapping, Optional, Sequence, Union
@@ -75,8 +74,6 @@ class Planner:
         self._rabbits = machine.rabbits
         self._ledger = machine.ledger
         self._clock = context.clock
-        self._shares: dict[int, Counter[str]] = {}
-        self._unplaced_shares: Counter[str] = Counter()
         self._chooser = StorageChooser(context, machine.rabbits)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
@@ -91,7 +88,6 @@ class Planner:
             if breakdown.servers is not None:
                 self._ledger.withdraw(breakdown.servers)
         info.breakdowns = ()
-        self._settle(info.jobid)
         self._ledger.forget(info.jobid)
 
     def release_share(self, info: WorkflowInfo) -> None:
@@ -102,7 +98,6 @@ class Planner:
         torn_down = (
             view is not None and view.desired is State.Teardown and view.complete
         )
-        self._settle(info.jobid)
         self._ledger.release_share(info.jobid, torn_down)
 
     def waits_too_long(
@@ -135,11 +130,6 @@ class Planner:
         wait = StorageUnavailable(str(error), error.reason)
         return self.waits_too_long(info, wait) or wait
 
-    def _settle(self, jobid: int) -> None:
-        """Count the job's share as unplaced no longer: its Servers hold the share, or
-        the job is over."""
-        self._unplaced_shares.subtract(self._shares.pop(jobid, {}))
-
     async def plan(self, info: WorkflowInfo) -> Proposal:
         """Rewrite the job's resources, and find the nodes that the job must avoid."""
         breakdowns = await self.read_breakdowns(info)
@@ -163,7 +153,7 @@ class Planner:
             allocation = job_allocation(R, mapping, name=name)
         except OtherMapping as error:
             raise self._await_agreement(info, error) from None
-        self._note_shares(info.jobid, allocation.ssd_per_rabbit)
+        self._note_share(info.jobid, allocation.ssd_per_rabbit)
         if not allocation.hosts:
             raise AllocationError(
                 "all nodes of the job are Rabbits, which do not mount storage"
@@ -172,11 +162,11 @@ class Planner:
         existing = await _read_made(self._calls, existing_servers(breakdowns))
         await self._next_turn(allocation.hosts)
         choose = partial(self._choose, info, breakdowns, existing, allocation)
-        choice, before = choose(), self._counted()
+        choice, before = choose(), self._ledger.changes
         await self._next_turn(choice.hosts)
-        if self._counted() != before:
+        if self._ledger.changes != before:
             choice = choose()
-        self._count(info, choice)
+        self._assume(choice)
         # Other jobs choose beside what is counted now.
         await self._next_turn(choice.hosts)
         # A request that fails may be carried out yet, so its storage stays counted.
@@ -238,16 +228,12 @@ class Planner:
         if len(hosts) > LARGE:
             await pause(self._clock, 0.0)
 
-    def _note_shares(self, jobid: int, ssd: Mapping[str, Optional[int]]) -> None:
+    def _note_share(self, jobid: int, ssd: Mapping[str, Optional[int]]) -> None:
         """Count the job's share, so that no other job takes more than its own share
         there."""
-        self._settle(jobid)
         known = {r: count * GIB for r, count in ssd.items() if count is not None}
-        if len(known) == len(ssd):
+        if known or not ssd:
             self._ledger.note_share(jobid, known)
-        shares = {**dict.fromkeys(ssd, 0), **known}
-        self._shares[jobid] = Counter(shares)
-        self._unplaced_shares.update(shares)
 
     def _choose(
         self,
@@ -268,7 +254,7 @@ class Planner:
             allocation,
             awaited=frozenset(awaited),
         )
-        other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
+        other_shares = free.unplaced_beside(info.jobid)
 
         def without_others() -> None:
             # A job may wait for its share while another job still holds it.
@@ -285,16 +271,6 @@ class Planner:
             wait = self._reason_to_wait(info, error, allocation, without_others)
             raise wait from None
 
-    def _counted(self) -> tuple[int, Counter[str]]:
-        """The state of the storage by which a job's is chosen. After a change another
-        choice may be right."""
-        return self._ledger.changes, self._unplaced_shares.copy()
-
-    def _count(self, info: WorkflowInfo, choice: Choice) -> None:
-        """Count the storage of a job as its own."""
-        self._assume(choice)
-        self._settle(info.jobid)
-
     def left(self, breakdowns: Breakdowns) -> Mapping[str, int]:
         """The bytes that are left on each Rabbit, beside the job's own storage."""
         return self._ledger.left(_own(breakdowns))
@@ -309,6 +285,7 @@ class Planner:
         return self._ledger.colocated(_own(breakdowns), lasting)
 
     def _assume(self, choice: Choice) -> None:
+        """Count the storage of a job as its own."""
         for reference, servers in choice.servers.items():
             self._ledger.assume(reference, servers)
 

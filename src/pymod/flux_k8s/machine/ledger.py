@@ -71,12 +71,14 @@ class _Job:
 
     Attributes:
         servers: its Servers.
-        shares: what the scheduler has given it, by Rabbit; None if that was not said.
+        shares: what the scheduler has given it, by Rabbit: as it was ``said``, or as it
+            follows from its Servers, if the module was loaded after it was set up.
         rabbits: those with claims of it.
     """
 
     servers: set[Reference] = field(default_factory=set)
-    shares: Optional[Mapping[str, Share]] = None
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    said: bool = False
     stage: _Stage = _Stage.HOLDS
     rabbits: AbstractSet[str] = frozenset()
 
@@ -113,7 +115,7 @@ class Ledger:
         reserved: bytes that persistent storage and others' Workflows hold, by Rabbit.
         listed: all Servers have been seen once.
         settled: they have, or they cannot be seen for now.
-        changes: how often what is counted has changed.
+        changes: how often what is counted has changed, by which storage is chosen.
     """
 
     def __init__(
@@ -280,19 +282,18 @@ class Ledger:
         return found
 
     def share_of(self, jobid: int, rabbit: str) -> Optional[Share]:
-        """The storage that the scheduler has given a job on a Rabbit, and that the job
-        holds; None for none. Where :meth:`note_share` did not say so, since the module
-        was loaded after the job was set up, it follows from the job's Servers."""
+        """What the scheduler has given a job on a Rabbit, and the job still holds."""
         job = self._jobs.get(jobid)
-        if job is None or not self._holds(jobid):
-            return None
-        if job.shares is not None:
-            return job.shares.get(rabbit)
-        usages = tuple(map(self._usage, job.servers))
-        sizes = (u.unavailable.get(rabbit, 0) - u.beyond.get(rabbit, 0) for u in usages)
-        sets = (each.counts.get(rabbit, 0) for u in usages for each in u.allocations)
-        size = sum(sizes)
-        return Share(size, max(sets, default=0) or 1) if size else None
+        share = None if job is None else job.shares.get(rabbit)
+        return share if share is not None and self._holds(jobid) else None
+
+    def unplaced_beside(self, jobid: int) -> Counter[str]:
+        """The bytes of other jobs' shares on each Rabbit that no Servers have yet."""
+        found: Counter[str] = Counter()
+        for other, job in self._jobs.items():
+            if job.said and not job.servers and other != jobid and self._holds(other):
+                found.update({r: share.size for r, share in job.shares.items()})
+        return found
 
     def _holds(self, jobid: int) -> bool:
         job = self._jobs.get(jobid)
@@ -305,7 +306,8 @@ class Ledger:
         """The scheduler has given a job so many bytes, by Rabbit."""
         job = self._jobs.setdefault(jobid, _Job())
         job.shares = {name: Share(size) for name, size in sizes.items()}
-        job.stage = _Stage.HOLDS
+        job.said, job.stage = True, _Stage.HOLDS
+        self.changes += 1
         self._recount_job(jobid, job)
 
     def assume(self, servers: Reference, object: Json) -> None:
@@ -345,7 +347,7 @@ class Ledger:
             self._assumed.pop(servers, None)
             if job.stage is _Stage.TORN_DOWN:
                 self._seen.pop(servers, None)
-        job.shares, job.stage = None, _Stage.GAVE_BACK
+        job.said, job.stage = False, _Stage.GAVE_BACK
         self._recount_job(jobid, job)
         if not job.servers:
             self._jobs.pop(jobid, None)
@@ -455,13 +457,15 @@ class Ledger:
         self._note_change()
 
     def _see_job(self, jobid: Optional[int]) -> None:
-        """Note on which Rabbits a job has claims. One of which nothing else is known,
-        or that holds no share, is dropped with the last of its Servers."""
+        """Note on which Rabbits a job has which claims. One of which nothing else is
+        known, or that holds no share, is dropped with the last of its Servers."""
         job = None if jobid is None else self._jobs.get(jobid)
         if jobid is None or job is None:
             return
-        says_nothing = job.shares is None and job.stage is _Stage.HOLDS
-        rabbits = {*self.bytes_of(jobid), *(job.shares or ())}
+        says_nothing = not job.said and job.stage is _Stage.HOLDS
+        if not job.said:
+            job.shares = self._share_by_servers(jobid)
+        rabbits = {*self.bytes_of(jobid), *job.shares}
         if not job.servers and (says_nothing or not self._may_hold(jobid)):
             del self._jobs[jobid]
             rabbits.clear()
@@ -470,6 +474,12 @@ class Ledger:
         for rabbit in rabbits - job.rabbits:
             self._jobs_on.setdefault(rabbit, set()).add(jobid)
         job.rabbits = rabbits
+
+    def _share_by_servers(self, jobid: int) -> dict[str, Share]:
+        sizes, parts = self.bytes_of(jobid), self.allocations_of(jobid)
+        for usage in self.usage_of(jobid).values():
+            sizes.subtract(usage.beyond)
+        return {name: Share(n, parts[name] or 1) for name, n in sizes.items() if n}
 
     def _note_change(self) -> None:
         self.changes += 1
