@@ -144,7 +144,7 @@ def survey_storage(
     patches: list[tuple[Reference, Json]] = []
     for breakdown, servers in holdings:
         missing = _missing(Servers.read(servers))
-        apart = {s.label for s in breakdown.allocation_sets if s.strategy.apart}
+        apart = {s.label for s in breakdown.allocation_sets if s.strategy.each}
         for label, rabbits in missing.items():
             if breakdown.lifetime == JOB and label in apart:
                 lost.update(h for h in hosts if mapping.rabbit_of(h) in rabbits)

@@ -190,7 +190,7 @@ def _check_needed(demand: Demand, nodes: Mapping[str, int], room: Room) -> None:
     nodes that need each Rabbit."""
     for rabbit in sorted(nodes, key=natural_key):
         problem = room.problem(rabbit, demand.entry) if nodes[rabbit] else None
-        own = demand.entry.strategy.place is Place.OWN_RABBIT
+        own = demand.entry.strategy.own
         if problem is None and own and demand.entry.colocation and nodes[rabbit] > 1:
             problem = f"may take one allocation, not {nodes[rabbit]}"
         if problem is not None:

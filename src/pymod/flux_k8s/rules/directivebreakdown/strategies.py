@@ -27,60 +27,36 @@ class Strategy:
 
     Attributes:
         name: its name in DWS.
-        each: counting. ``minimumCapacity`` is that of each allocation, and a job asks
-            for so much with each of its nodes. If not, it is that of all together, and
-            divided among the nodes.
-        place: placement.
-        number: placement. The number of allocations on any Rabbits; None where the
-            breakdown gives it, or it is our choice.
-        own: reach. A node can do only with an allocation on its own Rabbit.
-        apart: survey. Where an allocation is missing, only the nodes below its Rabbit
-            lack their storage. If not, all nodes of the job lack it.
+        place: the Rabbits that its allocations go to.
+        number: the number of allocations on any Rabbits; None where the breakdown gives
+            it, or it is our choice.
     """
 
     name: str
-    each: bool
     place: Place
-    number: Optional[int]
-    own: bool
-    apart: bool
+    number: Optional[int] = None
+
+    @property
+    def each(self) -> bool:
+        """Whether each allocation stands by itself. ``minimumCapacity`` is that of each
+        then, and a job asks for so much with each of its nodes. Where an allocation is
+        missing, only the nodes below its Rabbit lack their storage. If not, all
+        allocations together have the capacity and serve all nodes of the job."""
+        return self.place is not Place.ANY_RABBIT
+
+    @property
+    def own(self) -> bool:
+        """Whether a node can do only with an allocation on its own Rabbit."""
+        return self.place is Place.OWN_RABBIT
 
 
 STRATEGIES = {
     strategy.name: strategy
     for strategy in (
-        Strategy(
-            "AllocatePerCompute",
-            each=True,
-            place=Place.OWN_RABBIT,
-            number=None,
-            own=True,
-            apart=True,
-        ),
-        Strategy(
-            "AllocatePerServer",
-            each=True,
-            place=Place.EACH_RABBIT,
-            number=None,
-            own=False,
-            apart=True,
-        ),
-        Strategy(
-            "AllocateAcrossServers",
-            each=False,
-            place=Place.ANY_RABBIT,
-            number=None,
-            own=False,
-            apart=False,
-        ),
-        Strategy(
-            "AllocateSingleServer",
-            each=False,
-            place=Place.ANY_RABBIT,
-            number=1,
-            own=False,
-            apart=False,
-        ),
+        Strategy("AllocatePerCompute", Place.OWN_RABBIT),
+        Strategy("AllocatePerServer", Place.EACH_RABBIT),
+        Strategy("AllocateAcrossServers", Place.ANY_RABBIT),
+        Strategy("AllocateSingleServer", Place.ANY_RABBIT, number=1),
     )
 }
 """All strategies, by name. A new one is a new row (CONTRIBUTING.md)."""
