@@ -22,7 +22,6 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import (
-    Access,
     AllocationSet,
     Breakdown,
     Location,
@@ -84,7 +83,7 @@ OWN = Reference("default", "own-0")
 
 
 def near(servers: Reference, *access: tuple[str, str], index: int = 0) -> Location:
-    return Location(servers, index, tuple(Access(*pair) for pair in access))
+    return Location(servers, index, dict(access))
 
 
 def placed(*sets: str) -> Json:

@@ -11,7 +11,6 @@ from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.allocation import Allocation
 from flux_k8s.rules.directivebreakdown.breakdown import (
-    Access,
     AllocationSet,
     Breakdown,
     Location,
@@ -25,7 +24,7 @@ OWN = Reference("default", "own-0")
 
 
 def breakdown(*sets: AllocationSet, pcie: bool = False) -> Breakdown:
-    access = (Access("physical", "mandatory"),)
+    access = {"physical": "mandatory"}
     locations = tuple(Location(OWN, index, access) for index in range(len(sets)))
     return Breakdown(
         "DirectiveBreakdown default/own-0",

@@ -112,7 +112,7 @@ def _breakdown(breakdown: Breakdown) -> Iterator[str]:
 
 
 def _access(location: Location) -> str:
-    return ", ".join(f"{a.priority} {a.type}" for a in location.access)
+    return ", ".join(f"{each} {type}" for type, each in location.access.items())
 
 
 def _servers(sets: Iterable[Json]) -> Iterator[str]:

@@ -71,32 +71,26 @@ class AllocationSet:
     def missing_label(self, labels: Labels) -> Optional[str]:
         """The first label of the set that a Storage with ``labels`` lacks."""
         for need in self.labels:
-            if not _carries(labels, need):
+            key, equals, value = need.partition("=")
+            if key not in labels or (equals and labels[key] != value):
                 return need
         return None
 
 
 @dataclass(frozen=True)
-class Access:
-    """How compute nodes must reach storage: ``type`` physical or network,
-    ``priority`` mandatory or bestEffort."""
-
-    type: str
-    priority: str
-
-
-@dataclass(frozen=True)
 class Location:
-    """Where compute nodes must be: they need ``access`` to the allocations of
-    set number ``index`` in the Servers object ``servers``."""
+    """Where compute nodes must be: they need ``access`` to the allocations of set
+    number ``index`` in the Servers object ``servers``. Each type of access (physical,
+    network) has a priority (mandatory, bestEffort)."""
 
     servers: Reference
     index: int
-    access: tuple[Access, ...]
+    access: Mapping[str, str]
 
-    def asks_for(self, type: str, priority: str) -> bool:
-        """Whether the location has an access of this type and priority."""
-        return Access(type, priority) in self.access
+    @property
+    def pcie(self) -> Optional[str]:
+        """The priority of a PCIe connection; None where nodes need none."""
+        return self.access.get(PHYSICAL)
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,7 @@ class Breakdown:
         return any(
             location.servers == self.servers
             and location.index == index
-            and location.asks_for(PHYSICAL, MANDATORY)
+            and location.pcie == MANDATORY
             for location in self.locations
         )
 
@@ -182,12 +176,6 @@ def parse(obj: Any) -> Breakdown:
     )
 
 
-def _carries(labels: Labels, label: str) -> bool:
-    """Whether ``labels`` have ``label``, which is ``key=value`` or ``key``."""
-    key, equals, value = label.partition("=")
-    return key in labels and (not equals or labels[key] == value)
-
-
 def _allocation_sets(storage: Reader) -> tuple[AllocationSet, ...]:
     return tuple(
         AllocationSet(
@@ -220,13 +208,12 @@ def _location(location: Reader, namespace: str) -> Location:
     return Location(
         _reference(reference, namespace),
         int(match[1]),
-        tuple(
-            Access(
-                access.string("type", (PHYSICAL, NETWORK)),
-                access.string("priority", (MANDATORY, BEST_EFFORT)),
+        {
+            access.string("type", (PHYSICAL, NETWORK)): access.string(
+                "priority", (MANDATORY, BEST_EFFORT)
             )
             for access in location.objects("access")
-        ),
+        },
     )
 
 
@@ -237,10 +224,10 @@ def _with_network_access(
     a PCIe connection to each allocation set, also where they need none."""
     sets = Counter(location.servers for location in locations)
     return tuple(
-        replace(location, access=(Access(NETWORK, MANDATORY),))
+        replace(location, access={NETWORK: MANDATORY})
         if location.servers != own
         and is_networked(sets[location.servers])
-        and location.asks_for(PHYSICAL, MANDATORY)
+        and location.pcie == MANDATORY
         else location
         for location in locations
     )

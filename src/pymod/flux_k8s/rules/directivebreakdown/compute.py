@@ -29,8 +29,6 @@ from flux_k8s.reasons import Reason
 from flux_k8s.rules.directivebreakdown.breakdown import (
     BEST_EFFORT,
     MANDATORY,
-    PHYSICAL,
-    AllocationSet,
     Breakdown,
     Labels,
     Location,
@@ -71,7 +69,7 @@ def near_hosts(
     names: list[str] = []
     unmapped: set[str] = set()
     for breakdown, location in _existing(breakdowns, MANDATORY):
-        counts = _allocations(breakdown, location.servers, location.index, servers)
+        counts = _allocations(breakdown, location, servers)
         allowed &= mapping.hosts_below(counts)
         alone &= _with_allocations(counts, mapping, nodes)
         names.append(str(location.servers))
@@ -107,8 +105,7 @@ def wished_hosts(
     wished: Optional[frozenset[str]] = None
     for breakdown, location in _existing(breakdowns, BEST_EFFORT):
         if location.servers in servers:
-            at = location.servers, location.index
-            near = mapping.hosts_below(_allocations(breakdown, *at, servers))
+            near = mapping.hosts_below(_allocations(breakdown, location, servers))
             wished = near if wished is None else wished & near
     return wished
 
@@ -135,8 +132,17 @@ def labelled_hosts(
             have fewer nodes than the job needs.
     """
     excluded: frozenset[str] = frozenset()
-    ordered = sorted(_labelled_sets(breakdowns), key=lambda found: not found[2])
-    for name, entry, pcie in ordered:
+    labelled = [
+        (
+            f"{breakdown.name}: allocation set {entry.label}",
+            entry,
+            breakdown.needs_own_rabbit(index),
+        )
+        for breakdown in breakdowns
+        for index, entry in enumerate(breakdown.allocation_sets)
+        if entry.labels
+    ]
+    for name, entry, near in sorted(labelled, key=lambda found: not found[2]):
         lacking = {r for r in storages if entry.missing_label(storages[r]) is not None}
         needed = ", ".join(entry.labels)
         if lacking.issuperset(mapping.rabbits):
@@ -145,7 +151,7 @@ def labelled_hosts(
         if hosts == excluded:
             continue
         left = mapping.hosts - hosts
-        if pcie:
+        if near:
             text = f"are below Rabbits that carry {needed}, which {name} needs"
             check_enough(left, nodes, text)
         if len(left) >= nodes:
@@ -191,11 +197,11 @@ def check_locations(
     """
     unmet = []
     rabbit_of = mapping.rabbits_of(hosts)
-    for breakdown, location in _pcie_locations(tuple(breakdowns)):
-        mandatory = location.asks_for(PHYSICAL, MANDATORY)
+    for breakdown, location in _locations(breakdowns):
+        mandatory = location.pcie == MANDATORY
         if not mandatory and location.servers not in servers:
             continue
-        near = _allocations(breakdown, location.servers, location.index, servers)
+        near = _allocations(breakdown, location, servers)
         far = [host for host, rabbit in rabbit_of.items() if rabbit not in near]
         if not far:
             continue
@@ -233,7 +239,8 @@ def check_storage_of_nodes(
         for index, entry in enumerate(breakdown.allocation_sets):
             if breakdown.servers is None or not entry.strategy.own:
                 continue
-            made = _allocations(breakdown, breakdown.servers, index, servers)
+            place = Location(breakdown.servers, index, {})
+            made = _allocations(breakdown, place, servers)
             for rabbit, number in nodes.items():
                 there = made.get(rabbit or "", 0)
                 if number > there:
@@ -281,25 +288,11 @@ def _unavailable(directive: str, daemon: str, known: Sequence[str]) -> Directive
     )
 
 
-def _labelled_sets(
-    breakdowns: Iterable[Breakdown],
-) -> Iterable[tuple[str, AllocationSet, bool]]:
-    """The sets that need labels, with their names, and whether each node needs its
-    own Rabbit to take them."""
-    for breakdown in breakdowns:
-        for index, entry in enumerate(breakdown.allocation_sets):
-            if entry.labels:
-                name = f"{breakdown.name}: allocation set {entry.label}"
-                yield name, entry, breakdown.needs_own_rabbit(index)
-
-
-def _pcie_locations(
-    breakdowns: Iterable[Breakdown],
-) -> Iterator[tuple[Breakdown, Location]]:
+def _locations(breakdowns: Iterable[Breakdown]) -> Iterator[tuple[Breakdown, Location]]:
     """The locations at which nodes need a PCIe connection, or should have one."""
     for breakdown in breakdowns:
         for location in breakdown.locations:
-            if any(access.type == PHYSICAL for access in location.access):
+            if location.pcie is not None:
                 yield breakdown, location
 
 
@@ -312,8 +305,8 @@ def _existing(
     own = {breakdown.servers for breakdown in breakdowns}
     return [
         (breakdown, location)
-        for breakdown, location in _pcie_locations(breakdowns)
-        if location.servers not in own and location.asks_for(PHYSICAL, priority)
+        for breakdown, location in _locations(breakdowns)
+        if location.servers not in own and location.pcie == priority
     ]
 
 
@@ -331,23 +324,20 @@ def _with_allocations(
 
 
 def _allocations(
-    breakdown: Breakdown,
-    reference: Reference,
-    index: int,
-    servers: Mapping[Reference, Any],
+    breakdown: Breakdown, location: Location, servers: Mapping[Reference, Any]
 ) -> Counter[str]:
     """The number of allocations of a set on each of its Rabbits."""
-    if reference not in servers:
+    if location.servers not in servers:
         raise AllocationError(
-            f"{breakdown.name}: Servers {reference}, which the location of"
+            f"{breakdown.name}: Servers {location.servers}, which the location of"
             " compute nodes depends on, does not exist"
         )
-    found = Servers.read(servers[reference])
-    if index >= len(found.sets):
+    found = Servers.read(servers[location.servers])
+    if location.index >= len(found.sets):
         sets = to_builtins(found.sets)
-        expected = f"an array with an entry {index}"
+        expected = f"an array with an entry {location.index}"
         raise BadObject(found.name, "spec.allocationSets", sets, expected)
     counts: Counter[str] = Counter()
-    for place in found.sets[index].places or ():
+    for place in found.sets[location.index].places or ():
         counts[place.rabbit] += place.count
     return +counts
