@@ -239,15 +239,11 @@ class Room:
             self._limits[rabbit] = max(share, spare)
 
     @property
-    def overdrawn(self) -> int:
-        """The bytes that were placed beyond the job's shares."""
-        return sum(self._beyond(self._shares).values())
-
-    @property
     def shortage(self) -> tuple[int, int]:
         """A measure by which placements are compared: bytes beyond the room, then
         bytes beyond the shares."""
-        return sum(self._beyond(self._limits).values()), self.overdrawn
+        limits, shares = map(self._beyond, (self._limits, self._shares))
+        return sum(limits.values()), sum(shares.values())
 
     def check(self) -> None:
         """Refuse a placement that takes more of a Rabbit than there is room for.

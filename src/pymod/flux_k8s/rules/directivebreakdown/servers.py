@@ -95,7 +95,7 @@ def build_servers(
         for index, entry in enumerate(breakdown.allocation_sets)
     ]
     placements, room = _place_all(demands, allocation, by_node=False)
-    if room.overdrawn > 0:
+    if any(room.shortage):
         # With an allocation for each node, every set takes the same part of the share
         # that came with each node. That fits when nothing else does.
         other, other_room = _place_all(demands, allocation, by_node=True)
