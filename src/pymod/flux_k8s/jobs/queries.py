@@ -101,8 +101,7 @@ class JobFilter:
             return False
         if self.rabbit is None:
             return True
-        usage = machine.ledger.usage_of(info.jobid)
-        return any(self.rabbit in servers.unavailable for servers in usage.values())
+        return self.rabbit in machine.ledger.rabbits_of(info.jobid)
 
 
 class Queries:

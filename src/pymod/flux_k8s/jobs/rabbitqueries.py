@@ -103,18 +103,17 @@ class RabbitQueries:
         drive(self._make(), done, (Exception,))
 
     async def _make(self) -> list[Json]:
-        jobs: dict[str, dict[int, None]] = {}
+        jobs: dict[str, list[int]] = {}
         ledger, each = self._machine.ledger, self._turns.each
         known = set[int]()
         async for jobid in each(self._jobs.after(-1), JOBS_AT_A_TIME):
             known.add(jobid)
-            for servers in ledger.usage_of(jobid).values():
-                for rabbit in servers.unavailable:
-                    jobs.setdefault(rabbit, {})[jobid] = None
+            for rabbit in ledger.rabbits_of(jobid):
+                jobs.setdefault(rabbit, []).append(jobid)
         rows: list[Json] = []
         rabbits = rabbit_rows(self._machine, self._settings.mapping)
         async for row in each(rabbits, ROWS_AT_A_TIME):
-            found = list(jobs.get(row["name"], ()))
+            found = jobs.get(row["name"], [])
             ssds = self._machine.ssds.of_jobs(row["name"])
             job_ssds = {str(id): count for id, count in ssds.items() if id in known}
             free = max(0, row["ssds"] - sum(job_ssds.values()))
