@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.jobs.datarecords import failed_first, items_of
+from flux_k8s.jobs.datarecords import failed_first
 from flux_k8s.ports import STORAGE, WORKFLOW, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
@@ -93,7 +93,13 @@ def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     system.loop.run(timeout=60.0)
 
 
-@given(JSON, st.sampled_from([("status", "status"), ("status", "phase")]))
+LISTED = st.fixed_dictionaries(
+    {"metadata": st.dictionaries(st.text(), JSON)}, optional={"status": JSON}
+)
+"""An object of a list, with what the client makes sure of."""
+
+
+@given(st.lists(LISTED), st.sampled_from([("status", "status"), ("status", "phase")]))
 def test_recorded_objects_may_be_anything(items: Any, path: tuple[str, ...]) -> None:
-    for found in failed_first(items_of({"items": items}), path, ("Failed",)):
+    for found in failed_first(items, path, ("Failed",)):
         assert found in items

@@ -108,7 +108,8 @@ class Copies:
             return {}
         listed = _Listed(self._shown(info.jobid))
         try:
-            await list_movements(self._calls, info.name, listed.take)
+            async for items, _ in list_movements(self._calls, info.name):
+                listed.take(items)
         except KubeError as error:
             # A server that starts refuses for a while what it allows later.
             if not await self._workflows.has_persisted(info):
@@ -156,7 +157,7 @@ class _Listed:
         going = frozenset(self.going.values())
         return {i: self._copies[i] for i in sorted(self._copies) if i not in going}
 
-    def take(self, items: list[Json], more: bool) -> None:
+    def take(self, items: list[Json]) -> None:
         """Take in those of a page."""
         for item in items:
             key, movement = key_of(item), parse(item)

@@ -10,11 +10,10 @@ those that failed first.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Any, AsyncIterator, Iterable, Optional, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import KubeCalls, absent
-from flux_k8s.jobs.findings import CONTAINER_LOGS, DATA_MOVEMENTS
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.cleanup import workflow_selector
@@ -64,15 +63,15 @@ class DataRecords:
         self._records = records
 
     async def record(self, info: WorkflowInfo) -> None:
-        """Write the records of the objects that Teardown deletes.
+        """Write the records of the objects that Teardown deletes, once.
 
         Raises:
             KubeError: a request failed, and is to be repeated.
         """
         recording = info.recording
         records = {
-            DATA_MOVEMENTS: self._record_data_movements,
-            CONTAINER_LOGS: self._record_container_logs,
+            "data movements": self._record_data_movements,
+            "container logs": self._record_container_logs,
         }
         for what, write in records.items():
             if what in recording.done:
@@ -132,38 +131,28 @@ class DataRecords:
             return
         totals = Totals()
         kept: list[Json] = []
+        limit = self._settings.config.save_datamovements
         try:
-            await self._read_data_movements(info, totals, kept)
+            async for items, more in list_movements(self._calls, info.name):
+                _check_not_torn_down(info)
+                for item in items:
+                    totals.add(item)
+                if limit > 0:
+                    found, path = [*kept, *items], ("status", "status")
+                    kept = failed_first(found, path, UNSUCCESSFUL)[:limit]
+                if more:
+                    self._check_time(info)
         except _NotRecorded:
             if kept:
                 await self._put_movements(info, kept)
             raise
-        if self._settings.config.save_datamovements > 0:
+        if limit > 0:
             await self._put_movements(info, kept)
         await self._records.put_json(info, "rabbit_moved", totals.to_json())
 
     async def _put_movements(self, info: WorkflowInfo, kept: Iterable[Json]) -> None:
         plain = [_plain(item) for item in kept]
         await self._records.put_json(info, "rabbit_datamovements", plain)
-
-    async def _read_data_movements(
-        self, info: WorkflowInfo, totals: Totals, kept: list[Json]
-    ) -> None:
-        """Add all data movements up, and keep those that the site wants."""
-        limit = self._settings.config.save_datamovements
-
-        def take(items: list[Json], more: bool) -> None:
-            _check_not_torn_down(info)
-            for item in items:
-                totals.add(item)
-            if limit > 0:
-                found = [*kept, *items]
-                order = failed_first(found, ("status", "status"), UNSUCCESSFUL)
-                kept[:] = order[:limit]
-            if more:
-                self._check_time(info)
-
-        await list_movements(self._calls, info.name, take)
 
     # Containers: in pods, which are where the Workflow is
 
@@ -175,7 +164,7 @@ class DataRecords:
         listed = await self._calls.list(
             POD, namespace, key=info.name, label_selector=selector
         )
-        pods = failed_first(items_of(listed), ("status", "phase"), ("Failed",))
+        pods = failed_first(listed["items"], ("status", "phase"), ("Failed",))
         names = [name for pod in pods for name in _containers(pod)]
         logs: list[tuple[str, str]] = []
         try:
@@ -211,12 +200,10 @@ class DataRecords:
 
 
 async def list_movements(
-    calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
-) -> None:
-    """List the data movements of a Workflow.
-
-    Args:
-        take: is called with those of each page, and whether there is another page.
+    calls: KubeCalls, workflow: str
+) -> AsyncIterator[tuple[list[Json], bool]]:
+    """The data movements of a Workflow: those of each page, and whether there is
+    another page.
 
     Raises:
         KubeError: a request failed.
@@ -232,8 +219,8 @@ async def list_movements(
             token=token,
             certain=not token,
         )
-        items, token = items_of(page), _get(page, "metadata", "continue") or None
-        take(items, token is not None)
+        token = _get(page, "metadata", "continue") or None
+        yield page["items"], token is not None
 
 
 def _check_not_torn_down(info: WorkflowInfo) -> None:
@@ -267,13 +254,6 @@ def failed_first(
     return sorted(items, key=order)
 
 
-def items_of(answer: Json) -> list[Json]:
-    """The objects of a list."""
-    items = answer.get("items")
-    found = items if isinstance(items, list) else []
-    return [item for item in found if isinstance(item, dict)]
-
-
 def _containers(pod: Json) -> list[tuple[str, str]]:
     """The names of a pod and of each of its containers."""
     containers = _get(pod, "spec", "containers")
@@ -292,10 +272,8 @@ def _get(value: Any, *path: str) -> Any:
 
 def _plain(item: Json) -> Json:
     """An object without its managedFields."""
-    metadata = _get(item, "metadata")
-    if not isinstance(metadata, dict):
-        return item
-    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    metadata = item["metadata"].items()
+    kept = {key: value for key, value in metadata if key != "managedFields"}
     return {**item, "metadata": kept}
 
 

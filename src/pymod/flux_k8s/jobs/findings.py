@@ -11,11 +11,6 @@ from typing import NamedTuple, Optional
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.slots import slotted
 
-DATA_MOVEMENTS = "data movements"
-CONTAINER_LOGS = "container logs"
-BEFORE_TEARDOWN = frozenset({DATA_MOVEMENTS, CONTAINER_LOGS})
-"""The records of objects that Teardown deletes."""
-
 
 @slotted
 @dataclass
@@ -27,7 +22,8 @@ class Recording:
         rabbits: this module has recorded where the job has storage.
         end: Teardown was seen, and what is due then was recorded: the Workflow, if it
             was not complete.
-        done: those of :data:`BEFORE_TEARDOWN` that were written, or given up.
+        done: the records of objects that Teardown deletes which were written, or given
+            up.
         failures: the number of failures in writing the next of them.
         since: the UNIX time since which the next of them is read while Kubernetes
             answers; None before.
@@ -39,11 +35,6 @@ class Recording:
     done: frozenset[str] = frozenset()
     failures: int = 0
     since: Optional[float] = None
-
-    @property
-    def allows_teardown(self) -> bool:
-        """Whether all of :data:`BEFORE_TEARDOWN` were written, or given up."""
-        return self.done >= BEFORE_TEARDOWN
 
 
 @slotted

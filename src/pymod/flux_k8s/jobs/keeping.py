@@ -279,12 +279,9 @@ class Keeping:
             QueryError: Kubernetes does not allow it.
         """
         failed: list[tuple[str, str]] = []
-
-        def take(items: list[Json], more: bool) -> None:
-            failed.extend(key_of(item) for item in items if _has_failed(item))
-
         try:
-            await list_movements(self._calls, info.name, take)
+            async for items, _ in list_movements(self._calls, info.name):
+                failed.extend(key_of(item) for item in items if _has_failed(item))
             answers = await settle(self._clear(info, *key) for key in failed)
         except KubeError as error:
             raise _refusal(error, f"list {NNFDATAMOVEMENT.plural}") from None

@@ -217,8 +217,7 @@ class Steps:
         ended_early = info.released and not info.nodes_released
         if view.desired < State.DataIn or ended_early:
             return True
-        if not info.recording.allows_teardown:
-            await self._records.record(info)
+        await self._records.record(info)
         return not info.aborted or info.released
 
     def _may_mount(self, info: WorkflowInfo) -> bool:
