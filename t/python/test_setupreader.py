@@ -37,7 +37,7 @@ PATIENCE = 60.0
 ANSWERS_AND_STAYS = (
     sys.executable,
     "-c",
-    "import signal, flux_k8s.broker.readerprogram as it; it.main(); signal.pause()",
+    "import signal, flux_k8s.broker.readerprocess as it; it.main(); signal.pause()",
 )
 
 
@@ -174,13 +174,13 @@ def test_one_process_reads_several_R_until_there_is_nothing_or_too_much_to_read(
 
 
 def test_the_process_that_reads_imports_little() -> None:
-    script = "import sys, flux_k8s.broker.readerprogram; print(*sys.modules)"
+    script = "import sys, flux_k8s.broker.readerprocess; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE)
     folders = ("broker", "config", "control", "dws", "jobs", "kube", "rabbits")
     ours = tuple(f"flux_k8s.{folder}." for folder in folders)
     found = {name for name in run.stdout.decode().split() if name.startswith(ours)}
     assert found == {
-        "flux_k8s.broker.readerprogram",
+        "flux_k8s.broker.readerprocess",
         "flux_k8s.jobs.setupreader",
     }
 

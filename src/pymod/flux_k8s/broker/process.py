@@ -44,8 +44,7 @@ from flux_k8s.broker.files import load_mapping
 from flux_k8s.broker.log import log_exception, open_handle
 from flux_k8s.broker.parentdeath import die_with
 from flux_k8s.broker.reactor import ReactorLoop
-from flux_k8s.broker.readerprocess import ReaderProcess
-from flux_k8s.broker.readerprogram import raise_oom_score
+from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
 from flux_k8s.broker.relay import route_of
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.config.settings import Identity, Settings

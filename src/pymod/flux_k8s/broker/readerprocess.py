@@ -1,17 +1,20 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A process that reads large ``dws.setup`` requests.
+"""A process that reads large ``dws.setup`` requests, and the program that it runs.
 
 The service writes each request as its length (8 bytes) and its text, and reads one line
 as the answer. It starts the process for the first request, and ends it when no request
-comes for a while, or after a request that took much memory.
+comes for a while, or after a request that took much memory. A job waits until it has
+started, so this module imports little.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import queue
+import struct
 import subprocess
 import sys
 import syslog
@@ -19,9 +22,14 @@ import threading
 from functools import partial
 from typing import Optional
 
-from flux_k8s.broker.readerprogram import LENGTH, MAX_REUSE_SIZE
 from flux_k8s.formats.rset import UnreadableR
-from flux_k8s.jobs.setupreader import Done, Payload, Result, decode_answer
+from flux_k8s.jobs.setupreader import (
+    Done,
+    Payload,
+    Result,
+    decode_answer,
+    encode_answer,
+)
 from flux_k8s.ports import Deliver, Log
 from flux_k8s.reasons import Reason
 
@@ -36,7 +44,17 @@ TIME_LIMIT = 120.0
 IDLE_LIMIT = 30.0
 """Seconds that a process waits for the next request."""
 
-COMMAND = (sys.executable, "-m", "flux_k8s.broker.readerprogram")
+COMMAND = (sys.executable, "-m", "flux_k8s.broker.readerprocess")
+
+MAX_REUSE_SIZE = 8 * 1024 * 1024
+"""The most bytes of a request after which the process reads another one. Python would
+not give the memory of a larger request back to the system."""
+
+READER_OOM_SCORE = 1000
+"""The kernel kills this process before the service, which has a lower score."""
+
+LENGTH = struct.Struct("=Q")
+"""The length of a request, before its text."""
 
 
 class ReaderProcess:
@@ -168,3 +186,33 @@ class ReaderProcess:
         if process.returncode < 0:
             return f"was ended by signal {-process.returncode}"
         return f"ended with status {process.returncode}"
+
+
+def main() -> None:
+    """Read requests from standard input until its end, and write the answers to
+    standard output."""
+    gc.disable()  # there are no cycles, and millions of objects
+    raise_oom_score(READER_OOM_SCORE)
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    while length := requests.read(LENGTH.size):
+        text = requests.read(LENGTH.unpack(length)[0])
+        answers.write(encode_answer(text))
+        answers.flush()
+        if len(text) > MAX_REUSE_SIZE:
+            return
+
+
+def raise_oom_score(score: int) -> None:
+    """Have the kernel kill this process before others when memory runs out.
+
+    Args:
+        score: up to 1000, added to the process's score. The kernel kills the process
+            with the highest score first.
+    """
+    with contextlib.suppress(OSError):
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(str(score))
+
+
+if __name__ == "__main__":
+    main()

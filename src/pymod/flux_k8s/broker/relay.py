@@ -95,8 +95,7 @@ class Relay:
     def respond(self, message: Any) -> None:
         """Send a response of the service to the sender of the request."""
         assert message.type == FLUX_MSGTYPE_RESPONSE
-        if not (lib.flux_msg_is_streaming(message.handle) and succeeded(message)):
-            self._remove(route_of(message), matchtag_of(message))
+        self._remove(route_of(message), matchtag_of(message))
         self._flux.send(message)
 
     def fail(self, errnum: int, text: str) -> None:
@@ -117,10 +116,3 @@ class Relay:
         self._of_user[message.userid] -= 1
         if not self._of_user[message.userid]:
             del self._of_user[message.userid]
-
-
-def succeeded(message: Any) -> bool:
-    """Whether a response is no error."""
-    errnum = ffi.new("int [1]")
-    rc = int(lib.flux_msg_get_errnum(message.handle, errnum))
-    return rc == 0 and int(errnum[0]) == 0
