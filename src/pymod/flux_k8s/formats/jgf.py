@@ -27,9 +27,6 @@ SHORTHAND = "fluxion:jgf_shorthand"
 """The writer whose graph leaves out all that is below an exclusive vertex: the cores of
 a node that a job has as a whole, and all of a Rabbit that a job has as a whole."""
 
-MAX_PATH_DEPTH = 64
-"""The most levels of a vertex's path."""
-
 SSD = "ssd"
 NODE = "node"
 STORAGE_NODE = "storage_node"
@@ -145,20 +142,11 @@ def _vertex(metadata: Reader) -> Vertex:
     return Vertex(
         type,
         name,
-        _path(metadata),
+        metadata.string("paths.containment"),
         metadata.integer("size", minimum=0) if metadata.has("size") else 1,
         _rabbit_name(metadata) if metadata.has("properties") else None,
         metadata.value.get("exclusive") is True,
     )
-
-
-def _path(metadata: Reader) -> str:
-    path = metadata.string("paths.containment")
-    if path.count("/") > MAX_PATH_DEPTH:
-        raise metadata.bad(
-            "paths.containment", f"a path of at most {MAX_PATH_DEPTH} levels"
-        )
-    return path
 
 
 def _rabbit_name(metadata: Reader) -> Optional[str]:

@@ -15,9 +15,6 @@ _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,18})?(Z|[+-]\d\d:\d\d)", re.ASCII
 )
 
-_LONGEST = 44
-"""Characters of a time stamp, at most."""
-
 _END = 253402300800.0
 """The UNIX time of the first moment that :func:`format_timestamp` cannot write."""
 
@@ -30,14 +27,10 @@ _GO_LONGEST = 64
 """Characters of a duration: Go writes ``2562047h47m16.854775807s`` at most."""
 
 
+@lru_cache(maxsize=8192)  # each version of an object has the same ones again
 def parse_timestamp(text: str) -> Optional[float]:
     """UNIX time from ``2026-11-21T02:30:40.003340Z``; None if ``text`` is no time
     stamp, or one before 1970 or after 9999 in UTC."""
-    return _parse(text) if len(text) <= _LONGEST else None
-
-
-@lru_cache(maxsize=8192)  # each version of an object has the same ones again
-def _parse(text: str) -> Optional[float]:
     match = _STAMP.fullmatch(text)
     if match is None:
         return None
