@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from flux_k8s.formats import rset
@@ -49,7 +50,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     for _ in range(bench.number(7, 3)):
         begin = time.perf_counter()
         R = rset.parse(json.loads(text))
-        allocation = job_allocation(R, mapping, labels)
+        allocation = replace(job_allocation(R, mapping), storages=labels)
         middle = time.perf_counter()
         build_servers([parse(breakdown)], allocation)
         reading.append((middle - begin) * 1e3)

@@ -228,12 +228,11 @@ def _allocation(
             "nodelist": [hostlist.encode(hosts)],
         },
     }
-    allocation = job_allocation(
-        rset.parse(R), mapping, dict.fromkeys(mapping.rabbits, labels)
-    )
+    allocation = job_allocation(rset.parse(R), mapping)
+    storages = dict.fromkeys(mapping.rabbits, labels)
     ssd = ssd_per_node(breakdowns, len(hosts))
     held = {rabbit: ssd * n for rabbit, n in allocation.nodes_per_rabbit.items()}
-    return replace(allocation, ssd_per_rabbit=held)
+    return replace(allocation, ssd_per_rabbit=held, storages=storages)
 
 
 def _patch(breakdown: Breakdown, sets: list[Json]) -> Json:

@@ -91,10 +91,7 @@ class Allocation:
 
 
 def job_allocation(
-    rset: Allocated,
-    mapping: RabbitMapping,
-    storages: Optional[Mapping[str, Labels]] = None,
-    name: str = "R",
+    rset: Allocated, mapping: RabbitMapping, name: str = "R"
 ) -> Allocation:
     """The allocation of the job whose R is ``rset``. Errors call R ``name``.
 
@@ -112,7 +109,6 @@ def job_allocation(
         nodes_per_rabbit={rabbit: nodes[rabbit] for rabbit in ssd},
         unconnected=tuple(h for h, r in rabbit_of.items() if r is None),
         ssd_per_rabbit=ssd,
-        storages=storages,
     )
 
 
