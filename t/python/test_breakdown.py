@@ -22,6 +22,7 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import (
+    STRATEGIES,
     AllocationSet,
     Breakdown,
     Location,
@@ -36,7 +37,6 @@ from flux_k8s.rules.directivebreakdown.compute import (
     required_daemons,
     wished_hosts,
 )
-from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from support.objects import changed
 from support.tree import recorded
 

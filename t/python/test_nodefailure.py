@@ -18,11 +18,11 @@ from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import (
+    STRATEGIES,
     AllocationSet,
     Breakdown,
     Reference,
 )
-from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from flux_k8s.rules.nodefailure import (
     Survey,
     computes_patch,

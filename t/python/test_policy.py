@@ -16,8 +16,11 @@ from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowdirectives import CREATING
-from flux_k8s.rules.directivebreakdown.breakdown import AllocationSet, Breakdown
-from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
+from flux_k8s.rules.directivebreakdown.breakdown import (
+    STRATEGIES,
+    AllocationSet,
+    Breakdown,
+)
 from support.service import LIFE, exceptions, jobspec, names, settle, started
 
 OWNER = 500

@@ -16,6 +16,7 @@ from flux_k8s.formats import resourcestatus
 from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import (
+    STRATEGIES,
     AllocationSet,
     Breakdown,
     Reference,
@@ -29,7 +30,6 @@ from flux_k8s.rules.directivebreakdown.resources import (
     share_of_node,
     ssd_per_node,
 )
-from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 from support.breakdowns import across, per_compute
 
 TASK = {

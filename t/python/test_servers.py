@@ -26,10 +26,15 @@ from flux_k8s.rules.directivebreakdown.allocation import (
     colocation_annotations,
     job_allocation,
 )
-from flux_k8s.rules.directivebreakdown.breakdown import AllocationSet, Breakdown, parse
+from flux_k8s.rules.directivebreakdown.breakdown import (
+    STRATEGIES,
+    AllocationSet,
+    Breakdown,
+    Strategy,
+    parse,
+)
 from flux_k8s.rules.directivebreakdown.resources import ssd_per_node
 from flux_k8s.rules.directivebreakdown.servers import build_servers
-from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES, Strategy
 from support.breakdowns import (
     RABBIT,
     across,

@@ -11,13 +11,13 @@ from flux_k8s.objects.servers import Servers
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.allocation import Allocation
 from flux_k8s.rules.directivebreakdown.breakdown import (
+    STRATEGIES,
     AllocationSet,
     Breakdown,
     Location,
     Reference,
 )
 from flux_k8s.rules.directivebreakdown.servers import build_servers
-from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES
 
 RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}
 OWN = Reference("default", "own-0")

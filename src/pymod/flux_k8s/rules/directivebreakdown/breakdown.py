@@ -1,9 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A DirectiveBreakdown, read and checked."""
+"""A DirectiveBreakdown, read and checked, and what its allocation strategies mean."""
 
 from __future__ import annotations
 
+import enum
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -11,7 +12,6 @@ from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.errors import NotReady
 from flux_k8s.json_reader import Reader
-from flux_k8s.rules.directivebreakdown.strategies import STRATEGIES, Strategy
 
 Labels = Mapping[str, str]
 """``metadata.labels`` of a Storage."""
@@ -28,6 +28,59 @@ MAX_COUNT = 2**16
 """More allocations than this in one set are taken for a mistake."""
 
 _FIELD_PATH = re.compile(r"(?:servers\.)?spec\.allocationSets\[([0-9]{1,9})\]\Z")
+
+
+class Place(enum.IntEnum):
+    """The Rabbits that allocations go to. Those that leave the least choice come first,
+    and are placed first."""
+
+    OWN_RABBIT = 0
+    """One allocation for each compute node, on the node's own Rabbit."""
+    EACH_RABBIT = 1
+    """One allocation on each Rabbit of the job."""
+    ANY_RABBIT = 2
+    """A number of allocations on the Rabbits that have room."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """An allocation strategy.
+
+    Attributes:
+        name: its name in DWS.
+        place: the Rabbits that its allocations go to.
+        number: the number of allocations on any Rabbits; None where the breakdown gives
+            it, or it is our choice.
+    """
+
+    name: str
+    place: Place
+    number: Optional[int] = None
+
+    @property
+    def each(self) -> bool:
+        """Whether each allocation stands by itself. ``minimumCapacity`` is that of each
+        then, and a job asks for so much with each of its nodes. Where an allocation is
+        missing, only the nodes below its Rabbit lack their storage. If not, all
+        allocations together have the capacity and serve all nodes of the job."""
+        return self.place is not Place.ANY_RABBIT
+
+    @property
+    def own(self) -> bool:
+        """Whether a node can do only with an allocation on its own Rabbit."""
+        return self.place is Place.OWN_RABBIT
+
+
+STRATEGIES = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("AllocatePerCompute", Place.OWN_RABBIT),
+        Strategy("AllocatePerServer", Place.EACH_RABBIT),
+        Strategy("AllocateAcrossServers", Place.ANY_RABBIT),
+        Strategy("AllocateSingleServer", Place.ANY_RABBIT, number=1),
+    )
+}
+"""All strategies, by name. A new one is a new row (CONTRIBUTING.md)."""
 
 
 @dataclass(frozen=True)

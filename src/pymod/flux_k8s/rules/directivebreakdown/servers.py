@@ -31,8 +31,7 @@ from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.directivebreakdown.allocation import Allocation, Room
-from flux_k8s.rules.directivebreakdown.breakdown import AllocationSet, Breakdown
-from flux_k8s.rules.directivebreakdown.strategies import Place
+from flux_k8s.rules.directivebreakdown.breakdown import AllocationSet, Breakdown, Place
 
 
 class Placement(NamedTuple):
