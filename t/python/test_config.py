@@ -114,6 +114,7 @@ WRONG = r"""
 {"daemons": {"x": {"environment": {"A=B": "1"}}}} -> rabbit.daemons.x.environment: has
   "A=B", expected names of variables
 {"daemons": {"x": {"environment": {"": "1"}}}} -> environment: has "", exp
+{"daemons": {"x": {"environment": {"A B": "1"}}}} -> environment: has "A B", exp
 {"daemons": {"x": {"environment": {"A": "\0"}}}} -> rabbit.daemons.x.environment.A: is
 {"daemons": {"x": {"environment": {"A": 1}}}} -> environment.A: is 1, exp
 """

@@ -427,7 +427,7 @@ def test_a_refusal_of_any_text_is_about_a_part_of_it_and_printable(
 
 VALUES = {
     "type": ("xfs", "raw", "zfs", "xfs2"),
-    "capacity": ("1GiB",),
+    "capacity": ("1GiB", "٣GiB"),
     "name": ("p1", "data", "data", "p_1", "D", "a"),
     "profile": ("fast", "Fast"),
     "source": ("/a",),
