@@ -81,6 +81,7 @@ STORIES = (
         latency={"PostRun": 40.0, "DataOut": 40.0},
         config=Config(teardown_after=60.0),
         spans=(("PostRun", "teardown-after!", 60.0),),
+        spared="teardown-after",
     ),
     *(
         Story(

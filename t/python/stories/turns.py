@@ -63,7 +63,7 @@ STORIES = (
         "a Workflow in Teardown counts if its job never had nodes",
         "Proposal cancel! Teardown 2:Proposal..Setup clean gone 2:DataIn..Teardown "
         "2:teardown-late 2:clean 2:gone",
-        When("Proposal", cancel, 1.0),
+        When("Proposal", cancel, 3.0),
         When("Teardown", submit(PLAIN), 1.0),
         job=HELD,
         latency={"Teardown": 60.0},

@@ -26,8 +26,8 @@ from flux_k8s.reasons import NODE_FAILURE, Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,
+    meddles,
     purge,
-    take_over,
     undates,
 )
 from rabbitsim.torture.interruptions import NOT_NOW, Interruption
@@ -100,6 +100,8 @@ EXCUSED = (
     ("in use", Interruption.WRONG, TELLS),
     ("mounted", Interruption.WRONG, "DRAIN_MOUNTED"),
     ("mounted", Interruption.WRONG, "LET_NODES_GO"),
+    # A job may be let go when it is just noted that it waits for Kubernetes.
+    ("memo", Interruption.LOST, ""),
     # One says that no node has failed, and so the state has.
     ("exception", Interruption.WRONG, "Inspect"),
 )
@@ -197,7 +199,7 @@ def problem_at(
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, events=life.events, exceptions=life.exceptions)
         expected = replace(expected, left=())
-    meddled = bool(deeds & {delete, ask_deletion, take_over, purge})
+    meddled = meddles(story)
     if interruption is Interruption.CRASH and _forgets(whole, life, meddled):
         expected = replace(expected, data=life.data)
         lost = (*lost, f"KVS {DATA_OUT}")

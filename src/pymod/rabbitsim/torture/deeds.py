@@ -21,7 +21,7 @@ from flux_k8s.ports import (
     Json,
     Kind,
 )
-from rabbitsim.torture.story import FOREVER, NODE, XFS, Deed, Job, deed
+from rabbitsim.torture.story import FOREVER, NODE, XFS, Deed, Job, Story, deed
 from rabbitsim.torture.troubles.dws import FENCE
 
 if TYPE_CHECKING:
@@ -323,6 +323,13 @@ def annotate(key: str, value: str) -> Deed:
 
 def _annotate(key: str, value: str, system: StorySystem) -> None:
     patch_workflows(system, {"metadata": {"annotations": {key: value}}})
+
+
+def meddles(story: Story) -> bool:
+    """Whether somebody changes what only the service may change, or has the job be
+    forgotten."""
+    deeds = {when.deed for when in story.deeds}
+    return bool(deeds & {delete, ask_deletion, take_over, purge})
 
 
 def undates(deed: Deed) -> bool:

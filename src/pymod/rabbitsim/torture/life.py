@@ -33,6 +33,7 @@ from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import StoryAllowances
 from rabbitsim.torture.course import Course, told_of
 from rabbitsim.torture.data import FileContents
+from rabbitsim.torture.deeds import meddles
 from rabbitsim.torture.interruptions import (
     DOWN,
     FAULT,
@@ -299,8 +300,8 @@ def live(
     system.requested = monitor.requested
 
     def died() -> None:
-        """Of what it has seen of a Workflow that is gone nobody knows now."""
-        if system.meddled and system.workflow is None:
+        """Of what it has seen of a Workflow that others change nobody knows now."""
+        if meddles(story):
             monitor.record(system.first.id).unseen = True
 
     system.died = died

@@ -202,7 +202,7 @@ class Monitor:
             record.leaves(self.now() + early, self.allowances.config)
 
     def _gone(self, jobid: int, record: Record, workflow: Json) -> None:
-        record.unseen = self.allowances.absent()
+        record.unseen = record.unseen or self.allowances.absent()
         torn_down, job = is_complete(workflow, "Teardown"), self.jobs().get(jobid)
         if not torn_down:
             self._leaves(jobid, record)
