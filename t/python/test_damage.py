@@ -71,7 +71,8 @@ def damaged(value: Any) -> Iterator[Any]:
                 yield [*value[:index], spoiled, *value[index + 1 :]]
 
 
-JOBS = ({}, {"haste": Haste.ABANDON}, {"released": True}, {"failed": True})
+ENDED = frozenset({Goal.RELEASED})
+JOBS = ({}, {"haste": Haste.ABANDON}, {"answered": ENDED}, {"failed": True})
 SITUATIONS = list(itertools.product(Goal, (False, True), JOBS, CONFIGS))
 
 
@@ -79,7 +80,8 @@ def informed(
     jobid: int, view: WorkflowView, now: float, goal: Goal, ran: bool, more: Any
 ) -> WorkflowInfo:
     info = WorkflowInfo(jobid, goal, ran=ran, **more)
-    info.planned = goal is not Goal.PLANNED
+    if goal is not Goal.PLANNED:
+        info.answered |= {Goal.PLANNED}
     info.identity = Identity(view.instance)
     info.see(view, now)
     return info

@@ -76,11 +76,16 @@ def view_of(
     )
 
 
+BEGUN: frozenset[Goal] = frozenset()
+UNDER_WAY = frozenset({Goal.PLANNED})
+ENDED = frozenset({Goal.PLANNED, Goal.RELEASED})
+
+
 def info_of(
     goal: Goal, view: Optional[WorkflowView] = None, **facts: Any
 ) -> WorkflowInfo:
     facts.setdefault("request", REQUEST)
-    facts.setdefault("planned", goal is not Goal.PLANNED)
+    facts.setdefault("answered", BEGUN if goal is Goal.PLANNED else UNDER_WAY)
     if goal is Goal.READY:
         facts.setdefault("allocation", R)
     return WorkflowInfo(JOBID, goal, view=view, **facts)
@@ -151,24 +156,24 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
             {**WRITES, "failed": True},
             Step.WITHHOLD(),
         ),
-        (RELEASED_KEPT, {**WRITES, "released": True}, LATER),
+        (RELEASED_KEPT, {**WRITES, "answered": ENDED}, LATER),
         (
             RELEASED_KEPT,
-            {"mounts": Mounts(writers=(), found_at=NOW), "released": True},
+            {"mounts": Mounts(writers=(), found_at=NOW), "answered": ENDED},
             LATER,
         ),
         (
             RELEASED_KEPT,
             {
                 "mounts": Mounts(writers=(), found_at=NOW - WRITERS_VALID),
-                "released": True,
+                "answered": ENDED,
             },
             Step.FIND_WRITERS(late("DWS waits for it")),
         ),
         # its epilog was given up
         (
             CUT,
-            {"haste": Haste.ABORT, "released": True},
+            {"haste": Haste.ABORT, "answered": ENDED},
             Step.FIND_WRITERS(
                 late("its epilog was given up"),
             ),
@@ -206,9 +211,7 @@ INFOS = st.builds(
     allocation=st.none() | st.just(R),
     ran=st.booleans(),
     haste=st.sampled_from(Haste),
-    planned=st.booleans(),
-    mounted=st.booleans(),
-    released=st.booleans(),
+    answered=st.frozensets(st.sampled_from(Goal)),
     deleted=st.none() | st.just(view_of(State.Proposal)),
     doubtful=st.booleans(),
     failure=st.none() | st.just(Note("failure", Reason.DWS_REFUSED)),
@@ -259,7 +262,7 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
     elif chosen.step in (Step.DELETE, Step.LOOK_UP):
         info.view, info.doubtful = None, False
     elif chosen.step is Step.RELEASE_EPILOG:
-        info.released = True
+        info.answered |= {RELEASED}
     elif chosen.step is Step.CUT_OFF:
         assert info.view is not None
         info.view = replace(info.view, cut_off=True)

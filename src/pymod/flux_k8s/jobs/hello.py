@@ -247,9 +247,11 @@ class JobLister:
             info.learned = min(info.learned or held.submitted, held.submitted)
         if held.prolog_since is not None:
             info.note_prolog(min(held.prolog_since, self._flux.now()))
-        info.planned = info.planned or planned
+        if planned:
+            info.answered |= {Goal.PLANNED}
+        if held.phase is Phase.RUNNING:
+            info.answered |= {Goal.READY}
         info.doubtful = info.doubtful or (planned and info.view is None)
-        info.mounted = info.mounted or held.phase is Phase.RUNNING
         info.ran = info.ran or held.ran
         if held.teardown_requested:
             info.haste = max(info.haste, Haste.ABANDON)

@@ -251,7 +251,7 @@ class LastResort:
                 text = f"{job.info.f58}: internal error: {describe(error)}"
                 self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
         await request_plugin(self._flux, "epilog-remove", {"id": job.info.jobid})
-        job.info.released = True
+        job.info.answered |= {Goal.RELEASED}
 
     async def _drain(self, job: Job) -> None:
         note = Note("the dws module failed", Reason.SERVICE_FAULT)

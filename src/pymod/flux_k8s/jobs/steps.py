@@ -307,7 +307,8 @@ class Steps:
             "exclude": proposal.exclude,
         }
         await request_plugin(self._flux, "resource-update", payload)
-        info.planned = info.fits = True
+        info.answered |= {Goal.PLANNED}
+        info.fits = True
 
     async def _place(self, info: WorkflowInfo, following: Next) -> None:
         try:
@@ -436,7 +437,7 @@ class Steps:
                 copies = ", ".join(view.unsaved)
                 payload["copy_out"] = printable(copies, SHOWN)
             await request_plugin(self._flux, "prolog-remove", payload)
-            info.mounted = True
+            info.answered |= {Goal.READY}
 
     async def _withhold(self, info: WorkflowInfo, following: Next) -> None:
         """Have the scheduler keep the job's storage from others. The machine reports
@@ -461,4 +462,4 @@ class Steps:
             info.data_reported = not info.nodes_released
             self._failures.report_persistent(info)
         await request_plugin(self._flux, "epilog-remove", payload)
-        info.released = True
+        info.answered |= {Goal.RELEASED}

@@ -101,8 +101,8 @@ class WorkflowInfo:
         **What Flux was told: written by steps, and once by hello.**
 
         announced: the job's eventlog names the Workflow.
-        planned, mounted, released: the plugin has answered ``resource-update``,
-            ``prolog-remove``, ``epilog-remove``.
+        answered: the goals that Flux has been told are reached: the plugin has answered
+            ``resource-update``, ``prolog-remove``, ``epilog-remove``.
         failure: the note of the job's fatal exception, if this service raises it. None
             if the Workflow has it, with the data that is kept.
         failed: the job has a fatal exception about its storage.
@@ -160,9 +160,7 @@ class WorkflowInfo:
 
     # What Flux was told: written by steps, and once by hello.
     announced: bool = False
-    planned: bool = False
-    mounted: bool = False
-    released: bool = False
+    answered: frozenset[Goal] = frozenset()
     failure: Optional[Note] = None
     failed: bool = False
     warned: bool = False
@@ -262,9 +260,22 @@ class WorkflowInfo:
     @property
     def satisfied(self) -> bool:
         """Whether Flux has an answer that its goal is reached."""
-        if self.goal is Goal.PLANNED:
-            return self.planned
-        return self.mounted if self.goal is Goal.READY else self.released
+        return self.goal in self.answered
+
+    @property
+    def planned(self) -> bool:
+        """Whether Flux knows that the storage is planned."""
+        return Goal.PLANNED in self.answered
+
+    @property
+    def mounted(self) -> bool:
+        """Whether Flux knows that the storage is mounted."""
+        return Goal.READY in self.answered
+
+    @property
+    def released(self) -> bool:
+        """Whether Flux knows that the storage is released, or does not wait for it."""
+        return Goal.RELEASED in self.answered
 
     @property
     def may_have_run(self) -> bool:
@@ -334,7 +345,7 @@ class WorkflowInfo:
         """Flux wants storage to be planned."""
         self.request = request
         self.failure_tolerance = failure_tolerance
-        self.planned = False
+        self.answered -= {Goal.PLANNED}
 
     def note_prolog(self, since: float) -> None:
         """The job is in its prolog since a time (UNIX), and maybe for longer."""
@@ -347,7 +358,7 @@ class WorkflowInfo:
         if self.goal is not Goal.RELEASED:
             self.goal = Goal.READY
         self.allocation = allocation
-        self.mounted = False
+        self.answered -= {Goal.READY}
 
     def want_released(
         self,
@@ -364,7 +375,9 @@ class WorkflowInfo:
         self.goal = Goal.RELEASED
         self.ran = self.ran or ran
         self.haste = max(self.haste, haste)
-        self.released = not waits
+        self.answered -= {Goal.RELEASED}
+        if not waits:
+            self.answered |= {Goal.RELEASED}
 
     def want_data_out(self, unmounted: bool = True) -> None:
         """Flux wants the storage to be released when the data is out: the job has
