@@ -114,6 +114,22 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
     assert len(runs) == 2
 
 
+def test_two_who_ask_for_the_same_node_get_the_same_answer() -> None:
+    runs: list[Callable[[Any], None]] = []
+    flux = Mock(
+        now=lambda: 0.0,
+        run_program=lambda argv, timeout, done, read: runs.append(done),
+    )
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(Mock(flux=flux, settings=settings), lambda: None)
+    fences.nodes_changed(NodeStates((), frozenset({"n0"}), {}, {}))
+    answered: list[int] = []
+    for number in range(2):
+        drive(note(fences.ask(["n0"]), number), answered.append, ())
+    runs.pop()(frozenset())
+    assert answered == [0, 1] and not runs
+
+
 def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None:
     runs: list[Callable[[Any], None]] = []
     flux = Mock(

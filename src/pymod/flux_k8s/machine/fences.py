@@ -23,7 +23,7 @@ PATIENCE = 30.0
 """Seconds after which the program is killed."""
 
 VALID = 50.0
-"""Seconds for which an answer about a node counts that is off, or drained. Each job
+"""Seconds for which an answer about nodes counts that are off, or drained. Each job
 whose storage is kept asks again after a little more."""
 
 LONGEST = 100_000
@@ -52,23 +52,25 @@ class Fences:
         self._asked: frozenset[str] = frozenset()  # that the program answers about
         self._waiting: list[Answer] = []
         self._running = False
-        self._wanted: dict[str, float] = {}
-        self._answered: dict[str, float] = {}
+        self._wanted: dict[str, None] = {}  # the nodes that jobs ask for
+        self._known: frozenset[str] = frozenset()  # those with an answer that counts
+        self._known_since = 0.0
 
     async def ask(self, hosts: Sequence[str]) -> None:
         """Find out which of these nodes are fenced. None are if the program fails.
 
         One program runs at a time, whatever the number of jobs: the next one is for the
-        nodes of all that have asked meanwhile, or not long ago. So one run in
-        ``VALID`` seconds is enough for all nodes that jobs ask for again and again.
+        nodes of all that have asked meanwhile, and for those that were asked for before
+        and are still off, or drained. So one run in ``VALID`` seconds is enough for all
+        nodes that jobs ask for again and again.
         """
         if not (self._settings.config.fence_command and hosts):
             self._note(self.nodes.difference(hosts))
             return
-        now = self._flux.now()
-        self._wanted.update(dict.fromkeys(hosts, now))
-        oldest = now - VALID
-        if any(self._answered.get(host, oldest) <= oldest for host in hosts):
+        if self._flux.now() - self._known_since >= VALID:
+            self._known = frozenset()
+        self._wanted.update(dict.fromkeys(hosts))
+        if not self._known.issuperset(hosts):
             await Call(self._enqueue)
 
     def _enqueue(self, answer: Answer) -> None:
@@ -82,20 +84,14 @@ class Fences:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                for part in _parts(self._due()):
+                hosts = [host for host in self._wanted if host not in self._known]
+                self._wanted = {h: None for h in self._wanted if h in self._away}
+                for part in _parts(hosts):
                     await self._find(part)
                 for answer in waiting:
                     answer(None)
         finally:
             self._running = False
-
-    def _due(self) -> Sequence[str]:
-        """The nodes that jobs have asked for in their last two turns, but for those
-        about which there is an answer of a moment ago."""
-        now = self._flux.now()
-        self._wanted = {h: at for h, at in self._wanted.items() if at > now - 3 * VALID}
-        recent = now - VALID / 2
-        return [h for h in self._wanted if self._answered.get(h, recent) <= recent]
 
     async def _find(self, hosts: Sequence[str]) -> None:
         """Run the program for these nodes, unless it is configured no more."""
@@ -114,7 +110,9 @@ class Fences:
             if program != self._settings.config.fence_command:
                 return
             # Of a node that may serve, the next answer may be another one at any time.
-            self._answered.update(dict.fromkeys(self._away.intersection(hosts), now))
+            if not self._known:
+                self._known_since = now
+            self._known |= self._away.intersection(hosts)
         self._note(self.nodes.difference(hosts) | found)
 
     def config_changed(self) -> None:
@@ -122,7 +120,7 @@ class Fences:
         program = self._settings.config.fence_command
         if program != self._program:
             self._program, self._failure = program, ""
-            self._answered.clear()
+            self._known = frozenset()
             self._note(frozenset())
 
     def nodes_changed(self, states: NodeStates) -> None:
@@ -130,7 +128,7 @@ class Fences:
         away = {*states.offline, *states.drained}
         self._asked -= self._away - away  # the answer may be older than its return
         self._away = frozenset(away)
-        self._answered = {h: at for h, at in self._answered.items() if h in away}
+        self._known &= self._away
         self._note(self.nodes & self._away)
 
     def _note_failure(self, error: Exception) -> None:
@@ -177,4 +175,5 @@ def _parts(hosts: Iterable[str]) -> Iterator[Sequence[str]]:
             part, left = [], LONGEST
         part.append(host)
         left -= size
-    yield part
+    if part:
+        yield part

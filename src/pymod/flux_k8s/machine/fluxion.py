@@ -50,8 +50,7 @@ from flux_k8s.rules.agreement import GraphRabbit
 
 RABBIT_MODULE = "sched-rabbit"
 NAMES = {FLUXION: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
-"""The modules that take these requests, of which at most one is loaded, as the log
-calls them."""
+"""The modules that take these requests, as the log calls them. At most one is there."""
 
 NO_MODULE = (
     "neither Fluxion nor sched-rabbit is loaded (yet): none is told about Rabbits"
