@@ -57,6 +57,10 @@ from flux_k8s.rules.directivebreakdown.breakdown import Reference, is_networked
 MOUNTING = (State.DataIn, State.PreRun, State.DataOut)
 """The states in which DWS mounts storage."""
 
+RESCUES_LOGGED = 10
+"""The attempts to rescue the data of a job that are logged. Its user can make as many
+as he likes, and have each fail at once."""
+
 
 class Keeping:
     """Keeps the storage of jobs."""
@@ -146,7 +150,7 @@ class Keeping:
             await self._workflows.keep_failed(info, until, note)
         finally:
             self._marking.discard(info.jobid)
-        if info.logs_rescue:
+        if info.rescues <= RESCUES_LOGGED:
             self._data.log_failed(info, until, note)
 
     def _exceeds_limit(self, info: WorkflowInfo) -> bool:
@@ -228,7 +232,7 @@ class Keeping:
             await self._workflows.annotate(info, marks)
             info.rescues += 1
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
-            if info.logs_rescue:
+            if info.rescues <= RESCUES_LOGGED:
                 self._log(syslog.LOG_NOTICE, text, Reason.RESCUE)
             return {"copies": copies}
 

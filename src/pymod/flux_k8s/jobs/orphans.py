@@ -77,6 +77,17 @@ def read_end(eventlog: str, owner: int) -> End:
     return end
 
 
+def _want_data_out(info: WorkflowInfo, unmounted: bool) -> None:
+    """A job has ended: its storage is to be released when its data is out.
+
+    Args:
+        unmounted: its nodes had unmounted.
+    """
+    info.mounts.settled = info.mounts.settled or unmounted
+    info.nodes_released = True
+    info.want_released(ran=True, waits=False)
+
+
 class Orphans:
     """Releases the Workflows that no job claims and whose job has ended. The data of a
     job whose tasks were begun goes out before, unless it was given up.
@@ -186,7 +197,7 @@ class Orphans:
         self._failing = False
         if owed and jobid not in self._jobs:
             job = self._jobs.obtain(jobid, Goal.RELEASED)
-            job.info.want_data_out()
+            _want_data_out(job.info, unmounted=True)
             job.info.doubtful = True  # so that it is looked for before that is said
             self._jobs.changed(job)
         return None
@@ -256,7 +267,7 @@ class Orphans:
     def _follow(self, jobid: int, unmounted: bool) -> None:
         """Take DataOut and Teardown of a job that has ended to their end."""
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        job.info.want_data_out(unmounted)
+        _want_data_out(job.info, unmounted)
         self._release_share(job.info)
         self._jobs.changed(job)
 

@@ -37,7 +37,7 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.placement import JobPlacement, Proposal
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.turns import Full, NoRoom, StagingQueue, UserBound
-from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Breakdowns, Goal, WorkflowInfo
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.workflowstate import State
@@ -263,7 +263,7 @@ class Staging:
         """The bytes that other jobs without nodes have, by user."""
         held: Counter[Optional[int]] = Counter()
         for other in self._jobs.infos():
-            if other.holds_ahead and other is not info:
+            if _holds_ahead(other) and other is not info:
                 held[other.userid] += sum(
                     self._machine.ledger.bytes_of(other.jobid).values()
                 )
@@ -343,6 +343,14 @@ class Staging:
             for name in sorted(rabbits, key=hostlist.natural_key)
             if not machine.keeps_data(name)
         )
+
+
+def _holds_ahead(info: WorkflowInfo) -> bool:
+    """Whether the job may have storage that was made ahead, and has no nodes for it.
+    One that is over has it until it is gone."""
+    never_had = info.allocation is None and not info.may_have_run
+    over = info.goal is Goal.RELEASED and info.is_staged and never_had
+    return info.stages_ahead or over
 
 
 def _needs_nodes_near(breakdown: Breakdown) -> bool:

@@ -202,7 +202,7 @@ class Steps:
         elif state is State.DataOut:
             await self._drain_unconfirmed(info)
             assert info.view is not None
-            if info.releases_unmounted and self.keeping.may_end(info.view):
+            if info.view.releases_unmounted and self.keeping.may_end(info.view):
                 marks = {NODES_RELEASED: "true"}
         elif state is State.Teardown and not await self._has_recorded(info):
             return

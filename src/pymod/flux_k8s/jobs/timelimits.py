@@ -118,7 +118,7 @@ def running_limits(
     if not view.complete and view.desired is not None:
         limits += _state_limits(info, view, view.desired, at)
         limits += _stall_limit(info, state, at)
-    refused = info.refused_state
+    refused = _refused_state(info)
     if refused is not None:
         # The next try, for which there is a pause, may be taken.
         limits += [
@@ -314,7 +314,7 @@ def _late(
     both = both and not (view.kept_for or view.rescued)
     what = "PostRun and DataOut" if both else state.name
     text = f"{what} took more than {key}={limit:g}s"
-    if info.refusal is not None and info.refused_state is state:
+    if info.refusal is not None and _refused_state(info) is state:
         text += f"; {info.refusal.error}"
     elif view.state is not state:
         text += "; DWS has not begun with it"
@@ -322,6 +322,15 @@ def _late(
 
 
 # What is wrong with a job's storage, beside its limits
+
+
+def _refused_state(info: WorkflowInfo) -> Optional[State]:
+    """The state whose request Kubernetes refuses; None if there is none."""
+    view, asked = info.view, max(info.begun, default=None)
+    if info.refusal is None or asked is None or view is None:
+        return None
+    return asked if view.desired is None or asked > view.desired else None
+
 
 GRACE = 30.0
 """Seconds within which DWS shows that a copy is made again."""

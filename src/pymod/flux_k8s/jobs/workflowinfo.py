@@ -49,10 +49,6 @@ REMAKE_PAUSES = (1.0, 10.0, 60.0)
 """Seconds before a Workflow is made again that was lost while nothing was at stake, by
 how often it was already. It is not made again more often."""
 
-RESCUES_LOGGED = 10
-"""The attempts to rescue the data of a job that are logged. Its user can make as many
-as he likes, and have each fail at once."""
-
 
 @slotted
 @dataclass
@@ -240,19 +236,6 @@ class WorkflowInfo:
         return self.learned if self.deleted is None else None
 
     @property
-    def refused_state(self) -> Optional[State]:
-        """The state whose request Kubernetes refuses; None if there is none."""
-        view, asked = self.view, max(self.begun, default=None)
-        if self.refusal is None or asked is None or view is None:
-            return None
-        return asked if view.desired is None or asked > view.desired else None
-
-    @property
-    def logs_rescue(self) -> bool:
-        """Whether the last attempt to rescue its data is logged."""
-        return self.rescues <= RESCUES_LOGGED
-
-    @property
     def waits(self) -> bool:
         """Whether the job waits for a state of its Workflow, or for the Workflow."""
         return not (self.satisfied if self.view is None else self.view.complete)
@@ -285,11 +268,6 @@ class WorkflowInfo:
         return self.ran or self.mounted
 
     @property
-    def releases_unmounted(self) -> bool:
-        """Whether the job ends when its nodes have unmounted its storage."""
-        return self.view is not None and self.view.releases_unmounted
-
-    @property
     def stages_ahead(self) -> bool:
         """Whether the job has no nodes, and its storage is made before it has some."""
         view = self.view
@@ -313,14 +291,6 @@ class WorkflowInfo:
     def is_staged(self) -> bool:
         """Whether the job's storage was made, or is made, before the job has nodes."""
         return self.view is not None and self.view.staged_for is not None
-
-    @property
-    def holds_ahead(self) -> bool:
-        """Whether the job may have storage that was made ahead, and has no nodes for
-        it. One that is over has it until it is gone."""
-        never_had = self.allocation is None and not self.may_have_run
-        over = self.goal is Goal.RELEASED and self.is_staged and never_had
-        return self.stages_ahead or over
 
     @property
     def owes_report(self) -> bool:
@@ -378,17 +348,6 @@ class WorkflowInfo:
         self.answered -= {Goal.RELEASED}
         if not waits:
             self.answered |= {Goal.RELEASED}
-
-    def want_data_out(self, unmounted: bool = True) -> None:
-        """Flux wants the storage to be released when the data is out: the job has
-        ended.
-
-        Args:
-            unmounted: its nodes had unmounted.
-        """
-        self.mounts.settled = self.mounts.settled or unmounted
-        self.nodes_released = True
-        self.want_released(ran=True, waits=False)
 
     # What Kubernetes shows
 
