@@ -215,8 +215,8 @@ def _fails_instead(story: Story, whole: Life, life: Life) -> bool:
     """Whether the job failed because Kubernetes refused, once more, what it had refused
     for as long as a limit, or since DWS passed over a node meanwhile, before a limit
     was told; or before it ran, as it may. (Whether it had the rules say.)"""
-    known = {told.cause for told in whole.exceptions}
-    more = [told for told in life.exceptions if told.cause not in known]
+    known = {(told.type, told.cause) for told in whole.exceptions}
+    more = [each for each in life.exceptions if (each.type, each.cause) not in known]
     if "start" in whole.events and "start" not in life.events:
         if any(told.cause in story.may for told in more):
             return True
