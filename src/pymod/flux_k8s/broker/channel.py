@@ -62,7 +62,8 @@ PING = "service.ping"
 PONG = "service.pong"
 READY = "service.ready"
 REFUSED = "service.refused"
-"""The service cannot start. The payload is ``{"reason": TEXT}``."""
+"""The service cannot start. The payload is ``{"reason": TEXT, "why": REASON}``, with a
+:class:`flux_k8s.reasons.Reason`."""
 
 _LAYOUT = struct.Struct("=QQ")
 _NOTHING, _STORAGE, _RELEASE = range(3)

@@ -9,7 +9,7 @@ may still wait for Kubernetes. The adapters retry at their own edge with the sam
 :class:`~.backoff.Backoff`: a watch that is lost (:mod:`flux_k8s.kube.watch`), a look-up
 of a user and a stream of answers (:mod:`flux_k8s.broker.adapter`), the start of the
 service (:mod:`flux_k8s.broker.supervisor`). A deadline is a timer beside the request
-that it ends (:mod:`flux_k8s.jobs.queries`, :mod:`flux_k8s.jobs.inuse`).
+that it ends (:mod:`flux_k8s.jobs.heldqueries`, :mod:`flux_k8s.jobs.inuse`).
 
 :mod:`.holddown` says how long something that broke is not used again.
 

@@ -3,7 +3,8 @@
 """The requests of the plugin to the service, and the
 service's requests to the plugin.
 
-A ``dws.*`` request is answered at once, in an outage of Kubernetes, too. One about a
+A ``dws.*`` request is answered at once, in an outage of Kubernetes, too; only a large R
+is read first (:mod:`flux_k8s.jobs.setupreader`). One about a
 job changes the goal of Flux for the job, and has the job reconciled. The result goes to
 the plugin later, by ``job-manager.dws.*``.
 """

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Answers the queries of users (doc/queries.md).
 
-An answer shows the state that the service knows at that moment. Nothing here waits for
-Kubernetes, and nothing here holds up the reactor: an answer that takes long is made in
-several turns. Each method checks the user of the message, which Flux has authenticated.
-A user in the payload only limits the answer. A query may be held until its job has
-changed.
+An answer shows the state that the service knows at that moment; only what changes
+something in Kubernetes waits for that (``rescue``, ``rabbit-disable`` and
+``rabbit-enable``). Nothing here holds up the reactor: an answer that takes long is made
+in several turns. Each method checks the user of the message, which Flux has
+authenticated. A user in the payload only limits the answer. A query may be held until
+its job has changed.
 """
 
 from __future__ import annotations
