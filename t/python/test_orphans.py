@@ -79,12 +79,17 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
         ("alloc start finish", End(ran=True)),
         ("alloc start exception finish", End(ran=True)),
         ("alloc start finish exception", End(ran=True, haste=Haste.ABANDON)),
+        ("alloc start finish timeout", End(ran=True)),
         ("exception", End()),
     ],
 )
 def test_how_a_job_has_ended_is_read_from_its_eventlog(names: str, end: End) -> None:
     fatal = {"type": "cancel", "severity": 0, "userid": 1}
-    events = ({"name": name, "context": fatal} for name in names.split())
+    late = {"name": "exception", "context": {**fatal, "type": "timeout"}}
+    events = (
+        late if name == "timeout" else {"name": name, "context": fatal}
+        for name in names.split()
+    )
     assert read_end("\n".join(map(json.dumps, events)), owner=7) == end
 
 

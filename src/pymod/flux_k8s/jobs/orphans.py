@@ -29,6 +29,9 @@ from flux_k8s.objects.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, KubeError, RpcError, Seen, Watch
 from flux_k8s.reasons import EPILOG_TIMEOUT, FATAL, Reason
 
+TIMEOUT = "timeout"
+"""The type of the exception about a job's time limit."""
+
 LOOK_AGAIN = 300.0
 """Seconds until a job that has not ended, and that nobody reports on, is looked at
 again."""
@@ -40,7 +43,8 @@ class End(NamedTuple):
 
     Attributes:
         ran: its tasks were begun.
-        haste: ABANDON if a fatal exception came after them: its data is given up.
+        haste: ABANDON if a fatal exception came after them: its data is given up. A
+            time limit may also pass until Flux is done with the tasks, and does not.
             ABORT if its epilog was given up.
     """
 
@@ -72,7 +76,7 @@ def read_end(eventlog: str, owner: int) -> End:
         elif name == "exception" and fatal:
             if type == EPILOG_TIMEOUT and by in (owner, 0):
                 end = end._replace(haste=Haste.ABORT)
-            elif over:
+            elif over and type != TIMEOUT:
                 end = end._replace(haste=max(end.haste, Haste.ABANDON))
     return end
 
