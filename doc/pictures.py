@@ -28,7 +28,7 @@ from typing import Callable, Mapping, Sequence
 from unittest import mock
 from xml.sax.saxutils import escape
 
-from dwscli import fluxinstance, units
+from dwscli import units
 from dwscli.follow import follow
 from dwscli.painters import Page
 from dwscli.terminal import Screen
@@ -141,11 +141,8 @@ def run(system: VirtualSystem, subcommand: str, *words: str) -> None:
     parser = argparse.ArgumentParser(prog=f"flux dws {subcommand}")
     import_module(f"dwscli.{subcommand}").add_arguments(parser)
     args = parser.parse_args(words)
-    with (
-        mock.patch.object(fluxinstance, "FluxInstance", lambda: instance),
-        mock.patch("time.time", system.loop.now),
-    ):
-        args.function(args)
+    with mock.patch("time.time", system.loop.now):
+        args.function(args, instance)
 
 
 def timeline(path: Path) -> None:

@@ -75,7 +75,9 @@ def refuse(args: argparse.ArgumentParser, word: str) -> NoReturn:
 def main() -> None:
     """Do what the subcommand says."""
     args = arguments(sys.argv[1:])
-    status = args.function(args)
+    from dwscli.fluxinstance import FluxInstance
+
+    status = args.function(args, FluxInstance())
     if status:
         sys.exit(status)
 

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
-from dwscli import fluxinstance, table
+from dwscli import table
 from dwscli.ended import NODES_SHARE
 from dwscli.fit import (
     UNKNOWN_JOB,
@@ -123,7 +123,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
     )
     add("--json", action="store_true", help="Output in JSON")
     add_color(args)
-    args.set_defaults(function=main)
+    args.set_defaults(function=check)
 
 
 def node_count(word: str) -> int:
@@ -137,11 +137,6 @@ def node_count(word: str) -> int:
             return int(word)
     problem = f"{quoted(word)} is not a number from 1 to {NODES}"
     raise argparse.ArgumentTypeError(problem)
-
-
-def main(args: argparse.Namespace) -> int:
-    """Check directives; the exit status."""
-    return check(args, fluxinstance.FluxInstance())
 
 
 def check(args: argparse.Namespace, instance: Instance) -> int:

@@ -9,7 +9,6 @@ import argparse
 import errno
 from typing import Iterable
 
-from dwscli import fluxinstance
 from dwscli.instance import Instance, Refused, all_rabbits, ask
 from dwscli.rabbits import decode
 from dwscli.reading import objects, part, text, texts
@@ -39,7 +38,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         args.add_argument(
             "--reason", metavar="TEXT", required=True, help="why, for others to read"
         )
-    args.set_defaults(function=lambda found: change(found, fluxinstance.FluxInstance()))
+    args.set_defaults(function=change)
 
 
 def change(args: argparse.Namespace, instance: Instance) -> None:

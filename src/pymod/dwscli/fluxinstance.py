@@ -12,10 +12,11 @@ import os
 import sys
 import time
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Iterable, Iterator, Optional
 
 from dwscli.instance import LOST, Nodes, Tick, read_nodes
-from flux_k8s.command import STDIN
+from flux_k8s.command import STDIN, CommandError
 from flux_k8s.config.submission import Site
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats import jobid
@@ -96,13 +97,17 @@ def _connected() -> Iterator[None]:
 
 
 class FluxInstance:
-    """The instance that the command runs in."""
+    """The instance that the command runs in. What needs none of it works without."""
 
-    def __init__(self) -> None:
+    @cached_property
+    def _handle(self) -> Any:
         import flux
 
         sys.setrecursionlimit(max(LEVELS, sys.getrecursionlimit()))
-        self._handle = flux.Flux()
+        try:
+            return flux.Flux()
+        except OSError as error:  # which is no answer to the request
+            raise CommandError(error.strerror or str(error)) from None
 
     @property
     def userid(self) -> int:

@@ -17,7 +17,6 @@ import errno
 from dataclasses import dataclass
 from typing import Iterator, Optional
 
-from dwscli import fluxinstance
 from dwscli.details import look_up, not_yours
 from dwscli.ended import CLEANUP, RUNNING, is_inactive
 from dwscli.instance import Instance, job_id, refusal
@@ -71,7 +70,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
     args.description = DESCRIPTION
     args.add_argument("jobid", metavar="JOBID", help="the job")
     args.add_argument("--yes", action="store_true", help="do it")
-    args.set_defaults(function=lambda found: free(found, fluxinstance.FluxInstance()))
+    args.set_defaults(function=free)
 
 
 def free(args: argparse.Namespace, instance: Instance) -> None:

@@ -12,6 +12,7 @@ import sys
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import sssjob as jobobject
+from dwscli.instance import Instance, job_id
 from dwscli.terminal import warn
 from dwscli.units import user_name
 from flux_k8s.command import CommandError
@@ -61,7 +62,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
     args.set_defaults(function=job_object, error=args.error)
 
 
-def job_object(args: argparse.Namespace) -> None:
+def job_object(args: argparse.Namespace, instance: Instance) -> None:
     """Write jobs as a job object."""
     if bool(args.jobids) == (args.directory is not None):
         args.error("one JOBID or more, or --from=DIR, is required")
@@ -71,7 +72,8 @@ def job_object(args: argparse.Namespace) -> None:
     if args.directory is not None:
         records = saved(args.directory)
     else:
-        records, presets = known(args.jobids, args.steps)
+        jobids = [job_id(instance, word) for word in args.jobids]
+        records, presets = known(jobids, args.steps)
     options = ExportOptions(presets, user_name, args.machine, args.environment, warn)
     jobs = [from_flux.job_object(record, options) for record in records]
     if len(jobs) == 1 and args.group is None and not args.steps:
@@ -157,7 +159,7 @@ def read_text(path: pathlib.Path) -> str:
 # What Flux has of jobs
 
 
-def known(texts: Iterable[str], steps: bool) -> tuple[list[JobRecord], Presets]:
+def known(ids: Iterable[int], steps: bool) -> tuple[list[JobRecord], Presets]:
     """Jobs of this instance, and the presets of its configuration.
 
     Args:
@@ -167,21 +169,10 @@ def known(texts: Iterable[str], steps: bool) -> tuple[list[JobRecord], Presets]:
 
     handle = flux.Flux()
     # A job that is named twice is told once.
-    jobids = dict.fromkeys(parse_id(text) for text in texts)
-    records = [look_up(handle, id) for id in jobids]
+    records = [look_up(handle, id) for id in dict.fromkeys(ids)]
     if steps:
         records += steps_of(records[0])
     return records, presets_of(handle)
-
-
-def parse_id(text: str) -> int:
-    """The job ID that the command line says, in any form that Flux knows."""
-    from flux.job import JobID
-
-    try:
-        return int(JobID(text))
-    except ValueError:
-        raise CommandError(f"not the ID of a job: {text}") from None
 
 
 def look_up(handle: Any, id: int, parent: str = "") -> JobRecord:

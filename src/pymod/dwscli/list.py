@@ -9,7 +9,7 @@ import json
 import time
 from typing import Callable, Iterable, Mapping, Optional
 
-from dwscli import ended, fluxinstance, selection, table
+from dwscli import ended, selection, table
 from dwscli.ended import ENDED, NONE
 from dwscli.instance import Instance, Refused, all_jobs, all_rabbits, with_nodes
 from dwscli.jobfields import BUILTIN, FIELDS, color
@@ -23,12 +23,13 @@ from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import Json
 from flux_k8s.text import quoted
 
-NAME = "list"
 DESCRIPTION = """
 List jobs with storage on Rabbits: the state of the storage, the time in that state,
 nodes, Rabbits, capacity, the data that was moved, and what the storage waits for. Of a
 job that has ended, the time is that for which it had storage.
 """
+
+TABLE = table.Table("list", BUILTIN, FIELDS, color)
 
 ACTIVE = "active"
 """The word for all states of active jobs."""
@@ -84,14 +85,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         help="Print totals only. Exits with non-zero status if there is no active job",
     )
     table.add_options(args)
-    args.set_defaults(function=main)
-
-
-def main(args: argparse.Namespace) -> Optional[int]:
-    """List jobs."""
-    if table.print_formats(NAME, args.format, BUILTIN):
-        return None
-    return list_jobs(args, fluxinstance.FluxInstance())
+    args.set_defaults(function=list_jobs)
 
 
 def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
@@ -100,9 +94,11 @@ def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     Raises:
         CommandError: an option is wrong, or the module does not answer.
     """
+    if TABLE.print_formats(args.format):
+        return None
     if args.json and (args.stats or args.stats_only):
         raise CommandError("--json incompatible with --stats or --stats-only")
-    format = table.make_format(NAME, args, BUILTIN, FIELDS)
+    format = TABLE.format(args)
     if args.stats or args.stats_only:
         totals = next(all_jobs(instance, {}))
         write([stats_line(part(totals, "totals"))])
@@ -117,7 +113,7 @@ def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     else:
         now = number(found.answer, "now") or time.time()
         jobs = [{**row, "now": now} for row in found.rows]
-        table.print_table(args, format, jobs, color)
+        TABLE.print(args, format, jobs)
     return found.status
 
 

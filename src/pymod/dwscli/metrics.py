@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
-from dwscli import fluxinstance
 from dwscli.ended import NONE
 from dwscli.fit import why_out
 from dwscli.instance import Instance, Refused, all_rabbits, ask
@@ -56,12 +55,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         help="Write a file, at once as a whole, for the textfile collector of node"
         " exporter; its name ends in .prom",
     )
-    args.set_defaults(function=main)
-
-
-def main(args: argparse.Namespace) -> int:
-    """Print the metrics; the exit status."""
-    return print_metrics(args, fluxinstance.FluxInstance())
+    args.set_defaults(function=print_metrics)
 
 
 def print_metrics(args: argparse.Namespace, instance: Instance) -> int:

@@ -8,7 +8,7 @@ import argparse
 import json
 from typing import Any, Callable, Iterable, Mapping, Optional
 
-from dwscli import fluxinstance, table, units
+from dwscli import table, units
 from dwscli.formats import Field
 from dwscli.instance import Instance, all_rabbits
 from dwscli.namedformats import Formats
@@ -27,7 +27,6 @@ from flux_k8s.formats import hostlist
 from flux_k8s.objects.storage import SERVING
 from flux_k8s.ports import Json
 
-NAME = "rabbits"
 DESCRIPTION = """
 List Rabbits: the state, the capacity, what of it is free and what is withheld from
 Fluxion, the number of jobs with storage there, the compute nodes, and why a Rabbit is
@@ -98,6 +97,16 @@ FIELDS: Mapping[str, Field[Json]] = {
 }
 
 
+def color(rabbit: Json) -> str:
+    """The colour of a Rabbit."""
+    if rabbit.get("disabled") or text(rabbit, "state") not in SERVING:
+        return RED
+    return YELLOW if reason(rabbit) else ""
+
+
+TABLE = table.Table("rabbits", BUILTIN, FIELDS, color)
+
+
 def add_arguments(args: argparse.ArgumentParser) -> None:
     """Add what ``flux dws rabbits`` takes."""
     args.description = DESCRIPTION
@@ -105,18 +114,14 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         "rabbits", metavar="HOSTS", nargs="*", help="List only these Rabbits"
     )
     table.add_options(args)
-    args.set_defaults(function=main)
-
-
-def main(args: argparse.Namespace) -> None:
-    """List Rabbits."""
-    if not table.print_formats(NAME, args.format, BUILTIN):
-        list_rabbits(args, fluxinstance.FluxInstance())
+    args.set_defaults(function=list_rabbits)
 
 
 def list_rabbits(args: argparse.Namespace, instance: Instance) -> None:
     """List the Rabbits of an instance."""
-    format = table.make_format(NAME, args, BUILTIN, FIELDS)
+    if TABLE.print_formats(args.format):
+        return
+    format = TABLE.format(args)
     names = decode(args.rabbits)
     answer = all_rabbits(instance)
     table.warn_of_age(answer)
@@ -124,7 +129,7 @@ def list_rabbits(args: argparse.Namespace, instance: Instance) -> None:
     if args.json:
         write([json.dumps({**answer, "rabbits": found})])
         return
-    table.print_table(args, format, found, color)
+    TABLE.print(args, format, found)
 
 
 def decode(hostlists: Iterable[str], where: str = "") -> Optional[tuple[str, ...]]:
@@ -155,10 +160,3 @@ def chosen(rabbits: list[Json], names: Optional[tuple[str, ...]]) -> list[Json]:
     if unknown:
         raise CommandError(f"no such Rabbit: {hostlist.encode(unknown)}")
     return [by_name[name] for name in dict.fromkeys(wanted)]
-
-
-def color(rabbit: Json) -> str:
-    """The colour of a Rabbit."""
-    if rabbit.get("disabled") or text(rabbit, "state") not in SERVING:
-        return RED
-    return YELLOW if reason(rabbit) else ""

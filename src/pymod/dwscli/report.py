@@ -9,7 +9,7 @@ import argparse
 import time
 from pathlib import Path
 
-from dwscli import ended, fluxinstance, spans, units
+from dwscli import ended, spans, units
 from dwscli.instance import Instance, all_rabbits
 from dwscli.rabbits import chosen
 from dwscli.reading import number, objects, part
@@ -42,7 +42,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         default=STDIN,
         help="Write the page to FILE (default: standard output)",
     )
-    args.set_defaults(function=lambda found: report(found, fluxinstance.FluxInstance()))
+    args.set_defaults(function=report)
 
 
 def report(args: argparse.Namespace, instance: Instance) -> None:

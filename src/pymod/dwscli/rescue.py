@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import errno
 
-from dwscli import fluxinstance
 from dwscli.instance import Instance, Refused, ask, job_id, unknown_job
 from dwscli.reading import number
 from dwscli.terminal import KUBERNETES, Notice, write
@@ -31,7 +30,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give the storage back at once; what is not copied out is lost",
     )
-    args.set_defaults(function=lambda found: rescue(found, fluxinstance.FluxInstance()))
+    args.set_defaults(function=rescue)
 
 
 def rescue(args: argparse.Namespace, instance: Instance) -> None:

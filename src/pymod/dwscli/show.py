@@ -9,7 +9,6 @@ import argparse
 from functools import partial
 from typing import Union
 
-from dwscli import fluxinstance
 from dwscli.details import look_up
 from dwscli.follow import Painter, follow
 from dwscli.instance import Instance, job_id
@@ -47,12 +46,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
             " of flux dws wait",
         )
     add_color(args)
-    args.set_defaults(function=main)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Show a job, or wait for it."""
-    show(args, fluxinstance.FluxInstance())
+    args.set_defaults(function=show)
 
 
 def show(args: argparse.Namespace, instance: Instance) -> None:

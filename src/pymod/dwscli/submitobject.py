@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any, Mapping, Optional, Sequence
 
+from dwscli.instance import Instance
 from dwscli.terminal import NAME, warn
 from dwscli.units import user_name
 from flux_k8s.command import STDIN, CommandError, write_message
@@ -66,7 +67,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
     args.set_defaults(function=submit_object)
 
 
-def submit_object(args: argparse.Namespace) -> None:
+def submit_object(args: argparse.Namespace, _: Instance) -> None:
     """Submit the jobs of a job object."""
     document = read_document(args.file)
     by_default = args.awareness.capitalize()

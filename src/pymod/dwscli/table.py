@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Callable, Iterable, Mapping, TypeVar
+from dataclasses import dataclass
+from typing import Callable, Generic, Iterable, Mapping, TypeVar
 
 from dwscli import namedformats
 from dwscli.formats import Field, Format
@@ -58,51 +59,53 @@ def add_options(args: argparse.ArgumentParser) -> None:
     add_color(args)
 
 
-def print_formats(subcommand: str, name: str, builtin: Formats) -> bool:
-    """Print what ``-o help`` and ``-o get-config=NAME`` ask for.
+@dataclass(frozen=True)
+class Table(Generic[Item]):
+    """The table of a subcommand.
 
-    Returns: whether ``name`` is one of these.
-    """
-    text = namedformats.answer(subcommand, name, builtin)
-    if text:
-        write([text])
-    return bool(text)
-
-
-def make_format(
-    subcommand: str,
-    args: argparse.Namespace,
-    builtin: Formats,
-    fields: Mapping[str, Field[Item]],
-) -> Format[Item]:
-    """The format that the options ask for."""
-    text = namedformats.format_text(subcommand, args.format, builtin)
-    found = Format(text, fields)
-    if args.sort:
-        found.sort_by(args.sort)
-    return found
-
-
-def print_table(
-    args: argparse.Namespace,
-    format: Format[Item],
-    items: Iterable[Item],
-    color: Callable[[Item], str],
-) -> None:
-    """Print a table as the options ask for. On a terminal, lines that are not cut and
-    do not fit are continued on the next one.
-
-    Args:
+    Attributes:
+        name: that of the subcommand.
+        builtin: its named formats.
+        fields: those of an item.
         color: the colour of an item, or an empty text.
     """
-    output = screen(args.color)
-    lines = format.lines(items, not args.no_header, _width(args.width, output))
-    is_wrapped = output.is_terminal and args.width < 0
-    write(
-        part if item is None else output.paint(part, color(item))
-        for line, item in lines
-        for part in (wrapped(line, output.width, INDENT) if is_wrapped else [line])
-    )
+
+    name: str
+    builtin: Formats
+    fields: Mapping[str, Field[Item]]
+    color: Callable[[Item], str] = lambda item: ""
+
+    def print_formats(self, name: str) -> bool:
+        """Print what ``-o help`` and ``-o get-config=NAME`` ask for.
+
+        Returns: whether ``name`` is one of these.
+        """
+        text = namedformats.answer(self.name, name, self.builtin)
+        if text:
+            write([text])
+        return bool(text)
+
+    def format(self, args: argparse.Namespace) -> Format[Item]:
+        """The format that the options ask for."""
+        text = namedformats.format_text(self.name, args.format, self.builtin)
+        found = Format(text, self.fields)
+        if args.sort:
+            found.sort_by(args.sort)
+        return found
+
+    def print(
+        self, args: argparse.Namespace, format: Format[Item], items: Iterable[Item]
+    ) -> None:
+        """Print items as the options ask for. On a terminal, lines that are not cut and
+        do not fit are continued on the next one."""
+        output = screen(args.color)
+        lines = format.lines(items, not args.no_header, _width(args.width, output))
+        is_wrapped = output.is_terminal and args.width < 0
+        write(
+            part if item is None else output.paint(part, self.color(item))
+            for line, item in lines
+            for part in (wrapped(line, output.width, INDENT) if is_wrapped else [line])
+        )
 
 
 def warn_of_age(answer: Json) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from dwscli import ended, fluxinstance, spans, units
+from dwscli import ended, spans, units
 from dwscli.chart import draw
 from dwscli.details import look_up
 from dwscli.instance import Instance, Refused, job_id
@@ -47,9 +47,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         help="Write the picture to FILE, as PNG if it is called .png, else as SVG"
         " (default: standard output)",
     )
-    args.set_defaults(
-        function=lambda found: timeline(found, fluxinstance.FluxInstance())
-    )
+    args.set_defaults(function=timeline)
 
 
 def timeline(args: argparse.Namespace, instance: Instance) -> Optional[int]:

@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Iterable, Mapping, Optional
 
-from dwscli import ended, fluxinstance, selection, table
+from dwscli import ended, selection, table
 from dwscli.formats import Field
 from dwscli.instance import Instance
 from dwscli.namedformats import Formats
@@ -26,7 +26,6 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable
 
-NAME = "usage"
 DESCRIPTION = """
 Show the storage of jobs that have ended, in GiB times hours, and the data that they
 moved, by user, bank, project or Rabbit. Guests see their own jobs.
@@ -67,6 +66,7 @@ FIELDS: Mapping[str, Field[Usage]] = {
     "nfailed": Field("FAILED", lambda usage: usage.nfailed),
 }
 
+TABLE = table.Table("usage", BUILTIN, FIELDS)
 
 Shares = Callable[[Json], Mapping[str, float]]
 """The names that a job counts for, and the share of each. Together they are 1."""
@@ -120,18 +120,14 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         help="Include the jobs of one user only",
     )
     table.add_options(args)
-    args.set_defaults(function=main)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Show the storage that jobs had."""
-    if not table.print_formats(NAME, args.format, BUILTIN):
-        show_usage(args, fluxinstance.FluxInstance())
+    args.set_defaults(function=show_usage)
 
 
 def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     """Show the storage that jobs of an instance had."""
-    format = table.make_format(NAME, args, BUILTIN, FIELDS)
+    if TABLE.print_formats(args.format):
+        return
+    format = TABLE.format(args)
     since = selection.since(args)
     user = selection.user(args.user, instance)
     if not instance.is_owner:
@@ -143,7 +139,7 @@ def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     if args.json:
         write([json.dumps({"by": args.by, "usage": [asdict(one) for one in found]})])
         return
-    table.print_table(args, format, found, lambda usage: "")
+    TABLE.print(args, format, found)
 
 
 def totals(rows: Iterable[Json], shares: Shares) -> list[Usage]:

@@ -17,7 +17,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from dwscli import fluxinstance, units
+from dwscli import units
 from dwscli.ended import TIMINGS
 from dwscli.instance import Nodes
 from flux_k8s.command import run
@@ -409,12 +409,11 @@ def dws(
 
     def main() -> None:
         args = COMMAND["arguments"](words)
-        status = args.function(args)
+        status = args.function(args, instance)
         if status:
             sys.exit(status)
 
     with (
-        mock.patch.object(fluxinstance, "FluxInstance", lambda: instance),
         mock.patch.object(units, "is_utf8", lambda: unicode),
         mock.patch.dict(os.environ, environment),
         redirect_stdout(out),
