@@ -10,9 +10,9 @@ import errno
 import math
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
 
 from dwscli.ended import NONE
 from dwscli.fit import why_out
@@ -41,8 +41,9 @@ MODE = 0o644
 UNKNOWN = "unknown"
 """The state of a Rabbit that Kubernetes has not shown yet."""
 
-Samples = Iterable[tuple[Mapping[str, str], Optional[float]]]
-"""Labels, and the value; None where it is not known."""
+Samples = Iterable[tuple[str, Mapping[str, str], Optional[float]]]
+"""What comes after the metric's name, labels, and the value; None where it is not
+known."""
 
 
 def add_arguments(args: argparse.ArgumentParser) -> None:
@@ -67,26 +68,36 @@ def print_metrics(args: argparse.Namespace, instance: Instance) -> int:
         OSError: the file cannot be written.
     """
     check_name(args.output)
-    up = Metric(f"{PREFIX}up", GAUGE, "Whether the dws module answers.")
-    found = [up]
     status = 0
     try:
         answer = ask(instance, "dws.metrics", {})
         rabbits = objects(all_rabbits(instance), "rabbits")
-        up.add(1)
-        found += [*module_metrics(answer), *rabbit_metrics(rabbits)]
+        lines = metric_lines(answer, rabbits)
     except Refused as error:
         if error.errno == errno.EPERM:
             raise CommandError("only the instance owner may see metrics") from None
         complain(str(error))
-        up.add(0)
+        lines = [*UP.lines(0)]
         status = 1
-    output = exposition(found)
     if args.output is None:
-        write(output.splitlines())
+        write(lines)
     else:
-        replace_file(args.output, output)
+        replace_file(args.output, "".join(f"{line}\n" for line in lines))
     return status
+
+
+def metric_lines(answer: Json, rabbits: list[Json]) -> list[str]:
+    """The metrics of a module that answers, in the text format.
+
+    Args:
+        answer: to ``dws.metrics``.
+        rabbits: the rows of ``dws.rabbit-list``.
+    """
+    found = [*UP.lines(1)]
+    for table, source in ((MODULE, answer), (RABBITS, rabbits)):
+        for metric in table:
+            found += metric.lines(source)
+    return found
 
 
 def check_name(path: Optional[str]) -> None:
@@ -131,75 +142,41 @@ def replace_file(path: str, content: str) -> None:
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
-Labels = tuple[tuple[str, str], ...]
-"""The names and the values of labels."""
 
-
-@dataclass
+@dataclass(frozen=True)
 class Metric:
-    """A metric with its samples.
+    """A metric.
 
     Attributes:
-        name: that of a counter ends in ``_total``.
-        type: ``gauge``, ``counter`` or ``histogram``.
+        name: without the prefix; that of a counter ends in ``_total``.
         help: a sentence.
+        samples: those in an answer to ``dws.metrics``, or in the rows of Rabbits.
     """
 
     name: str
-    type: str
     help: str
-    _samples: list[tuple[str, Labels, float]] = field(default_factory=list)
+    samples: Callable[[Any], Samples]
+    type: str = GAUGE
 
-    def add(self, value: float, labels: Mapping[str, str] | None = None) -> None:
-        """Add a sample."""
-        self._samples.append(("", tuple((labels or {}).items()), value))
-
-    def add_histogram(
-        self,
-        bounds: Sequence[float],
-        counts: Sequence[float],
-        total: float,
-        labels: Mapping[str, str],
-    ) -> None:
-        """Add the samples of a histogram.
-
-        Args:
-            bounds: the upper bounds of the buckets, without the infinite one.
-            counts: the number of observations in each bucket, those beyond all bounds
-                last.
-            total: the sum of the observations.
-        """
-        given = tuple(labels.items())
-        sums = list(accumulate(counts))
-        for bound, count in zip([*bounds, math.inf], sums):
-            label = ("le", _number(float(bound)))
-            self._samples.append(("_bucket", (*given, label), count))
-        self._samples.append(("_sum", given, total))
-        self._samples.append(("_count", given, sums[-1]))
-
-    def lines(self) -> Iterator[str]:
-        """The metric in the text format."""
-        text = self.help.replace("\\", r"\\").replace("\n", r"\n")
-        yield f"# HELP {self.name} {text}"
-        yield f"# TYPE {self.name} {self.type}"
-        for suffix, labels, value in self._samples:
-            yield f"{self.name}{suffix}{_labels(labels)} {_number(value)}"
+    def lines(self, source: Any) -> Iterator[str]:
+        """The metric in the text format. Values that are not known are left out."""
+        yield f"# HELP {PREFIX}{self.name} {self.help}"
+        yield f"# TYPE {PREFIX}{self.name} {self.type}"
+        for suffix, labels, value in self.samples(source):
+            if value is not None:
+                yield f"{PREFIX}{self.name}{suffix}{_labels(labels)} {_number(value)}"
 
 
-def exposition(metrics: Iterable[Metric]) -> str:
-    """Metrics in the text format."""
-    return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
-
-
-def _labels(labels: Labels) -> str:
+def _labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_value(value)}"' for name, value in labels) + "}"
+    words = (f'{name}="{_value(value)}"' for name, value in labels.items())
+    return f"{{{','.join(words)}}}"
 
 
 def _value(text: str) -> str:
     text = printable(text, SHOWN)
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return text.replace("\\", r"\\").replace('"', r"\"")
 
 
 def _number(value: float) -> str:
@@ -211,44 +188,9 @@ def _number(value: float) -> str:
 # The tables of metrics
 
 
-@dataclass(frozen=True)
-class Row:
-    """A metric.
-
-    Attributes:
-        samples: those in an answer to ``dws.metrics``, or in the rows of Rabbits.
-    """
-
-    name: str
-    help: str
-    samples: Callable[[Any], Samples]
-    type: str = GAUGE
-
-    def metric(self, source: Any) -> Metric:
-        """The metric. Values that are not known are left out."""
-        found = Metric(PREFIX + self.name, self.type, self.help)
-        for labels, value in self.samples(source):
-            if value is not None:
-                found.add(value, labels)
-        return found
-
-
-def module_metrics(answer: Json) -> Iterator[Metric]:
-    """The metrics of an answer to ``dws.metrics``."""
-    for row in MODULE:
-        yield row.metric(answer)
-    yield state_durations(part(answer, "seconds"))
-
-
-def rabbit_metrics(rabbits: list[Json]) -> Iterator[Metric]:
-    """The metrics of the Rabbits in an answer to ``dws.rabbit-list``."""
-    for row in RABBITS:
-        yield row.metric(rabbits)
-
-
 def _one(value: Callable[[Json], Optional[float]]) -> Callable[[Json], Samples]:
     """One sample without labels."""
-    return lambda answer: [({}, value(answer))]
+    return lambda answer: [("", {}, value(answer))]
 
 
 def _versions(answer: Json) -> Samples:
@@ -257,7 +199,7 @@ def _versions(answer: Json) -> Samples:
         "plugin": text(answer, "plugin_version"),
         "protocol": str(number(answer, "protocol") or 0),
     }
-    yield labels, 1
+    yield "", labels, 1
 
 
 def _is_up(answer: Json) -> float:
@@ -267,17 +209,17 @@ def _is_up(answer: Json) -> float:
 def _states(answer: Json) -> Samples:
     counts = part(answer, "states")
     for state in (NONE, *STATES):
-        yield {"state": state}, number(counts, state) or 0
+        yield "", {"state": state}, number(counts, state) or 0
 
 
 def _queue(answer: Json) -> Samples:
     for state in ("ready", "busy", "retrying"):
-        yield {"state": state}, number(answer, state)
+        yield "", {"state": state}, number(answer, state)
 
 
 def _queries(answer: Json) -> Samples:
     for state in ("in_work", "held"):
-        yield {"state": state}, number(part(answer, "queries"), state)
+        yield "", {"state": state}, number(part(answer, "queries"), state)
 
 
 def _requests(answer: Json) -> Samples:
@@ -286,106 +228,28 @@ def _requests(answer: Json) -> Samples:
         results = part(requests, verb)
         for result in sorted(results):
             labels = {"verb": verb, "result": result}
-            yield labels, number(results, result)
+            yield "", labels, number(results, result)
 
 
 def _watches(answer: Json) -> Samples:
     lost = part(answer, "watches_lost")
     for kind in sorted(lost):
-        yield {"kind": kind}, number(lost, kind)
+        yield "", {"kind": kind}, number(lost, kind)
 
 
-MODULE = (
-    Row(
-        "build_info",
-        "The versions of the dws module, its plugin, and their protocol.",
-        _versions,
-    ),
-    Row(
-        "start_time_seconds",
-        "When the dws service was started, as UNIX time. Counters begin at 0 then.",
-        _one(number_of("started")),
-    ),
-    Row("kubernetes_up", "Whether Kubernetes can be reached.", _one(_is_up)),
-    Row(
-        "jobs_known",
-        "0 while Kubernetes can be reached, but dws-jobtap.so has not told its jobs.",
-        _one(lambda answer: float(not lacks_jobs(answer))),
-    ),
-    Row(
-        "kubernetes_age_seconds",
-        "Seconds since Kubernetes was last heard of, while it cannot be reached.",
-        _one(number_of("age")),
-    ),
-    Row(
-        "oldest_state_age_seconds",
-        "For how long the state, or the Workflow, that is awaited longest is awaited.",
-        _one(number_of("oldest")),
-    ),
-    Row(
-        "jobs_ended_total",
-        "Jobs whose storage is gone, or whose Workflow was left to others.",
-        _one(number_of("ended")),
-        COUNTER,
-    ),
-    Row(
-        "jobs_failed_total",
-        "Jobs to which the dws service raised a fatal exception.",
-        _one(number_of("failed")),
-        COUNTER,
-    ),
-    Row(
-        "kubernetes_requests_in_flight",
-        "Requests to Kubernetes without an answer yet.",
-        _one(number_of("requests_in_flight")),
-    ),
-    Row(
-        "events_waiting",
-        "Answers and events of Kubernetes that the dws service has not handled yet.",
-        _one(number_of("events")),
-    ),
-    Row(
-        "jobs",
-        "Active jobs with storage, by the state that their Workflow was asked for.",
-        _states,
-    ),
-    Row(
-        "queued_jobs",
-        "Jobs for which something is to be done (ready), is being done (busy), or has"
-        " failed and is tried again (retrying).",
-        _queue,
-    ),
-    Row("queries", "Queries of users that have no answer yet.", _queries),
-    Row(
-        "kubernetes_requests_total",
-        "Answers of Kubernetes, by the verb of the request and the result: ok, an HTTP"
-        " status, or no answer.",
-        _requests,
-        COUNTER,
-    ),
-    Row(
-        "watches_lost_total",
-        "How often a watch of Kubernetes has failed and was started again, by kind.",
-        _watches,
-        COUNTER,
-    ),
-)
-
-
-def state_durations(seconds: Json) -> Metric:
-    """The histograms of how long the states took."""
-    found = Metric(
-        f"{PREFIX}state_duration_seconds",
-        HISTOGRAM,
-        "How long DWS took for the states of Workflows.",
-    )
+def _durations(answer: Json) -> Samples:
+    """A histogram for each state: how many took up to so long."""
+    seconds = part(answer, "seconds")
     for state in STATES:
-        entry = part(seconds, state)
+        entry, labels = part(seconds, state), {"state": state}
         bounds, counts = _numbers(entry, "bounds"), _numbers(entry, "counts")
-        if len(counts) == len(bounds) + 1:
-            total = number(entry, "sum") or 0.0
-            found.add_histogram(bounds, counts, total, {"state": state})
-    return found
+        if len(counts) != len(bounds) + 1:
+            continue
+        sums = [*accumulate(counts)]
+        for bound, count in zip([*bounds, math.inf], sums):
+            yield "_bucket", {**labels, "le": _number(float(bound))}, count
+        yield "_sum", labels, number(entry, "sum") or 0.0
+        yield "_count", labels, sums[-1]
 
 
 def _numbers(entry: Json, key: str) -> list[float]:
@@ -394,9 +258,97 @@ def _numbers(entry: Json, key: str) -> list[float]:
     return [value for value in listed if isinstance(value, (int, float))]
 
 
+UP = Metric("up", "Whether the dws module answers.", lambda value: [("", {}, value)])
+
+MODULE = (
+    Metric(
+        "build_info",
+        "The versions of the dws module, its plugin, and their protocol.",
+        _versions,
+    ),
+    Metric(
+        "start_time_seconds",
+        "When the dws service was started, as UNIX time. Counters begin at 0 then.",
+        _one(number_of("started")),
+    ),
+    Metric("kubernetes_up", "Whether Kubernetes can be reached.", _one(_is_up)),
+    Metric(
+        "jobs_known",
+        "0 while Kubernetes can be reached, but dws-jobtap.so has not told its jobs.",
+        _one(lambda answer: float(not lacks_jobs(answer))),
+    ),
+    Metric(
+        "kubernetes_age_seconds",
+        "Seconds since Kubernetes was last heard of, while it cannot be reached.",
+        _one(number_of("age")),
+    ),
+    Metric(
+        "oldest_state_age_seconds",
+        "For how long the state, or the Workflow, that is awaited longest is awaited.",
+        _one(number_of("oldest")),
+    ),
+    Metric(
+        "jobs_ended_total",
+        "Jobs whose storage is gone, or whose Workflow was left to others.",
+        _one(number_of("ended")),
+        COUNTER,
+    ),
+    Metric(
+        "jobs_failed_total",
+        "Jobs to which the dws service raised a fatal exception.",
+        _one(number_of("failed")),
+        COUNTER,
+    ),
+    Metric(
+        "kubernetes_requests_in_flight",
+        "Requests to Kubernetes without an answer yet.",
+        _one(number_of("requests_in_flight")),
+    ),
+    Metric(
+        "events_waiting",
+        "Answers and events of Kubernetes that the dws service has not handled yet.",
+        _one(number_of("events")),
+    ),
+    Metric(
+        "jobs",
+        "Active jobs with storage, by the state that their Workflow was asked for.",
+        _states,
+    ),
+    Metric(
+        "queued_jobs",
+        "Jobs for which something is to be done (ready), is being done (busy), or has"
+        " failed and is tried again (retrying).",
+        _queue,
+    ),
+    Metric("queries", "Queries of users that have no answer yet.", _queries),
+    Metric(
+        "kubernetes_requests_total",
+        "Answers of Kubernetes, by the verb of the request and the result: ok, an HTTP"
+        " status, or no answer.",
+        _requests,
+        COUNTER,
+    ),
+    Metric(
+        "watches_lost_total",
+        "How often a watch of Kubernetes has failed and was started again, by kind.",
+        _watches,
+        COUNTER,
+    ),
+    Metric(
+        "state_duration_seconds",
+        "How long DWS took for the states of Workflows.",
+        _durations,
+        HISTOGRAM,
+    ),
+)
+"""Those of an answer to ``dws.metrics``."""
+
+
 def _each(value: Callable[[Json], Optional[float]]) -> Callable[[list[Json]], Samples]:
     """A sample for each Rabbit."""
-    return lambda rabbits: [({"rabbit": text(r, "name")}, value(r)) for r in rabbits]
+    return lambda rabbits: [
+        ("", {"rabbit": text(rabbit, "name")}, value(rabbit)) for rabbit in rabbits
+    ]
 
 
 def _serves(rabbit: Json) -> Optional[float]:
@@ -404,41 +356,42 @@ def _serves(rabbit: Json) -> Optional[float]:
 
 
 RABBITS = (
-    Row("rabbit_up", "Whether a Rabbit serves jobs that come.", _each(_serves)),
-    Row(
+    Metric("rabbit_up", "Whether a Rabbit serves jobs that come.", _each(_serves)),
+    Metric(
         "rabbit_disabled",
         "Whether the instance owner has disabled a Rabbit (flux dws disable).",
         _each(lambda rabbit: float(bool(part(rabbit, "disabled")))),
     ),
-    Row(
+    Metric(
         "rabbit_disagreement",
         "Whether rabbit.mapping, the scheduler's graph and Kubernetes disagree about a"
         " Rabbit (flux dws rabbits has the reason).",
         _each(lambda rabbit: float(bool(text(rabbit, "disagreement")))),
     ),
-    Row(
+    Metric(
         "rabbit_capacity_bytes",
         "The bytes of a Rabbit that are for jobs.",
         _each(number_of("capacity")),
     ),
-    Row(
+    Metric(
         "rabbit_free_bytes",
         "The bytes of a Rabbit that are left.",
         _each(number_of("free")),
     ),
-    Row(
+    Metric(
         "rabbit_withheld_bytes",
         "The bytes of a Rabbit that the scheduler gives to no job.",
         _each(number_of("withheld")),
     ),
-    Row(
+    Metric(
         "rabbit_jobs",
         "Active jobs with storage on a Rabbit.",
         _each(number_of("njobs")),
     ),
-    Row(
+    Metric(
         "rabbit_broken_links",
         "Compute nodes that cannot reach their Rabbit.",
         _each(lambda rabbit: count_hosts(rabbit, "broken")),
     ),
 )
+"""Those of the Rabbits of ``dws.rabbit-list``."""
