@@ -9,12 +9,12 @@ Flux's job-list may know a little later than the module that a job has ended.
 from __future__ import annotations
 
 import errno
-from typing import Protocol
 
 from dwscli.details import AWAY, ask_about, look_up, look_up_ended
 from dwscli.ended import NONE
 from dwscli.instance import Instance, Refused
 from dwscli.page import old_line
+from dwscli.painters import Painter
 from dwscli.reading import number, text
 from dwscli.terminal import warn
 from dwscli.units import f58
@@ -27,22 +27,6 @@ OF_ANSWERS = ("serial", "now", "kubernetes", "incomplete", "age")
 
 PAUSE = 0.5
 """Seconds before the next request where the module did not hold the last one."""
-
-
-class Painter(Protocol):
-    """The painter of a job."""
-
-    def show(self, answer: Json) -> None:
-        """Show an answer of ``dws.job-show``."""
-
-    def tick(self) -> None:
-        """Show that time passes: about a second has, without an answer."""
-
-    def finish(self, answer: Json) -> None:
-        """Show the last answer, of a job that ended."""
-
-    def stop(self) -> None:
-        """A message follows."""
 
 
 def follow(instance: Instance, id: int, painter: Painter) -> None:

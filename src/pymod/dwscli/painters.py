@@ -75,7 +75,24 @@ def fate(answer: Json) -> str:
     return "storage is gone"
 
 
-class Plain:
+class Painter:
+    """Shows a job that is followed."""
+
+    def show(self, answer: Json) -> None:
+        """Show an answer of ``dws.job-show``."""
+
+    def tick(self) -> None:
+        """Show that time passes: about a second has, without an answer."""
+
+    def finish(self, answer: Json) -> None:
+        """Show the last answer, of a job that ended."""
+        self.show(answer)
+
+    def stop(self) -> None:
+        """A message follows."""
+
+
+class Plain(Painter):
     """Writes a line for each change."""
 
     def __init__(self) -> None:
@@ -91,14 +108,8 @@ class Plain:
         data = data_line(answer)
         self._write(answer, f"{line} {data}" if data else line)
 
-    def tick(self) -> None:
-        """Nothing has changed."""
-
     def finish(self, answer: Json) -> None:
         self._write(answer, fate(answer))
-
-    def stop(self) -> None:
-        """All lines are complete."""
 
     @staticmethod
     def _write(answer: Json, line: str) -> None:
@@ -106,7 +117,7 @@ class Plain:
         write([f"{timestamp(moment)} {line}".strip()])
 
 
-class JsonLines:
+class JsonLines(Painter):
     """Writes each answer that has news as JSON on a line."""
 
     def __init__(self) -> None:
@@ -118,59 +129,49 @@ class JsonLines:
             self._last = news
             write([to_json(answer)])
 
-    def tick(self) -> None:
-        """Nothing has changed."""
-
-    def finish(self, answer: Json) -> None:
-        self.show(answer)
-
-    def stop(self) -> None:
-        """All lines are complete."""
-
 
 def to_json(answer: Json) -> str:
     """An answer as JSON, with the job ID as Flux's users write it."""
     return json.dumps({**answer, "jobid": f58(id_of(answer))})
 
 
-class Aging:
-    """An answer whose time goes on."""
+class Live(Painter):
+    """Shows on a terminal the last answer, whose time goes on, again and again."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, screen: ScreenNow, clock: Clock = time.monotonic) -> None:
+        self._screen = screen
         self._clock = clock
         self._answer: Json = {}
         self._begun = 0.0
 
-    def take(self, answer: Json) -> None:
-        self._answer = answer
-        self._begun = self._clock()
+    def show(self, answer: Json) -> None:
+        self._answer, self._begun = answer, self._clock()
+        self.tick()
 
-    def now(self) -> Json:
-        """The answer with the time of now."""
+    def _now(self) -> Json:
+        """The last answer with the time of now."""
         told = number(self._answer, "now")
         if told is None:
             return self._answer
         return {**self._answer, "now": told + self._clock() - self._begun}
 
 
-class StatusLine:
+class StatusLine(Live):
     """A line at the bottom that is written again and again; the states of the job stay
     above it."""
 
     def __init__(self, screen: ScreenNow, clock: Clock = time.monotonic) -> None:
-        self._screen = screen
-        self._aging = Aging(clock)
+        super().__init__(screen, clock)
         self._above = Plain()
 
     def show(self, answer: Json) -> None:
         self._erase()
         self._above.show({**answer, "percent": None, "moved": None, "total": None})
-        self._aging.take(answer)
-        self.tick()
+        super().show(answer)
 
     def tick(self) -> None:
         self._erase()
-        sys.stdout.write(status_line(self._aging.now(), self._screen()))
+        sys.stdout.write(status_line(self._now(), self._screen()))
         sys.stdout.flush()
 
     def finish(self, answer: Json) -> None:
@@ -220,22 +221,17 @@ def next_limit(answer: Json) -> str:
     return f"{name} in {duration(max(0.0, at - now))}"
 
 
-class Page:
+class Page(Live):
     """The page of ``flux dws show``, written again in its place."""
 
     def __init__(self, screen: ScreenNow, clock: Clock = time.monotonic) -> None:
-        self._screen = screen
-        self._aging = Aging(clock)
+        super().__init__(screen, clock)
         self._drawn = 0
         self._size: Optional[tuple[int, int]] = None
 
-    def show(self, answer: Json) -> None:
-        self._aging.take(answer)
-        self.tick()
-
     def tick(self) -> None:
         screen = self._screen()
-        lines = page(self._aging.now(), screen)
+        lines = page(self._now(), screen)
         room = max(1, screen.height - 1)
         if len(lines) > room:
             rest = f"... {len(lines) - room + 1} more lines: flux dws show"

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Union
 
 from dwscli.details import look_up
-from dwscli.follow import Painter, follow
+from dwscli.follow import follow
 from dwscli.instance import Instance, job_id
 from dwscli.page import page
-from dwscli.painters import JsonLines, Page, Plain, StatusLine, to_json
+from dwscli.painters import JsonLines, Page, Painter, Plain, StatusLine, to_json
 from dwscli.terminal import add_color, screen, write
 
 WAIT = "wait"
