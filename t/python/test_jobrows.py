@@ -14,7 +14,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs import jobrows
-from flux_k8s.jobs.jobrows import Known, Mounts
+from flux_k8s.jobs.jobrows import Known, MountCount
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.objects.datamovement import Movement, progress
@@ -121,7 +121,7 @@ def knowns(draw: st.DrawFn) -> Known:
         mounts=draw(
             st.none()
             | st.builds(
-                Mounts,
+                MountCount,
                 wanted=st.integers(0, 9),
                 mounted=st.integers(0, 9),
                 done=st.integers(0, 9),

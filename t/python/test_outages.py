@@ -10,7 +10,7 @@ from typing import Optional
 import pytest
 
 from flux_k8s.jobs.outage import PATIENCE
-from flux_k8s.jobs.reporter import MEMO
+from flux_k8s.jobs.reports import MEMO
 from flux_k8s.ports import WORKFLOW, KubeError, Request
 from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.system import VirtualSystem

@@ -17,7 +17,7 @@ import pytest
 
 import flux_k8s.kube.watch
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.reporter import MEMO
+from flux_k8s.jobs.reports import MEMO
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, WORKFLOW
 from rabbitsim.dws import NoFiles, Options, Topology

@@ -14,9 +14,9 @@ from flux_k8s.control.backoff import Backoff
 from flux_k8s.jobs import jobtable, reconciler, timelimits, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
+from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import RequestHandler
-from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
@@ -74,15 +74,15 @@ def careless(
     return view.changed
 
 
-async def cheerful(self: DataReports, jobid: int, loss: Optional[Note]) -> None:
+async def cheerful(self: Outcomes, jobid: int, loss: Optional[Note]) -> None:
     """It tells those who wait for data that it is out, whatever it has recorded."""
     await NOTIFY_PLUGIN(self, jobid, None)
 
 
-NOTIFY_PLUGIN = DataReports._notify_plugin
+NOTIFY_PLUGIN = Outcomes._notify_plugin
 
 
-async def forgetful(self: DataReports, info: WorkflowInfo) -> None:
+async def forgetful(self: Outcomes, info: WorkflowInfo) -> None:
     """It lets a job end, and leaves no record of that."""
 
 
@@ -144,12 +144,12 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "calls all data out": (
         "awaited",
-        replacing(DataReports, "_notify_plugin", cheerful),
+        replacing(Outcomes, "_notify_plugin", cheerful),
         ("dws",),
     ),
     "does not record that a job ends before its data is out": (
         "data",
-        replacing(DataReports, "note_release", forgetful),
+        replacing(Outcomes, "note_release", forgetful),
         ("dws", "module", "admin"),
     ),
     "does not obey a cancel in the epilog": (

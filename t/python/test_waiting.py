@@ -9,7 +9,7 @@ from typing import Optional
 import pytest
 
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
+from flux_k8s.jobs.reports import DWS_PATIENCE, MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options

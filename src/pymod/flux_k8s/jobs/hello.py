@@ -234,8 +234,8 @@ class JobLister:
         job = self._jobs.obtain(held.jobid, held.phase.goal)
         job.unknown = False
         info = job.info
-        if held.memo is not None:
-            job.progress.inherit(held.memo)
+        if job.memo is None:
+            job.memo = held.memo
         info.failure_tolerance = held.failure_tolerance
         info.owner = held.userid
         info.failed = info.failed or held.failed

@@ -52,7 +52,7 @@ WANTS: Mapping[Goal, str] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Mounts:
+class MountCount:
     """How far mounting or unmounting is.
 
     Attributes:
@@ -89,7 +89,7 @@ class Known:
     out: str = ""
     progress: Optional[Progress] = None
     movements: tuple[Movement, ...] = ()
-    mounts: Optional[Mounts] = None
+    mounts: Optional[MountCount] = None
     waiting: str = ""
 
 

@@ -22,7 +22,6 @@ from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.isolation import Faults, JobScope
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.reporter import Progress
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.work import Work
@@ -84,7 +83,11 @@ class Job:
     """A job with storage, or with a request for storage.
 
     Attributes:
-        progress: the progress that was reported to the job's user and in the log.
+        backoff: the pauses between tries of a step.
+        logged: the log has a line about the step that fails.
+        memo: the text of the memo about what the job waits for; None when there is no
+            memo, empty when somebody else has posted it, with a text that is not known.
+        in_outage: the job waits for the end of an outage.
         step: the step that was begun last.
         since: the UNIX time at which ``step`` was begun.
         last_decision: the last decision, apart from look-ups. If the same decision
@@ -97,7 +100,10 @@ class Job:
     """
 
     info: WorkflowInfo
-    progress: Progress
+    backoff: Backoff
+    logged: bool = False
+    memo: Optional[str] = None
+    in_outage: bool = False
     step: Optional[Next] = None
     since: float = 0.0
     last_decision: Optional[Decision] = None
@@ -191,7 +197,7 @@ class JobTable:
 
     def backoff(self, jobid: int) -> Backoff:
         """The pauses between tries of a job's steps."""
-        return self._jobs[jobid].progress.backoff
+        return self._jobs[jobid].backoff
 
     def obtain(self, jobid: int, goal: Goal) -> Job:
         """A job's entry, made with ``goal`` when the job is new."""
@@ -205,7 +211,7 @@ class JobTable:
                 identity=self._identity,
             )
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
-            job = Job(info, Progress(backoff), unknown=self.awaits_hello)
+            job = Job(info, backoff, unknown=self.awaits_hello)
             self._jobs[jobid] = job
             claimed = self.unclaimed.pop(jobid, None)
             if claimed is not None:

@@ -36,7 +36,7 @@ from flux_k8s.jobs.datarecords import list_movements
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.reports import DataReports
+from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
@@ -72,7 +72,7 @@ class Keeping:
         jobs: JobTable,
         workflows: WorkflowRequests,
         in_use: InUse,
-        data: DataReports,
+        outcomes: Outcomes,
     ) -> None:
         self._clock = context.clock
         self._log = context.log
@@ -81,7 +81,7 @@ class Keeping:
         self._ledger = machine.ledger
         self._workflows = workflows
         self._in_use = in_use
-        self._data = data
+        self._outcomes = outcomes
         self._marking: set[int] = set()
         self._giving_up: set[int] = set()
         self._jobs = jobs
@@ -114,7 +114,7 @@ class Keeping:
             ends = not info.released and self.may_end(view)
             if not info.released:
                 names = hostlist.encode(writers)
-                await self._data.note_kept(info, names, kept_until(names))
+                await self._outcomes.note_kept(info, names, kept_until(names))
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
         info.mounts.writers, info.mounts.found_at = writers, now
@@ -146,12 +146,12 @@ class Keeping:
         until = self._clock.now() + limit
         self._marking.add(info.jobid)
         try:
-            await self._data.note_failed(info, until, note)
+            await self._outcomes.note_failed(info, until, note)
             await self._workflows.keep_failed(info, until, note)
         finally:
             self._marking.discard(info.jobid)
         if info.rescues <= RESCUES_LOGGED:
-            self._data.log_failed(info, until, note)
+            self._outcomes.log_failed(info, until, note)
 
     def _exceeds_limit(self, info: WorkflowInfo) -> bool:
         """Whether the job's user would have more storage kept for a rescue than one

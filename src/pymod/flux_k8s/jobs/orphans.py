@@ -20,8 +20,8 @@ from flux_k8s.control.coroutines import call
 from flux_k8s.formats.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.records import look_up
-from flux_k8s.jobs.reports import DataReports
 from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
 from flux_k8s.machine.ledger import Ledger
@@ -120,7 +120,7 @@ class Orphans:
         self._outage = outage
         self._release_share = release_share
         self._ledger = ledger
-        self._data = DataReports(context.flux)
+        self._outcomes = Outcomes(context.flux)
         self._checked = False
         self._failing = False
         self._not_ended: set[int] = set()
@@ -195,7 +195,7 @@ class Orphans:
         if jobid in self._jobs.unclaimed or jobid in self._jobs:
             return await self._release_if_ended(jobid)
         try:
-            owed = not await self._data.repeat(jobid)
+            owed = not await self._outcomes.repeat(jobid)
         except RpcError as error:
             raise TryAgain(error) from error
         self._failing = False
@@ -264,7 +264,7 @@ class Orphans:
         if seen:
             return True
         try:
-            return await self._data.ended_before(jobid)
+            return await self._outcomes.ended_before(jobid)
         except RpcError as error:
             raise TryAgain(error) from error
 

@@ -18,7 +18,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Turns
 from flux_k8s.formats import hostlist
-from flux_k8s.jobs.jobrows import NONE, Known, Mounts, state_of
+from flux_k8s.jobs.jobrows import NONE, Known, MountCount, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.optionalwatches import ClientMounts, DataMovements
 from flux_k8s.machine.manager import RabbitManager
@@ -86,7 +86,7 @@ class JobFacts:
             nodes=nodes,
             nnodes=nnodes,
             usage=self._machine.ledger.usage_of(job.info.jobid),
-            waits=job.progress.memo or "",
+            waits=job.memo or "",
             out=out,
             progress=self.progress(job),
         )
@@ -170,12 +170,12 @@ class JobFacts:
         return ",".join(texts)
 
 
-def _count_mounts(nodes: Mapping[str, tuple[bool, bool]]) -> Optional[Mounts]:
+def _count_mounts(nodes: Mapping[str, tuple[bool, bool]]) -> Optional[MountCount]:
     """How far mounting or unmounting is; None if that is not known."""
     if not nodes:
         return None
     mounted = sum(mounted for mounted, _ in nodes.values())
-    return Mounts(len(nodes), mounted, sum(done for _, done in nodes.values()))
+    return MountCount(len(nodes), mounted, sum(done for _, done in nodes.values()))
 
 
 MEMO = "rabbit_progress"
@@ -282,7 +282,7 @@ def data_text(state: str, progress: Progress) -> str:
     return text if progress.left is None else f"{text}, {duration(progress.left)} left"
 
 
-def mount_text(state: str, mounts: Mounts) -> str:
+def mount_text(state: str, mounts: MountCount) -> str:
     """``PreRun 12/16 mounted``, ``PostRun 3/16 unmounted``."""
     what = "mounted" if state == "PreRun" else "unmounted"
     return f"{state} {mounts.done}/{mounts.wanted} {what}"

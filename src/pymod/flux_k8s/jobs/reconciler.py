@@ -21,9 +21,9 @@ from flux_k8s.jobs.isolation import describe, left_behind
 from flux_k8s.jobs.jobtable import Decision, Job, JobTable
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.plugin import request_plugin
-from flux_k8s.jobs.reporter import Reporter
-from flux_k8s.jobs.reports import DataReports
+from flux_k8s.jobs.reports import WaitReports
 from flux_k8s.jobs.step import Next, Step, is_final
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.turns import UserTurns
@@ -44,7 +44,7 @@ class Reconciler:
         jobs: JobTable,
         steps: Steps,
         outage: Outage,
-        reporter: Reporter,
+        waits: WaitReports,
         jobs_changed: Callable[[], None],
     ) -> None:
         """
@@ -59,7 +59,7 @@ class Reconciler:
         self._turns = UserTurns(context.settings, jobs.ask)
         self._last_resort = LastResort(context.flux, steps.in_use)
         self._outage = outage
-        self._reporter = reporter
+        self._waits = waits
         self._jobs_changed = jobs_changed
 
     async def reconcile(self, jobid: int) -> Optional[float]:
@@ -98,7 +98,7 @@ class Reconciler:
         """The step of a job takes long."""
         job = self._jobs.get(jobid)
         if job is not None and job.step is not None:
-            self._reporter.report_slow_step(job.info, job.progress, job.step, job.since)
+            self._waits.report_slow_step(job, job.step)
 
     def _job_at_hand(self, jobid: int) -> Optional[Job]:
         """A job for which something may be done now."""
@@ -106,7 +106,7 @@ class Reconciler:
         if job is None or self._jobs.is_left_alone(jobid):
             return None
         self._jobs.see_unseen(job)
-        self._reporter.report_outage(job.info, job.progress)
+        self._waits.report_outage(job)
         self._note_state(job)
         return job if self._outage.listed and not job.unknown else None
 
@@ -127,7 +127,7 @@ class Reconciler:
         neither is."""
         job.info.failing_since = None
         why = "" if step.note is None else step.note.text
-        dues = step.until, self._reporter.report_state(job.info, job.progress, why)
+        dues = step.until, self._waits.report_state(job, why)
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._flux.now())
 
@@ -168,12 +168,12 @@ class Reconciler:
                 return
             await self._steps.carry_out(info, step)
         except FAILURES as error:
-            self._reporter.step_ended(step, error)
+            self._waits.step_ended(step, error)
             self._failed(job, error, news=info.view != view)
             return
-        self._reporter.step_ended(step, None)
+        self._waits.step_ended(step, None)
         if step.step is not Step.LOOK_UP:
-            self._reporter.report_state(info, job.progress)
+            self._waits.report_state(job)
         if info.view == view and self._next_step(job) == step:
             self._failed(job, NoEffect(step))
 
@@ -191,14 +191,15 @@ class Reconciler:
         step, _ = decision
         looks = step.step is Step.LOOK_UP
         if job.retry_now or not (looks or decision == job.last_decision):
-            job.progress.begin()
+            job.backoff.reset()  # earlier failures do not count any more
+            job.logged = False
         if not looks:
             job.last_decision = decision
         job.retry_now = False
         if job.step is None or step.step is not job.step.step:
             job.info.failing_since = None
         job.step, job.since = step, self._flux.now()
-        self._reporter.step_begins(job.info, job.progress, step)
+        self._waits.step_begins(job, step)
 
     def _failed(self, job: Job, error: StepError, news: bool = False) -> None:
         """Report a failed step, and have it repeated unless another step comes next.
@@ -211,7 +212,7 @@ class Reconciler:
         Raises:
             TryAgain: the step is to be repeated after a pause.
         """
-        self._reporter.step_failed(job.info, job.progress, error)
+        self._waits.step_failed(job, error)
         self._turns.failed(job.info.jobid)
         following = self._next_step(job)
         asks_for_time = getattr(error, "retry_after", None) is not None
@@ -230,7 +231,7 @@ class LastResort:
     def __init__(self, flux: Flux, in_use: InUse) -> None:
         self._flux = flux
         self._in_use = in_use
-        self._data = DataReports(flux)
+        self._outcomes = Outcomes(flux)
 
     async def release(self, job: Job) -> None:
         """Release a job's epilog, when the nodes that may still mount its storage are
@@ -273,5 +274,5 @@ class LastResort:
         loss = data_loss(job.info)
         if loss is not None:
             loss = Note(f"{job.faults.note}; {loss.text}", Reason.SERVICE_FAULT)
-        await self._data.record(job.info, loss)
+        await self._outcomes.record(job.info, loss)
         job.info.data_reported = True

@@ -3,7 +3,7 @@
 """Writes the records of a job's storage to its KVS: how long DWS took for each state,
 and the Workflow. (What Teardown deletes is in :mod:`flux_k8s.jobs.datarecords`. Where
 its storage is and what became of its data is written when that is known, by
-:mod:`flux_k8s.jobs.steps` and :mod:`flux_k8s.jobs.reports`. doc/durable.md lists all.)
+:mod:`flux_k8s.jobs.steps` and :mod:`flux_k8s.jobs.outcomes`. doc/durable.md lists all.)
 
 The Workflow is written when the job fails, when it moves to Teardown (DWS still shows
 the state before, unless the answer to that request was lost) and when Teardown is

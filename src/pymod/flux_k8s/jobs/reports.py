@@ -1,38 +1,48 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Reports to Flux, and to the user: that a job fails, that its storage makes no
-progress, and what became of its data.
+"""Reports about jobs that are active, to their users and to the administrator: why they
+fail, and why they wait.
 
-The KVS directory of a job gets ``rabbit_data_out``, where the plugin looks for jobs
-that depend on the data. A job that ended before its data was out takes no exceptions:
-the plugin is told, an event is published, and the log has a line. The event
-:data:`EVENT` has ``id`` and ``success``, and not what is lost: all users may subscribe
-to it.
+A job that fails has an exception. A job without progress has a memo with the reason,
+and the log has one line for a job whose step fails; :mod:`flux_k8s.jobs.outage` logs an
+outage of Kubernetes, which concerns all jobs. What became of a job's data is in
+:mod:`flux_k8s.jobs.outcomes`.
 """
 
 from __future__ import annotations
 
-import base64
 import errno
-import json
 import syslog
 from dataclasses import replace
 from typing import Optional
 
-from flux_k8s.control.coroutines import call
-from flux_k8s.formats.jobid import f58
-from flux_k8s.formats.timestamps import format_seconds, format_timestamp
+from flux_k8s.errors import DWSError, NoEffect, NotReady, StorageUnavailable
+from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.isolation import JobScope
-from flux_k8s.jobs.losses import UNKNOWN_LOSS, late_nodes, left_persistent
+from flux_k8s.jobs.jobtable import Job
+from flux_k8s.jobs.losses import left_persistent
+from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
 from flux_k8s.jobs.plugin import request_plugin
-from flux_k8s.jobs.records import is_purged, look_up
-from flux_k8s.jobs.step import Next
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
+from flux_k8s.jobs.workflowrequests import FAILURES, StepError, WorkflowRequests
 from flux_k8s.objects.workflowmarks import WARNED
-from flux_k8s.ports import Flux, Json, RpcError
-from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason, read_reason
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
+from flux_k8s.ports import Flux, Json, KubeError, RpcError
+from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason
 from flux_k8s.text import NOTE, printable, with_next_step, without_next_step
+
+DWS_PATIENCE = 60.0
+"""Seconds that DWS may work on a state until the job's memo says so."""
+
+TRIES = 3
+"""Failures in a row until the job's memo names the reason."""
+
+MEMO = "rabbit_waits_for"
+
+OF_FLUX = (Step.FAIL, Step.RELEASE_EPILOG, Step.REPORT_DATA, Step.WITHHOLD)
+"""The steps that await nothing of Kubernetes."""
 
 
 class FailureReports:
@@ -81,11 +91,9 @@ class FailureReports:
         """Report once that Teardown makes no progress. By the annotation the next
         module knows of the report. A job whose epilog was released accepts no
         exceptions."""
-        note, reason = (
-            with_next_step(following.why.text, info.f58),
-            following.why.reason,
-        )
-        self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}", reason)
+        reason = following.why.reason
+        note = with_next_step(following.why.text, info.f58)
+        self._flux.log(syslog.LOG_ERR, f"{info.f58}: {note}", reason)
         if not info.released:
             severity = FATAL if following.failed else WARNING
             self._flux.raise_exception(info.jobid, DWS, severity, note, reason)
@@ -96,217 +104,129 @@ class FailureReports:
         await self._workflows.annotate(info, {WARNED: now})
 
 
-DATA_OUT = "rabbit_data_out"
-"""``{"success": true}``, or ``{"success": false, "errstr": "...", "reason": "..."}``,
-as JSON, with a ``note`` if nodes have unmounted late."""
+class WaitReports:
+    """Posts memos and logs lines about jobs that wait."""
 
-NODES_RELEASED = "rabbit_nodes_released"
-"""The UNIX time at which a job gave its nodes back before its data was out. Of such a
-job, :data:`DATA_OUT` is missing until the data is out."""
-
-KEPT_FOR = "rabbit_kept_for"
-"""The nodes for which a job's storage was kept, when and until what, as JSON."""
-
-FAILED = "rabbit_data_failed"
-"""Why a job's data could not be copied out, when, and until when its storage is kept so
-that it can be rescued, as JSON."""
-
-EVENT = "dws.data-out"
-
-LOST = Note(UNKNOWN_LOSS, Reason.CAUSE_UNKNOWN)
-UNRECORDED = Note("the job ended without a record of its data", Reason.CAUSE_UNKNOWN)
-
-
-class DataReports:
-    """Reports what became of jobs' data."""
-
-    def __init__(self, flux: Flux) -> None:
+    def __init__(self, flux: Flux, outage: Outage) -> None:
         self._flux = flux
+        self._outage = outage
 
-    async def record(self, info: WorkflowInfo, loss: Optional[Note]) -> None:
-        """Record what became of the data of a job that is about to end with its
-        storage: the plugin looks for the record as soon as the job has ended. All that
-        was written to the job's KVS before is there then, too.
+    def step_begins(self, job: Job, step: Next) -> None:
+        """A step begins. A job whose epilog is released waits for nothing more."""
+        if step.step is Step.RELEASE_EPILOG:
+            self._memo(job, None)
 
-        Args:
-            loss: what is lost, and why; None if nothing is. A module that was loaded
-                before may have recorded a reason that is not known any more.
+    def report_slow_step(self, job: Job, step: Next) -> None:
+        """A step is under way, and began ``PATIENCE`` ago: post a memo."""
+        source = awaited(job.info, step)
+        if source == "Kubernetes":
+            self._outage.note_silence(job.since)
+        if self._outage.reason is None and not job.memo:
+            self._memo(job, f"{source}: {SILENCE}")
 
-        Raises:
-            RpcError: it was not written.
-        """
-        loss = _shown(loss)
-        if loss is not None and loss.reason is Reason.CAUSE_UNKNOWN:
-            recorded = await self._recorded(info.jobid)
-            known = None if recorded is None else _loss_in(recorded)
-            loss = known if known is not None and known.text == loss.text else loss
-        text = json.dumps(_record(loss))
-        await call(self._flux.kvs_commit, info.jobid, DATA_OUT, text)
-
-    async def note_release(self, info: WorkflowInfo) -> None:
-        """Record that a job is about to end before its data is out.
-
-        Raises:
-            RpcError: it was not written.
-        """
-        now = f"{self._flux.now():.3f}"
-        await call(self._flux.kvs_commit, info.jobid, NODES_RELEASED, now)
-
-    async def note_kept(self, info: WorkflowInfo, nodes: str, until: str) -> None:
-        """Record for which nodes the storage of a job is kept, and until what. The
-        epilog script on these nodes reads that.
-
-        Raises:
-            RpcError: a request to Flux failed, and is to be repeated.
-        """
-        record = {"nodes": nodes, "at": self._flux.now(), "until": until}
-        await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, json.dumps(record))
-
-    async def note_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
-        """Record that the data of a job could not be copied out, and until when its
-        storage is kept.
-
-        Raises:
-            RpcError: it was not written.
-        """
-        record = {
-            "errstr": printable(note.text, NOTE),
-            "reason": note.reason.value,
-            "at": self._flux.now(),
-            "until": until,
-        }
-        if not (info.released and await is_purged(self._flux, info.jobid)):
-            text = json.dumps(record)
-            await call(self._flux.kvs_commit, info.jobid, FAILED, text)
-
-    def log_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
-        """Log that the data of a job is not out, and until when its storage is kept."""
-        kept = f"its storage is kept until {format_seconds(until)}"
-        text = f"{info.f58}: its data is not out: {note.text}; {kept}"
-        self._flux.log(syslog.LOG_ERR, text, note.reason)
-
-    async def report(self, info: WorkflowInfo, loss: Optional[Note]) -> None:
-        """Report that the data of a job that has ended is out, or what of it is lost.
-        A report may be repeated.
-
-        Args:
-            loss: what is lost, and why; None if nothing is.
-
-        Raises:
-            RpcError: a request to Flux failed, and is to be repeated.
-        """
-        loss = _shown(loss)
-        note = printable(late_nodes(info), NOTE)
-        if not await is_purged(self._flux, info.jobid):
-            # A module that was loaded before knew the reason, which is lost with it, or
-            # that the job did not run. Data that was out then is not lost with its
-            # Workflow, nor is what was lost lost again.
-            record = await self._recorded(info.jobid)
-            loss = loss if record is None else _loss_in(record)
-            text = json.dumps(_record(loss, note))
-            await call(self._flux.kvs_commit, info.jobid, DATA_OUT, text)
-        await self._notify_plugin(info.jobid, loss)
-        await self._publish({"id": info.jobid, "success": loss is None})
-        info.data_reported = True
-        self._log_report(info, loss, note)
-
-    def _log_report(self, info: WorkflowInfo, loss: Optional[Note], note: str) -> None:
-        level, outcome, reason = syslog.LOG_INFO, "its data is out", Reason.DATA_OUT
-        if note:
-            level, reason = syslog.LOG_WARNING, Reason.UNMOUNTED_LATE
-        if loss is not None:
-            outcome = f"its data is not out: {loss.text}"
-            level, reason = syslog.LOG_ERR, loss.reason
-        text = "; ".join(filter(None, (outcome, note)))
-        self._flux.log(level, f"{f58(info.jobid)}: {text}", reason)
-
-    async def repeat(self, jobid: int) -> bool:
-        """Tell the jobs that depend on the data of a job what is recorded of it. They
-        fail if the job was purged, or has left neither a record nor a Workflow. Return
-        whether that is so, and not that the data still goes out.
-
-        Raises:
-            RpcError: a request to Flux failed, and is to be repeated.
-        """
-        record = await self._recorded(jobid)
-        if record is not None:
-            loss = _loss_in(record)
-        elif await is_purged(self._flux, jobid):
-            loss = LOST
-        elif await self.ended_before(jobid):
-            return False
+    def step_ended(self, step: Next, error: Optional[StepError]) -> None:
+        """A step has ended. Most steps end with an answer of Kubernetes, be it one that
+        is malformed."""
+        if isinstance(error, KubeError):
+            answered = error.answered
         else:
-            loss = UNRECORDED
-        await self._notify_plugin(jobid, loss)
-        return True
+            answered = error is None and step.step not in (
+                *OF_FLUX,
+                Step.RELEASE_PROLOG,
+            )
+        if answered:
+            self._outage.note_answer()
 
-    async def ended_before(self, jobid: int) -> bool:
-        """Whether a job has ended, or is about to, before its data was out.
+    def step_failed(self, job: Job, error: StepError) -> None:
+        """A step has failed: log it once, post a memo after ``TRIES`` failures, or at
+        once if the next try is ``PATIENCE`` away, by the server's wish."""
+        failures, why = job.backoff.failures + 1, why_waits(error)
+        if self._outage.reason is not None:
+            self.report_outage(job)
+            return
+        unanswered = isinstance(error, KubeError) and error.status == 0
+        # Without any answer it may be an outage, and a watch is about to tell.
+        early = unanswered and failures == 1
+        # Of those who wait for a turn there may be thousands: their memos say so.
+        awaits_turn = why.reason is Reason.LIMIT_REACHED
+        if not (job.logged or early or awaits_turn or is_not_ready(error)):
+            job.logged = True
+            text = f"{job.info.f58}: {why.text}; trying again"
+            self._flux.log(syslog.LOG_WARNING, text, why.reason)
+        waits = isinstance(error, KubeError) and (error.retry_after or 0.0) >= PATIENCE
+        if failures >= TRIES or waits or isinstance(error, StorageUnavailable):
+            self._memo(job, why.text)
 
-        Raises:
-            RpcError: that is not known.
+    def report_outage(self, job: Job) -> None:
+        """Post a memo while a job waits for the end of an outage, remove it then."""
+        if self._outage.reason is None and job.in_outage:
+            self._memo(job, None)
+        elif self._outage.reason is not None and not job.info.satisfied:
+            self._memo(job, f"Kubernetes: {self._outage.reason}")
+        job.in_outage = self._outage.reason is not None
+
+    def report_state(self, job: Job, why: str = "") -> Optional[float]:
+        """Remove a job's memo, or post one with the message of DWS about a state that
+        takes long: copying much data may take long, and so may a state that never ends.
+
+        Args:
+            why: what a job without a Workflow waits for, or "".
+
+        Returns:
+            When (UNIX time) the state will have taken long; None if no memo is due.
         """
-        return await look_up(self._flux, jobid, NODES_RELEASED) is not None
+        view, now = job.info.view, self._flux.now()
+        if self._outage.reason is not None:
+            return None
+        if view is None or view.complete or view.desired is None:
+            self._memo(job, why or None)
+            return None
+        seen = job.info.begun.get(view.desired, now)
+        due = DWS_PATIENCE + min(seen if view.since is None else view.since, seen)
+        text = _state_text(view.desired, view) if now >= due else None
+        self._memo(job, text)
+        return due if now < due else None
 
-    async def _recorded(self, jobid: int) -> Optional[Json]:
-        """The record of a job's data; None if it has none that can be read, or was
-        purged."""
-        text = await look_up(self._flux, jobid, DATA_OUT)
-        return None if text is None else _read_record(text)
-
-    async def _notify_plugin(self, jobid: int, loss: Optional[Note]) -> None:
-        """Tell the jobs that depend on the data. Without the plugin none does; it reads
-        the record when it is loaded."""
-        payload: Json = {"id": jobid, **_why(loss)}
-        try:
-            await call(self._flux.rpc, "job-manager.dws.data-out", payload)
-        except RpcError as error:
-            if error.errnum not in (errno.ENOSYS, errno.ENOENT):
-                raise
-
-    async def _publish(self, payload: Json) -> None:
-        """Publish the event (RFC 3)."""
-        text = json.dumps(payload).encode() + b"\0"
-        event = {
-            "topic": EVENT,
-            "flags": 0,
-            "payload": base64.b64encode(text).decode(),
-        }
-        await call(self._flux.rpc, "event.publish", event)
+    def _memo(self, job: Job, reason: Optional[str]) -> None:
+        """Post a memo. A job whose epilog was released has ended, and takes none."""
+        if job.memo != reason and not job.info.released:
+            job.memo = reason
+            text = None if reason is None else printable(reason, NOTE)
+            self._flux.post_memo(job.info.jobid, {MEMO: text})
 
 
-def _read_record(text: str) -> Optional[Json]:
-    """The record in ``text``; None if it cannot be read."""
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    is_record = isinstance(record, dict) and isinstance(record.get("success"), bool)
-    return record if is_record else None
+def _state_text(state: State, view: WorkflowView) -> str:
+    """The message of DWS about the state that was requested."""
+    if view.state is not state:
+        return f"DWS, to begin with {state.name}"
+    return f"DWS in {state.name}: {view.message or view.status or 'no message'}"
 
 
-def _loss_in(record: Json) -> Optional[Note]:
-    """What is lost by a record; None if nothing is. One of an older module has no
-    reason."""
-    if record["success"]:
-        return None
-    text = str(record.get("errstr", UNKNOWN_LOSS))
-    return Note(text, read_reason(record.get("reason")))
+def awaited(info: WorkflowInfo, step: Next) -> str:
+    """The party whose answer a step waits for, for a memo."""
+    if step.step in OF_FLUX:
+        return "Flux"
+    if step.step is Step.CREATE and info.group is None:
+        return "the user database"
+    return "Kubernetes"
 
 
-def _shown(loss: Optional[Note]) -> Optional[Note]:
-    return None if loss is None else replace(loss, text=printable(loss.text, NOTE))
+def is_not_ready(error: object) -> bool:
+    """Whether the error is that of a plugin that still reads its jobs' eventlogs."""
+    return isinstance(error, RpcError) and error.errnum == errno.EAGAIN
 
 
-def _why(loss: Optional[Note]) -> Json:
-    """The part of a message about a loss."""
-    if loss is None:
-        return {}
-    return {"errstr": loss.text, "reason": loss.reason.value}
-
-
-def _record(loss: Optional[Note], note: str = "") -> Json:
-    record: Json = {"success": loss is None, **_why(loss)}
-    if note:
-        record["note"] = note
-    return record
+def why_waits(error: StepError) -> Note:
+    """The reason why a job waits after this error of its step, for a memo."""
+    if isinstance(error, StorageUnavailable):
+        return error.note
+    if isinstance(error, NoEffect):
+        return Note(str(error), Reason.KUBERNETES_ERROR)
+    if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
+        return Note("Flux: dws-jobtap.so is not loaded", Reason.PLUGIN_MISSING)
+    if isinstance(error, NotReady):
+        return Note(f"DWS: {error}", error.reason)
+    if isinstance(error, KubeError):
+        return Note(f"Kubernetes: {error}", Reason.KUBERNETES_ERROR)
+    reason = error.reason if isinstance(error, DWSError) else Reason.FLUX_ERROR
+    return Note(f"Flux: {error}", reason)

@@ -33,7 +33,7 @@ from flux_k8s.jobs.plugin import RequestHandler
 from flux_k8s.jobs.queries import Queries
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.reporter import Reporter
+from flux_k8s.jobs.reports import WaitReports
 from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import NoteWork, Work
@@ -74,7 +74,7 @@ class Service:
         self._scope = scope = JobScope(self._broke, self._releases, note_work, barred)
         records = Records(context, scope)
         self._outage = outage = Outage(flux, self._outage_changed)
-        self._reporter = Reporter(flux, outage)
+        self._waits = WaitReports(flux, outage)
         self._jobs = jobs = JobTable(
             context,
             self._make_queue(),
@@ -99,7 +99,7 @@ class Service:
         steps = Steps(context, machine, jobs, records, movements.of)
         movements.moved = steps.copies.see
         self._reconciler = Reconciler(
-            context, jobs, steps, outage, self._reporter, machine.jobs_changed
+            context, jobs, steps, outage, self._waits, machine.jobs_changed
         )
         self._staging = steps.staging
         release = steps.release_share
@@ -216,7 +216,6 @@ class Service:
 
     def _report_busy(self, job: Job) -> None:
         """Report a change of a job while a step of it is under way."""
-        report = self._reporter.report_outage
-        self._scope.run(job.info.jobid, report, job.info, job.progress)
+        self._scope.run(job.info.jobid, self._waits.report_outage, job)
         self._staging.queue.update(job.info)
         self._machine.jobs_changed()

@@ -29,11 +29,12 @@ from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import MOUNTING, Keeping
 from flux_k8s.jobs.losses import data_loss
+from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.placement import JobPlacement
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import read_jobspec, request_plugin
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.reports import DataReports, FailureReports
+from flux_k8s.jobs.reports import FailureReports
 from flux_k8s.jobs.staging import Staging
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import copies_unknown
@@ -96,7 +97,7 @@ class Steps:
         self._exclusion = Exclusion(
             context, self._planner, self.workflows, machine.nodes
         )
-        self._data = DataReports(flux)
+        self._outcomes = Outcomes(flux)
         self._failures = FailureReports(flux, self.workflows, jobs.scope)
         self.staging = Staging(context, machine, self._planner, jobs)
         self.in_use = InUse(context, machine, jobs, self.workflows)
@@ -106,7 +107,7 @@ class Steps:
             jobs,
             self.workflows,
             self.in_use,
-            self._data,
+            self._outcomes,
         )
         self._procedures: dict[Step, Procedure] = {
             Step.CREATE: self._create,
@@ -130,7 +131,7 @@ class Steps:
             Step.KEEP_FAILED: lambda info, it: keeping.keep_failed(info, it.why),
             Step.WARN: self._failures.warn,
             Step.WITHHOLD: self._withhold,
-            Step.REPORT_DATA: lambda info, it: self._data.report(info, it.note),
+            Step.REPORT_DATA: lambda info, it: self._outcomes.report(info, it.note),
             Step.RELEASE_EPILOG: self._release_epilog,
             Step.REMOVE_FINALIZER: lambda info, _: self.workflows.remove_finalizer(
                 info
@@ -454,10 +455,10 @@ class Steps:
         view = info.view
         moving = view is not None and view.desired is not State.Teardown
         if moving and view is not None and view.nodes_released:
-            await self._data.note_release(info)
+            await self._outcomes.note_release(info)
             payload["data"] = "moving"
         else:
-            await self._data.record(info, data_loss(info))
+            await self._outcomes.record(info, data_loss(info))
             # Others may wait for a report on a job that has ended before, or was to.
             info.data_reported = not info.nodes_released
             self._failures.report_persistent(info)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Collection, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import jobid_of_workflow
-from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.jobs.outcomes import DATA_OUT
 from flux_k8s.reasons import Reason, read_reason
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change

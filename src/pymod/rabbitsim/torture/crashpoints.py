@@ -19,7 +19,7 @@ from itertools import takewhile, zip_longest
 from typing import Collection, Sequence
 
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
-from flux_k8s.jobs.reports import DATA_OUT, FAILED
+from flux_k8s.jobs.outcomes import DATA_OUT, FAILED
 from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.ports import SERVERS
 from flux_k8s.reasons import NODE_FAILURE, Reason

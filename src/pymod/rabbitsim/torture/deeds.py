@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import f58, workflow_name
-from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.jobs.outcomes import DATA_OUT
 from flux_k8s.objects.workflowmarks import INSTANCE, REQUESTED, requested_note
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER

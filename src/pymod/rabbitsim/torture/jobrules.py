@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import decode, f58
-from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.jobs.outcomes import DATA_OUT
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
 from flux_k8s.reasons import NODE_FAILURE, Reason
 from rabbitsim.flux.events import Event

@@ -17,9 +17,9 @@ from typing import Callable, Collection, Iterable, Optional
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.formats.jobid import f58, workflow_name
+from flux_k8s.jobs.outcomes import DATA_OUT, EVENT, NODES_RELEASED
 from flux_k8s.jobs.progress import MEMO as PROGRESS
-from flux_k8s.jobs.reporter import MEMO as WAITS_FOR
-from flux_k8s.jobs.reports import DATA_OUT, EVENT, NODES_RELEASED
+from flux_k8s.jobs.reports import MEMO as WAITS_FOR
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import STORAGE, WORKFLOW, Json, Kind, Request

@@ -16,7 +16,7 @@ from typing import Callable, Collection, Iterable, Mapping, Sequence
 
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.reports import DATA_OUT
+from flux_k8s.jobs.outcomes import DATA_OUT
 from flux_k8s.objects.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.objects.workflowmarks import STAGED_FOR
 from flux_k8s.ports import (
