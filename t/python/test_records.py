@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.jobs.copies import PAGE
 from flux_k8s.jobs.datarecords import (
     CHARACTERS,
     CONTAINERS,
     LIMIT,
-    PAGE,
     TRIES,
     fair_shares,
     join_logs,

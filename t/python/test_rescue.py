@@ -193,7 +193,7 @@ def test_a_rescue_that_breaks_is_an_error_of_the_query_and_not_of_the_service() 
     def fault(request: direct.Request) -> Optional[direct.Fault]:
         if request.verb != "list" or request.kind != NNFDATAMOVEMENT:
             return None
-        items = [Broken(metadata={"name": "m"})]
+        items = [Broken(metadata={"name": "m"}, status=0)]
         answer = {"kind": "NnfDataMovementList", "metadata": {}, "items": items}
         return direct.Fault(answer=answer)
 

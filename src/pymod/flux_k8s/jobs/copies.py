@@ -18,19 +18,24 @@ failure, and the Workflow gets an annotation with what became of each.
 from __future__ import annotations
 
 import syslog
-from typing import Callable, Mapping, Optional
+from typing import AsyncIterator, Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls
-from flux_k8s.jobs.datarecords import list_movements
 from flux_k8s.jobs.timelimits import Moment, copies_unknown, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
-from flux_k8s.objects.datamovement import SUCCESS, Movement, key_of, parse
+from flux_k8s.json_reader import read_string
+from flux_k8s.objects.cleanup import workflow_selector
+from flux_k8s.objects.datamovement import Movement, key_of, parse
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from flux_k8s.reasons import Reason
+
+PAGE = 100
+"""Data movements in one answer. A job may have one for each of its nodes, and the
+module does nothing else while it reads an answer."""
 
 LIST_VALID = 60.0
 """Seconds until data movements that go on are listed again: the watch of them may have
@@ -40,6 +45,32 @@ Movements = Mapping[tuple[str, str], Movement]
 """Data movements by namespace and name."""
 
 _DIGEST = 2**64
+
+
+async def list_movements(
+    calls: KubeCalls, workflow: str
+) -> AsyncIterator[tuple[list[Json], bool]]:
+    """The data movements of a Workflow: those of each page, and whether there is
+    another page.
+
+    Raises:
+        KubeError: a request failed.
+    """
+    token: Optional[str] = ""
+    while token is not None:
+        page = await calls.list(
+            NNFDATAMOVEMENT,
+            None,
+            key=workflow,
+            label_selector=workflow_selector(workflow),
+            limit=PAGE,
+            token=token,
+            certain=not token,
+        )
+        metadata = page.get("metadata")
+        known = metadata if isinstance(metadata, dict) else {}
+        token = read_string(known, "continue") or None
+        yield page["items"], token is not None
 
 
 def awaited_until(
@@ -174,5 +205,5 @@ class _Listed:
         if not movement.over:
             self.going[movement.name] = index
         elif index is not None:
-            done = movement.state == SUCCESS
+            done = not movement.failed
             self._copies[index] = done and self._copies.get(index, True)

@@ -10,26 +10,23 @@ those that failed first.
 
 from __future__ import annotations
 
-from typing import Any, AsyncIterator, Iterable, Optional, Sequence
+from typing import Any, Iterable, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import KubeCalls, absent
+from flux_k8s.jobs.copies import list_movements
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.cleanup import workflow_selector
 from flux_k8s.objects.datamovement import Totals
 from flux_k8s.objects.workflowstate import State
-from flux_k8s.ports import NNFDATAMOVEMENT, POD, WORKFLOW, Json, KubeError
+from flux_k8s.ports import POD, WORKFLOW, Json, KubeError
 
 CHARACTERS = 50_000
 """Of container logs that are kept for a job."""
 
 CONTAINERS = 32
 """Containers of a job whose logs are read: one of each Rabbit may be many."""
-
-PAGE = 100
-"""Data movements in one answer. A job may have one for each of its nodes, and the
-module does nothing else while it reads an answer."""
 
 LIMIT = 60.0
 """Seconds in which each of these records is read while Kubernetes answers. The job
@@ -197,30 +194,6 @@ class DataRecords:
             if error.status not in NO_LOG:
                 raise
             return ""
-
-
-async def list_movements(
-    calls: KubeCalls, workflow: str
-) -> AsyncIterator[tuple[list[Json], bool]]:
-    """The data movements of a Workflow: those of each page, and whether there is
-    another page.
-
-    Raises:
-        KubeError: a request failed.
-    """
-    token: Optional[str] = ""
-    while token is not None:
-        page = await calls.list(
-            NNFDATAMOVEMENT,
-            None,
-            key=workflow,
-            label_selector=workflow_selector(workflow),
-            limit=PAGE,
-            token=token,
-            certain=not token,
-        )
-        token = _get(page, "metadata", "continue") or None
-        yield page["items"], token is not None
 
 
 def _check_not_torn_down(info: WorkflowInfo) -> None:

@@ -32,7 +32,7 @@ from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import QueryError, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.timestamps import format_timestamp
-from flux_k8s.jobs.datarecords import list_movements
+from flux_k8s.jobs.copies import list_movements
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
@@ -41,7 +41,7 @@ from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.objects.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
+from flux_k8s.objects.datamovement import key_of, parse
 from flux_k8s.objects.workflowmarks import COPIES, FAILED_UNTIL, GIVEN_UP, RESCUED
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
@@ -285,7 +285,7 @@ class Keeping:
         failed: list[tuple[str, str]] = []
         try:
             async for items, _ in list_movements(self._calls, info.name):
-                failed.extend(key_of(item) for item in items if _has_failed(item))
+                failed.extend(key_of(item) for item in items if _is_failed_copy(item))
             answers = await settle(self._clear(info, *key) for key in failed)
         except KubeError as error:
             raise _refusal(error, f"list {NNFDATAMOVEMENT.plural}") from None
@@ -300,13 +300,10 @@ class Keeping:
         return self._calls.patch_status(NNFDATAMOVEMENT, namespace, name, body, key=key)
 
 
-def _has_failed(movement: Json) -> bool:
+def _is_failed_copy(item: Json) -> bool:
     """Whether a data movement belongs to DataOut and has ended without success."""
-    status, labels = movement.get("status"), movement["metadata"].get("labels")
-    if not isinstance(status, dict) or not isinstance(labels, dict):
-        return False
-    over = status.get("state") == FINISHED and status.get("status") != SUCCESS
-    return over and labels.get(STATE_LABEL) == State.DataOut.name
+    movement = parse(item)
+    return movement.failed and movement.phase == State.DataOut.name
 
 
 def _refusal(error: KubeError, what: str) -> Exception:

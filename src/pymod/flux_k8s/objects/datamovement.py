@@ -106,6 +106,11 @@ class Movement:
         return self.state not in ("", "Starting", "Running")
 
     @property
+    def failed(self) -> bool:
+        """Whether it has ended without success."""
+        return self.over and self.state != SUCCESS
+
+    @property
     def achieved(self) -> tuple[str, int, Optional[int], str]:
         """What changes when it gets on, and only then: neither the rate nor the time,
         which ``dcp`` writes without getting on as well. Any other message than that of
