@@ -22,9 +22,10 @@ in between, the storage is still kept, and may be rescued again.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import syslog
-from typing import Any, Coroutine, Optional
+from typing import Iterator, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, settle
@@ -83,7 +84,6 @@ class Keeping:
         self._in_use = in_use
         self._outcomes = outcomes
         self._marking: set[int] = set()
-        self._giving_up: set[int] = set()
         self._jobs = jobs
 
     def may_end(self, view: WorkflowView) -> bool:
@@ -210,7 +210,7 @@ class Keeping:
 
     # Data that could not be copied out
 
-    def rescue(self, job: Job, by: int) -> Coroutine[Call[Any], Any, Json]:
+    async def rescue(self, job: Job, by: int) -> Json:
         """Have the data of a job copied again. The answer has ``copies``, how many
         data movements were started again.
 
@@ -221,11 +221,13 @@ class Keeping:
             QueryError: no data of the job waits for that.
         """
         info = job.info
-        if info.jobid in self._giving_up:
-            raise _given_up(info)
-        _check_kept(info, self._clock.now())
-
-        async def act() -> Json:
+        view = _check_failed(info)
+        if view.failed_until is None:
+            text = f"job {info.f58}: its data is being copied again already"
+            raise QueryError(errno.EALREADY, text)
+        if view.given_up or self._clock.now() >= view.failed_until:
+            raise QueryError(errno.EINVAL, f"job {info.f58}: its data is given up")
+        with self._request(info):
             copies = await self._start_again(info)
             since = format_timestamp(self._clock.now())
             marks = {FAILED_UNTIL: None, RESCUED: since, COPIES: None}
@@ -234,46 +236,40 @@ class Keeping:
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
             if info.rescues <= RESCUES_LOGGED:
                 self._log(syslog.LOG_NOTICE, text, Reason.RESCUE)
-            return {"copies": copies}
+        return {"copies": copies}
 
-        return self._hold(job, act())
-
-    def give_up(self, job: Job, by: int) -> Coroutine[Call[Any], Any, Json]:
+    async def give_up(self, job: Job, by: int) -> Json:
         """Have the storage of a job go, and with it the data that is not copied.
 
         Raises:
             QueryError: the storage is not kept.
         """
         info = job.info
-        view = _check_failed(info)
-        if info.jobid in self._giving_up:
-            raise _given_up(info)
-
-        async def act() -> Json:
-            if view.given_up:
-                return {}
-            self._giving_up.add(info.jobid)
-            try:
+        if not _check_failed(info).given_up:
+            with self._request(info):
                 await self._workflows.annotate(info, {GIVEN_UP: "true"})
-            finally:
-                self._giving_up.discard(info.jobid)
-            self._jobs.ask(info.jobid)
-            _check_failed(info)
-            text = f"{info.f58}: user {by} gives its data up"
-            self._log(syslog.LOG_NOTICE, text, Reason.GIVEN_UP)
-            return {}
+                _check_failed(info)
+                text = f"{info.f58}: user {by} gives its data up"
+                self._log(syslog.LOG_NOTICE, text, Reason.GIVEN_UP)
+        return {}
 
-        return act()
+    @contextlib.contextmanager
+    def _request(self, info: WorkflowInfo) -> Iterator[None]:
+        """A user's request about the data is under way, one at a time: the storage
+        stays meanwhile, also if its time ends.
 
-    async def _hold(self, job: Job, act: Coroutine[Call[Any], Any, Json]) -> Json:
-        """Do something before the time of the storage is over, be it in the last
-        moment."""
-        job.info.rescuing = True
+        Raises:
+            QueryError: another one is.
+        """
+        if info.rescuing:
+            text = f"job {info.f58}: another request about its data is under way"
+            raise QueryError(errno.EALREADY, text)
+        info.rescuing = True
         try:
-            return await act
+            yield
         finally:
-            job.info.rescuing = False
-            self._jobs.ask(job.info.jobid)  # which may be over
+            info.rescuing = False
+            self._jobs.ask(info.jobid)
 
     async def _start_again(self, info: WorkflowInfo) -> int:
         """Remove the status of the data movements that failed. Returns their number.
@@ -326,17 +322,3 @@ def _check_failed(info: WorkflowInfo) -> WorkflowView:
     else:
         return view
     raise QueryError(errno.EINVAL, text)
-
-
-def _check_kept(info: WorkflowInfo, now: float) -> None:
-    """Check that the data of a job waits to be copied again."""
-    view = _check_failed(info)
-    if info.rescuing or view.failed_until is None:
-        text = f"job {info.f58}: its data is being copied again already"
-        raise QueryError(errno.EALREADY, text)
-    if view.given_up or now >= view.failed_until:
-        raise _given_up(info)
-
-
-def _given_up(info: WorkflowInfo) -> QueryError:
-    return QueryError(errno.EINVAL, f"job {info.f58}: its data is given up")

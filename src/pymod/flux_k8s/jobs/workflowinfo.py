@@ -121,8 +121,8 @@ class WorkflowInfo:
         not_kept: why the storage of the job cannot be kept after a failure, for the
             exception about it: the limit that its user would exceed; "" if the service
             could not keep others off, or containers run on its nodes. None if it can.
-        rescuing: a request of a user to rescue its data is being carried out.
-        rescues: the number of those that were, by this service.
+        rescuing: a user's request to rescue its data, or give it up, is under way.
+        rescues: how often its data was rescued, by this service.
         recording: the records of the job.
     """
 
