@@ -12,7 +12,7 @@ import sys
 from flux_k8s.command import CommandError, parser, prefer_own_packages, run
 from flux_k8s.errors import ConfigError
 from flux_k8s.objects.mapping import RabbitMapping
-from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION, Request
 
 NAME = "rabbitmapping"
 DESCRIPTION = """
@@ -62,13 +62,13 @@ def read(args: argparse.Namespace) -> RabbitMapping:
     from flux_k8s.objects import topology
 
     try:
-        with blocking(args.kubeconfig) as cluster:
-            configuration = cluster.request(
-                "GET", SYSTEMCONFIGURATION, "default", "default"
+        with blocking(args.kubeconfig) as ask:
+            configuration = ask(
+                Request("get", SYSTEMCONFIGURATION, "default", "default")
             )
-            before = cluster.request("GET", SERVERS, None)["items"]
-            storages = cluster.request("GET", STORAGE, "default")["items"]
-            after = cluster.request("GET", SERVERS, None)["items"]
+            before = ask(Request("list", SERVERS, None))["items"]
+            storages = ask(Request("list", STORAGE, "default"))["items"]
+            after = ask(Request("list", SERVERS, None))["items"]
             return topology.parse(
                 configuration,
                 storages,

@@ -7,16 +7,25 @@ from __future__ import annotations
 import json
 import syslog
 from collections.abc import Mapping
-from typing import Any, Awaitable, Callable, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Optional
 from urllib.parse import quote
 
 from flux_k8s.kube.failures import parse_object
-from flux_k8s.kube.session import Session
+from flux_k8s.kube.session import HttpRequest, Session
 from flux_k8s.kube.transfer import Receive, Transfer
 from flux_k8s.ports import BAD_RESPONSE, Json, Kind, KubeError, Log, Request
 from flux_k8s.reasons import Reason
 
-T = TypeVar("T")
+METHODS = {
+    "get": ("GET", ""),
+    "list": ("GET", ""),
+    "create": ("POST", "application/json"),
+    "patch": ("PATCH", "application/merge-patch+json"),
+    "patch_status": ("PATCH", "application/merge-patch+json"),
+    "delete": ("DELETE", "application/json"),
+}
+"""The method of HTTP for a verb, and the type of its body. The body of a patch may be
+operations, a JSON patch."""
 
 FORCED = "see rabbit.dws_api_version and rabbit.nnf_api_version"
 
@@ -41,89 +50,54 @@ class Api:
         self._found: dict[str, str] = {}
         self._log = log
 
-    async def request(
-        self,
-        method: str,
-        kind: Kind,
-        namespace: Optional[str],
-        name: str = "",
-        *,
-        query: Optional[Mapping[str, str]] = None,
-        body: Optional[Callable[[str], bytes]] = None,
-        content_type: str = "application/json",
-    ) -> Json:
-        """Send a request about an object, or about all objects of a kind. Return
-        the answer.
-
-        Args:
-            namespace: None for all namespaces, and for a kind without namespaces.
-            name: the object; empty for all objects.
-            body: makes the body of the request from the apiVersion in use.
-
-        Raises:
-            KubeError: the request failed.
-        """
-
-        async def send(api_version: str) -> bytes:
-            return await self._session.request(
-                method,
-                _path(api_version, kind, namespace, name),
-                query=query,
-                body=None if body is None else body(api_version),
-                content_type=content_type,
-            )
-
-        answer = parse_object(await self._versioned(kind, send))
-        await self._check_others(kind.group)
-        return answer
-
     async def carry_out(self, request: Request, body: bytes) -> Any:
         """Carry out a request, whose body as JSON is ``body``, and return the answer.
 
         Raises:
             KubeError: it failed.
         """
-        verb, kind, namespace = request.verb, request.kind, request.namespace
-        name = request.name or ""
-        if verb == "log":
+        if request.verb == "log":
             return await self._log_of(request)
-        if verb == "get":
-            return await self.request("GET", kind, namespace, name)
-        if verb == "list":
-            given = {
-                "labelSelector": request.label_selector,
-                "limit": str(request.limit or ""),
-                "continue": request.token,
-            }
-            query = {key: value for key, value in given.items() if value}
-            return await self.request("GET", kind, namespace, query=query)
-        if verb == "create":
+        return parse_object(await self.fetch(request, body))
 
-            def complete(api_version: str) -> bytes:
-                names = {"apiVersion": api_version, "kind": kind.name}
-                return json.dumps({**json.loads(body), **names}).encode()
+    async def fetch(self, request: Request, body: bytes = b"") -> bytes:
+        """Carry out a request that is not for a log. Return the answer as JSON text.
 
-            return await self.request("POST", kind, namespace, body=complete)
-        if verb == "delete":
-            conditions = {"uid": request.uid} if request.uid else {}
-            options = json.dumps({"preconditions": conditions}).encode()
-            return await self.request(
-                "DELETE", kind, namespace, name, body=lambda api_version: options
-            )
+        Raises:
+            KubeError: it failed.
+        """
+        verb, kind, name = request.verb, request.kind, request.name or ""
+        method, content_type = METHODS[verb]
         if verb == "patch_status":
             # To the API it is one more object, "status", of a kind whose path is that
             # of its parent.
             parent = f"{kind.plural}/{quote(name, safe='')}"
             kind, name = Kind(kind.group, kind.name, parent), "status"
-        flavour = "json-patch" if isinstance(request.body, list) else "merge-patch"
-        return await self.request(
-            "PATCH",
-            kind,
-            namespace,
-            name,
-            body=lambda api_version: body,
-            content_type=f"application/{flavour}+json",
-        )
+        if isinstance(request.body, list):
+            content_type = "application/json-patch+json"
+        given = {
+            "labelSelector": request.label_selector,
+            "limit": str(request.limit or ""),
+            "continue": request.token,
+        }
+        query = {key: value for key, value in given.items() if value}
+        if verb == "delete":
+            conditions = {"uid": request.uid} if request.uid else {}
+            body = json.dumps({"preconditions": conditions}).encode()
+
+        async def send(api_version: str) -> bytes:
+            path = _path(api_version, kind, request.namespace, name)
+            text = body
+            if verb == "create":
+                names = {"apiVersion": api_version, "kind": kind.name}
+                text = json.dumps({**json.loads(body), **names}).encode()
+            return await self._session.send(
+                HttpRequest(method, path, query, text or None, content_type)
+            )
+
+        answer = await self._versioned(kind, send)
+        await self._check_others(kind.group)
+        return answer
 
     async def _log_of(self, request: Request) -> str:
         """The end of a container's log. The API returns the last lines of it. Each line
@@ -133,25 +107,14 @@ class Api:
         space = quote(request.namespace or "", safe="")
         pod = quote(request.name or "", safe="")
         path = f"/api/v1/namespaces/{space}/pods/{pod}/log"
-        tail = await self._session.tail(path, query=query, size=4 * characters)
+        tail = b""
+
+        def receive(transfer: Transfer, data: bytes) -> None:
+            nonlocal tail
+            tail = (tail + data)[-4 * characters :]
+
+        await self._session.send(HttpRequest("GET", path, query, receive=receive))
         return tail.decode(errors="replace")[-characters:]
-
-    async def page(
-        self, kind: Kind, namespace: Optional[str], query: Mapping[str, str]
-    ) -> bytes:
-        """A page of a list, as JSON text.
-
-        Raises:
-            KubeError: the request failed.
-        """
-
-        async def send(api_version: str) -> bytes:
-            path = _path(api_version, kind, namespace, "")
-            return await self._session.request("GET", path, query=query)
-
-        answer = await self._versioned(kind, send)
-        await self._check_others(kind.group)
-        return answer
 
     async def _check_others(self, group: str) -> None:
         """Log the versions that are set and that the server does not have. Those of
@@ -180,12 +143,11 @@ class Api:
                 )
 
     async def _get(self, path: str) -> Json:
-        return parse_object(await self._session.request("GET", path))
+        return parse_object(await self._session.send(HttpRequest("GET", path)))
 
     async def watch(
         self,
-        kind: Kind,
-        namespace: Optional[str],
+        objects: Request,
         receive: Receive,
         *,
         begun: Callable[[Transfer], None],
@@ -195,6 +157,7 @@ class Api:
         """Watch until the server ends the watch.
 
         Args:
+            objects: the list of those that are watched.
             receive: gets the watch's lines, each with an event as a JSON object. A
                 part that arrives may end within a line.
             begun: gets the exchange before it begins.
@@ -203,19 +166,27 @@ class Api:
         Raises:
             KubeError: the watch cannot be opened, or was cut.
         """
+        query = {"watch": "true", **query}
+        if objects.label_selector:
+            query["labelSelector"] = objects.label_selector
 
-        async def send(api_version: str) -> None:
-            await self._session.stream(
-                _path(api_version, kind, namespace, ""),
-                receive,
+        async def send(api_version: str) -> bytes:
+            path = _path(api_version, objects.kind, objects.namespace, "")
+            request = HttpRequest(
+                "GET",
+                path,
+                query,
+                receive=receive,
                 begun=begun,
-                query={"watch": "true", **query},
-                read_timeout=read_timeout,
+                silence=read_timeout,
             )
+            return await self._session.send(request)
 
-        await self._versioned(kind, send)
+        await self._versioned(objects.kind, send)
 
-    async def _versioned(self, kind: Kind, send: Callable[[str], Awaitable[T]]) -> T:
+    async def _versioned(
+        self, kind: Kind, send: Callable[[str], Awaitable[bytes]]
+    ) -> bytes:
         """The result of ``send``, called with the kind's apiVersion. If the server does
         not serve this version any more, it is discovered again."""
         api_version = await self._api_version(kind.group)

@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, Callable, Coroutine, Optional, TypeVar, Union
+from typing import Any, Callable, Coroutine, Optional
 
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import ConfigError
 from flux_k8s.eventloop.loop import EventLoop, PollLoop
 from flux_k8s.kube.api import Api
-from flux_k8s.kube.requestqueue import RequestQueue
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.watch import Informer, Watchers
@@ -35,10 +35,54 @@ from flux_k8s.ports import (
 )
 from flux_k8s.reasons import Reason
 
-T = TypeVar("T")
-
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
+
+
+Start = Callable[[Callable[[], None]], None]
+"""Begins with a request. It gets the function to call when the request is over."""
+
+
+class RequestQueue:
+    """Begins with ``count`` requests at a time.
+
+    Requests with the same key are made one after the other, in the order of
+    :meth:`submit`. Keys take turns: a key with many requests does not delay the others.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._queues: dict[str, deque[Start]] = {}
+        self._turns: deque[str] = deque()
+        self._starting = False
+
+    def submit(self, key: str, start: Start) -> None:
+        """Have ``start`` called when its turn has come."""
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.append(start)
+            return
+        self._queues[key] = deque((start,))
+        self._turns.append(key)
+        self._start_some()
+
+    def _start_some(self) -> None:
+        if self._starting:
+            return  # a request was over at once, in the loop below
+        self._starting = True
+        while self._free and self._turns:
+            self._free -= 1
+            key = self._turns.popleft()
+            self._queues[key].popleft()(partial(self._end, key))
+        self._starting = False
+
+    def _end(self, key: str) -> None:
+        self._free += 1
+        if self._queues[key]:
+            self._turns.append(key)
+        else:
+            del self._queues[key]
+        self._start_some()
 
 
 class KubeClient(Kube):
@@ -137,7 +181,7 @@ class KubeClient(Kube):
         self._loop.call_soon_threadsafe(log)
 
 
-async def _answer(request: Coroutine[Call[Any], Any, T]) -> Union[T, KubeError]:
+async def _answer(request: Coroutine[Call[Any], Any, Any]) -> Any:
     """The result of a request, or its error."""
     try:
         return await request
@@ -147,53 +191,30 @@ async def _answer(request: Coroutine[Call[Any], Any, T]) -> Union[T, KubeError]:
         return KubeError(0, "InternalError", type(error).__name__)
 
 
-class BlockingApi:
-    """Requests that wait for their answers."""
-
-    def __init__(self, loop: PollLoop, api: Api) -> None:
-        self._loop = loop
-        self._api = api
-
-    def request(
-        self, method: str, kind: Kind, namespace: Optional[str], name: str = ""
-    ) -> Json:
-        """As :meth:`flux_k8s.kube.api.Api.request`."""
-        answers: list[Any] = []
-        request = self._api.request(method, kind, namespace, name)
-        drive(request, answers.append, (Exception,))
-        self._loop.run(lambda: bool(answers))
-        (answer,) = answers
-        if isinstance(answer, Exception):
-            raise answer
-        found: Json = answer
-        return found
-
-
 @contextlib.contextmanager
-def blocking(kubeconfig: Optional[str]) -> Iterator[BlockingApi]:
-    """The API of a cluster for a program that may wait.
+def blocking(kubeconfig: Optional[str]) -> Iterator[Callable[[Request], Json]]:
+    """A cluster for a program that may wait: a function that carries out a request.
 
     Args:
         kubeconfig: as for :class:`KubeClient`.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
+        KubeError: by the function: the request failed.
     """
-
-    def log(level: int, message: str, reason: Reason) -> None:
-        """Log nothing: the caller of a request receives its error."""
-
     loop = PollLoop()
-    transfers = Transfers(loop)
-    try:
-        session = Session(
-            transfers,
-            kubeconfig,
-            connect_timeout=CONNECT_TIMEOUT,
-            read_timeout=READ_TIMEOUT,
-            log=log,
-        )
-        yield BlockingApi(loop, Api(session, {}, log))
-    finally:
-        transfers.close()
-        loop.close()
+    with contextlib.ExitStack() as stack:
+        stack.callback(loop.close)
+        client = KubeClient(kubeconfig, loop=loop)
+        stack.callback(client.close)
+
+        def ask(request: Request) -> Json:
+            answers: list[Any] = []
+            client.send(request, answers.append, key="")
+            loop.run(lambda: bool(answers))
+            if isinstance(answers[0], KubeError):
+                raise answers[0]
+            answer: Json = answers[0]
+            return answer
+
+        yield ask

@@ -19,7 +19,7 @@ import syslog
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Optional, TypeVar
 from urllib.parse import urlencode
@@ -49,27 +49,26 @@ _HEADERS = ("User-Agent: flux-dws", "Accept: application/json, */*", "Expect:")
 
 
 @dataclass
-class Request:
+class HttpRequest:
     """A request to the API server.
 
     Attributes:
-        silence: seconds within which more of the answer must come.
-        limit: seconds for the whole exchange; None for any time.
         receive: gets the body of an answer that is a success, as it arrives. An
             exception that it raises ends the exchange. None: the body is returned as a
             whole.
         begun: gets the exchange before it begins.
+        silence: seconds within which more of the answer must come; all of it may take
+            any time. None: those of the session, which limits the whole answer as well.
     """
 
     method: str
     path: str
-    silence: float
-    limit: Optional[float]
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Optional[Mapping[str, str]] = None
     body: Optional[bytes] = None
     content_type: str = ""
     receive: Optional[Receive] = None
     begun: Callable[[Transfer], None] = lambda transfer: None
+    silence: Optional[float] = None
 
 
 class Session:
@@ -112,77 +111,13 @@ class Session:
         if first is None or not first.asks_others:
             self._transport = Transport(first)
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Optional[Mapping[str, str]] = None,
-        body: Optional[bytes] = None,
-        content_type: str = "application/json",
-    ) -> bytes:
-        """Send a request, and return the answer.
-
-        Raises:
-            KubeError: the request failed.
-        """
-        request = Request(
-            method,
-            path,
-            self._read_timeout,
-            2 * self._read_timeout,
-            query or {},
-            body,
-            content_type,
-        )
-        return await self._send(request)
-
-    async def stream(
-        self,
-        path: str,
-        receive: Receive,
-        *,
-        begun: Callable[[Transfer], None],
-        query: Mapping[str, str],
-        read_timeout: float,
-    ) -> None:
-        """GET ``path``, and return when the answer has ended.
-
-        Args:
-            receive: gets the answer as it arrives.
-            begun: gets the exchange before it begins.
-            read_timeout: seconds to wait for more of the answer.
+    async def send(self, request: HttpRequest) -> bytes:
+        """The body of the answer. When the server refuses the credentials, they are
+        renewed, and the request is sent once more.
 
         Raises:
             KubeError: the request failed, or the answer was cut.
         """
-        await self._send(
-            Request(
-                "GET", path, read_timeout, None, query, receive=receive, begun=begun
-            )
-        )
-
-    async def tail(self, path: str, *, query: Mapping[str, str], size: int) -> bytes:
-        """GET ``path``, and return the last ``size`` bytes of the answer.
-
-        Raises:
-            KubeError: the request failed.
-        """
-        tail = b""
-
-        def receive(transfer: Transfer, data: bytes) -> None:
-            nonlocal tail
-            tail = (tail + data)[-size:]
-
-        silence = self._read_timeout
-        await self._send(
-            Request("GET", path, silence, 2 * silence, query, receive=receive)
-        )
-        return tail
-
-    async def _send(self, request: Request) -> bytes:
-        """The body of the answer. When the server refuses the credentials, they are
-        renewed, and the request is sent once more."""
         transport = await self._current_transport()
         try:
             return await self._exchange(transport, request)
@@ -216,7 +151,7 @@ class Session:
                 0, "Timeout", f"{self._origin}: no credentials in time"
             ) from None
 
-    async def _exchange(self, transport: Transport, request: Request) -> bytes:
+    async def _exchange(self, transport: Transport, request: HttpRequest) -> bytes:
         """Send a request, and return the body of the answer.
 
         Raises:
@@ -247,9 +182,10 @@ class Session:
 
         curl = transport.handle()
         self._prepare(curl, transport, request, credentials)
-        transfer = Transfer(
-            self._transfers, curl, receive, request.silence, request.limit
-        )
+        silence, limit = request.silence, None
+        if silence is None:
+            silence, limit = self._read_timeout, 2 * self._read_timeout
+        transfer = Transfer(self._transfers, curl, receive, silence, limit)
         request.begun(transfer)
         try:
             await Call(transfer.begin)
@@ -270,7 +206,7 @@ class Session:
         self,
         curl: Any,
         transport: Transport,
-        request: Request,
+        request: HttpRequest,
         credentials: Mapping[str, str],
     ) -> None:
         """Set the options of a handle for a request."""

@@ -15,10 +15,12 @@ from __future__ import annotations
 import random
 import syslog
 import time
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Optional, TypeVar
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct
+from msgspec import field as renamed
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Call, drive
@@ -30,7 +32,7 @@ from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.transfer import Transfer
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.objects.decoding import Filled, decode
-from flux_k8s.ports import BAD_RESPONSE, Kind, KubeError, Log, WatchHandler
+from flux_k8s.ports import BAD_RESPONSE, Kind, KubeError, Log, Request, WatchHandler
 from flux_k8s.reasons import Reason
 
 T = TypeVar("T")
@@ -58,43 +60,31 @@ class Informer:
     """A watch, which lists and watches until :meth:`stop`.
 
     Args:
+        watchers: has what all watches share.
         namespace: None for all namespaces.
         label_selector: limits the watch to some objects; empty for all.
-        queue: receives the events.
-        rng: the source of jitter.
-        timeout: seconds after which the watch is opened again, without a list.
-        log: logs a line.
     """
 
     def __init__(
         self,
-        transfers: Transfers,
-        api: Api,
+        watchers: Watchers,
         kind: Kind,
         namespace: Optional[str],
+        handler: WatchHandler,
         label_selector: str,
-        queue: EventQueue,
-        rng: random.Random,
-        timeout: float,
-        log: Log,
     ) -> None:
-        self._transfers = transfers
-        self._api = api
+        self._shared = watchers
         self._kind = kind
-        self._namespace = namespace
-        self._selector = {"labelSelector": label_selector} if label_selector else {}
-        self._queue = queue
-        self._rng = rng
-        self._timeout = timeout
-        self._log = log
+        self._objects = Request("list", kind, namespace, label_selector=label_selector)
+        self._queue = EventQueue(handler, watchers.transfers.call)
         self._cache = Cache()
-        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, rng)
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, watchers.rng)
         self._ended_early = False
         self._refused: Optional[KubeError] = None
         self._refusal_told = False
         self._stopped = False
         self._transfer: Optional[Transfer] = None
-        transfers.call(lambda: drive(self._run(), _ignore, ()))
+        watchers.transfers.call(lambda: drive(self._run(), _ignore, ()))
 
     @property
     def stopped(self) -> bool:
@@ -127,7 +117,7 @@ class Informer:
                 problem = KubeError(0, "InternalError", type(error).__name__)
                 delay = self._recover(problem)
             if not self.stopped:
-                await self._transfers.sleep(delay)
+                await self._shared.transfers.sleep(delay)
 
     def _recover(self, error: KubeError) -> float:
         """Prepare for a new list after an error. Return the seconds to wait before
@@ -150,14 +140,14 @@ class Informer:
         if self._refused is not None and not self._refusal_told:
             self._refusal_told = True
             text = f"cannot watch {self._kind.plural}, and lists them: {self._refused}"
-            self._log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
+            self._shared.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
         self._queue.put_synced()
 
     async def _list(self) -> None:
         self._cache.begin_list()
-        query = {**self._selector, "limit": str(PAGE)}
+        request = replace(self._objects, limit=PAGE)
         while not self.stopped:
-            answer = await self._api.page(self._kind, self._namespace, query)
+            answer = await self._shared.api.fetch(request)
             page = _decode(_Page, answer, "the answer is not a list")
             check_list(self._kind, page.kind)
             self._queue.put_events(self._cache.add_page(map(bytes, page.items or ())))
@@ -169,7 +159,7 @@ class Informer:
                 self._queue.put_events(events)
                 self._listed()
                 return
-            query["continue"] = page.metadata.token
+            request = replace(request, token=page.metadata.token)
 
     async def _watch(self) -> bool:
         """Watch until the server ends the watch, as it does every few minutes. One that
@@ -180,11 +170,10 @@ class Informer:
             Whether the watch has lasted.
         """
         await self._fewer_than(self._queue.CAPACITY)
-        timeout = self._timeout * self._rng.uniform(1.0, 1.2)
+        timeout = self._shared.timeout * self._shared.rng.uniform(1.0, 1.2)
         seconds = max(int(timeout), 1)
         lasting = min(LONGEST_PAUSE, 0.9 * seconds)
         query = {
-            **self._selector,
             "resourceVersion": self._cache.resource_version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
@@ -202,9 +191,8 @@ class Informer:
 
         opened = time.monotonic()
         try:
-            await self._api.watch(
-                self._kind,
-                self._namespace,
+            await self._shared.api.watch(
+                self._objects,
                 receive,
                 begun=self._begun,
                 query=query,
@@ -249,8 +237,8 @@ class _Event(Struct):
 
 
 class _PageMetadata(Struct):
-    resource_version: Filled = field(name="resourceVersion")
-    token: Optional[str] = field(name="continue", default=None)
+    resource_version: Filled = renamed(name="resourceVersion")
+    token: Optional[str] = renamed(name="continue", default=None)
 
 
 class _Page(Struct):
@@ -302,29 +290,22 @@ class _Lines:
         return [line for line in lines if line]
 
 
+@dataclass
 class Watchers:
     """All watches of a client.
 
-    Args:
+    Attributes:
         rng: the source of jitter.
         timeout: seconds after which a watch is opened again, without a list.
         log: logs a line.
     """
 
-    def __init__(
-        self,
-        transfers: Transfers,
-        api: Api,
-        rng: random.Random,
-        timeout: float,
-        log: Log,
-    ) -> None:
-        self._transfers = transfers
-        self._api = api
-        self._rng = rng
-        self._timeout = timeout
-        self._log = log
-        self._informers: list[Informer] = []
+    transfers: Transfers
+    api: Api
+    rng: random.Random
+    timeout: float
+    log: Log
+    _informers: list[Informer] = field(default_factory=list)
 
     def watch(
         self,
@@ -334,17 +315,7 @@ class Watchers:
         label_selector: str = "",
     ) -> Informer:
         """Start a watch, as :meth:`flux_k8s.ports.Kube.watch` describes it."""
-        informer = Informer(
-            self._transfers,
-            self._api,
-            kind,
-            namespace,
-            label_selector,
-            EventQueue(handler, self._transfers.call),
-            self._rng,
-            self._timeout,
-            self._log,
-        )
+        informer = Informer(self, kind, namespace, handler, label_selector)
         self._informers = [i for i in self._informers if not i.stopped] + [informer]
         return informer
 
