@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.ports import DWS_GROUP, NNF_GROUP, SECRET, WORKFLOW, Json
+from flux_k8s import ports
+from flux_k8s.ports import DWS_GROUP, NNF_GROUP, POD, SECRET, WORKFLOW, Json
 from support.client import (
     OK,
     TOKEN,
@@ -84,7 +85,7 @@ def test_a_request_names_what_it_is_about(
     if verb not in ("create", "list"):
         given.setdefault("name", "w")
     answers: list[Any] = []
-    getattr(client, verb)(**given, done=answers.append, key="k")
+    client.send(ports.Request(verb, **given), answers.append, key="k")
     assert not answers
     options.get("body", {}).update(later="change")
     service.run(lambda: bool(answers))
@@ -112,7 +113,9 @@ def test_the_end_of_a_log_is_cut_to_characters_and_need_not_be_text(
     service: Service, connect: Connect, log: bytes
 ) -> None:
     fake, client = connect(lambda request, wire: wire.text(200, log))
-    text = service.ask(client.pod_log, "ns", "pod", "user", characters=1000)
+    text = service.ask(
+        client, "log", POD, "ns", "pod", container="user", characters=1000
+    )
     assert text == log.decode(errors="replace")[-1000:]
     request = fake.requests[-1]
     assert request.path == f"{PODS}/pod/log"
@@ -134,8 +137,8 @@ class Test_order:
         finished: list[str] = []
 
         def ask(name: str, key: str) -> None:
-            client.get(
-                *(WORKFLOW, "default", name),
+            client.send(
+                ports.Request("get", WORKFLOW, "default", name),
                 lambda answer: finished.append(name),
                 key=key,
             )
@@ -169,7 +172,7 @@ class Test_order:
         _, client = connect(with_discovery(answer), workers=3)
         finished: list[Any] = []
         for number in range(60):
-            client.get(*W, finished.append, key=str(number))
+            client.send(ports.Request("get", *W), finished.append, key=str(number))
         service.run(lambda: len(finished) == 60)
         assert most == 3
 
@@ -186,9 +189,9 @@ class Test_order:
 
         client.watch(WORKFLOW, "default", handler)
         for number in range(10):
-            client.get(*W, done, key=str(number % 5))
+            client.send(ports.Request("get", *W), done, key=str(number % 5))
         service.run(lambda: bool(answers))
-        client.get(*W, done, key="late")
+        client.send(ports.Request("get", *W), done, key="late")
         seen = list(handler.calls)
         service.loop.run(lambda: False, 0.05)
         assert (answers, handler.calls) == ([OK], seen)
@@ -202,7 +205,7 @@ class Test_versions:
     ) -> None:
         fake, client = connect(reply(200, OK))
         for _ in range(3):
-            service.ask(client.get, *W)
+            service.ask(client, "get", *W)
         paths = [request.path for request in fake.requests]
         assert paths.count(f"/apis/{DWS_GROUP}") == 1
 
@@ -211,11 +214,11 @@ class Test_versions:
     ) -> None:
         missing = with_discovery(lambda request, wire: wire.text(404, b"not found"))
         fake, client = connect(reply(200, OK), api_versions={DWS_GROUP: "v0"})
-        service.ask(client.get, *W)
+        service.ask(client, "get", *W)
         [request] = fake.requests
         assert request.path.startswith(f"/apis/{DWS_GROUP}/v0/")
         fake.answer = missing
-        error = service.refused(client.get, *W)
+        error = service.refused(client, "get", *W)
         assert f"no workflows in {DWS_GROUP}/v0" in error.message
         assert "rabbit.dws_api_version" in error.message
 
@@ -239,7 +242,7 @@ class Test_versions:
                     api_versions={DWS_GROUP: "v1alpha7", NNF_GROUP: version},
                 )
                 for _ in range(2):
-                    assert service.ask(client.get, *W) == OK
+                    assert service.ask(client, "get", *W) == OK
         hint = "see rabbit.dws_api_version and rabbit.nnf_api_version"
         has = "v1alpha7, v1alpha8" if status == 200 else "no version"
         named = f"the API server has no {NNF_GROUP}/v1alpha99, but {has}: {hint}"
@@ -261,14 +264,14 @@ class Test_versions:
                 wire.text(404, b"404 page not found\n")
 
         fake, client = connect(answer)
-        assert service.ask(client.get, *W) == OK
+        assert service.ask(client, "get", *W) == OK
         current = "v1alpha7"
-        assert service.ask(client.get, *W) == OK
+        assert service.ask(client, "get", *W) == OK
         assert fake.requests[-1].path == f"{WORKFLOWS}/w"
 
     def test_discovery_without_a_version_is_a_bad_response(
         self, service: Service, connect: Connect
     ) -> None:
         _, client = connect(lambda request, wire: wire.json(200, {"versions": []}))
-        error = service.refused(client.get, *W)
+        error = service.refused(client, "get", *W)
         assert (error.status, error.reason) == (0, "BadResponse")

@@ -65,23 +65,23 @@ def test_a_watch_shows_the_whole_life_of_an_object(
     client.watch(WORKFLOW, None, handler)
     service.run(lambda: handler.calls == ["synced"])
 
-    made = service.ask(client.create, WORKFLOW, "default", workflow("w"))
+    made = service.ask(client, "create", WORKFLOW, "default", body=workflow("w"))
     assert made["kind"] == "Workflow"
-    again = service.refused(client.create, WORKFLOW, "default", workflow("w"))
+    again = service.refused(client, "create", WORKFLOW, "default", body=workflow("w"))
     assert (again.status, again.reason) == (409, "AlreadyExists")
     held = {"metadata": {"finalizers": None}, "spec": {"desiredState": "Setup"}}
-    patched = service.ask(client.patch, WORKFLOW, "default", "w", held)
+    patched = service.ask(client, "patch", WORKFLOW, "default", "w", held)
     assert patched["spec"]["desiredState"] == "Setup"
-    assert service.ask(client.get, WORKFLOW, "default", "w") == patched
-    listed = service.ask(client.list, WORKFLOW, "default")
+    assert service.ask(client, "get", WORKFLOW, "default", "w") == patched
+    listed = service.ask(client, "list", WORKFLOW, "default")
     assert [item["metadata"]["name"] for item in listed["items"]] == ["w"]
     patched["metadata"].pop("managedFields", None)  # a watch leaves them out
     service.run(lambda: handler.view.get("w") == patched)
 
     assert not isinstance(
-        service.ask(client.delete, WORKFLOW, "default", "w"), KubeError
+        service.ask(client, "delete", WORKFLOW, "default", "w"), KubeError
     )
-    gone = service.refused(client.delete, WORKFLOW, "default", "w")
+    gone = service.refused(client, "delete", WORKFLOW, "default", "w")
     assert (gone.status, gone.reason) == (404, "NotFound")
     service.run(lambda: handler.calls[-1] == "DELETED w")
 
@@ -90,11 +90,11 @@ def test_a_kind_that_is_not_served_differs_from_a_missing_object(
     service: Service, kubeconfig: str
 ) -> None:
     client = service.client(kubeconfig)
-    error = service.refused(client.get, WORKFLOW, "default", "w")
+    error = service.refused(client, "get", WORKFLOW, "default", "w")
     assert error.reason == "NotFound"
-    error = service.refused(client.get, Kind(WORKFLOW.group, "X", "xs"), "d", "w")
+    error = service.refused(client, "get", Kind(WORKFLOW.group, "X", "xs"), "d", "w")
     assert error.reason == "KindNotFound"
-    error = service.refused(client.get, Kind("no.example", "X", "xs"), "d", "w")
+    error = service.refused(client, "get", Kind("no.example", "X", "xs"), "d", "w")
     assert error.reason == "GroupNotFound"
 
 
@@ -103,11 +103,11 @@ def test_labels_select_what_is_watched(service: Service, kubeconfig: str) -> Non
     handler = Recorder()
     client.watch(COMPUTES, None, handler, label_selector="of=us")
     service.run(lambda: handler.calls == ["synced"])
-    service.ask(client.create, COMPUTES, "default", computes("a", of="them"))
-    service.ask(client.create, COMPUTES, "default", computes("b", of="us"))
+    service.ask(client, "create", COMPUTES, "default", body=computes("a", of="them"))
+    service.ask(client, "create", COMPUTES, "default", body=computes("b", of="us"))
     labels = {"metadata": {"labels": {"of": "them"}}}
-    service.ask(client.patch, COMPUTES, "default", "b", labels)
+    service.ask(client, "patch", COMPUTES, "default", "b", labels)
     service.run(lambda: handler.calls[-1] == "DELETED b")
     assert handler.calls == ["synced", "ADDED b", "DELETED b"]
     for name in "ab":
-        service.ask(client.delete, COMPUTES, "default", name)
+        service.ask(client, "delete", COMPUTES, "default", name)

@@ -86,7 +86,7 @@ def test_who_we_are_is_sent(
     user, header = USERS[kind]
     fake, client = connect(reply(200, OK), user=user(tmp_path))
     for _ in range(3):
-        assert service.ask(client.get, *W) == OK
+        assert service.ask(client, "get", *W) == OK
     sent = {
         r.headers.get("authorization") for r in fake.requests if WORKFLOWS in r.path
     }
@@ -99,10 +99,10 @@ class Test_change:
     ) -> None:
         path = tmp_path / "kc"
         fake, client = connect(only("first"), user={"token": "first"})
-        assert service.ask(client.get, *W) == OK
+        assert service.ask(client, "get", *W) == OK
         fake.answer = only("second")
         write_kubeconfig(path, fake.port, {"token": "second"})
-        assert service.ask(client.get, *W) == OK
+        assert service.ask(client, "get", *W) == OK
         service.run(lambda: any(str(path) in line for line in service.logged))
         assert "second" not in "".join(service.logged)
 
@@ -113,7 +113,7 @@ class Test_change:
         user = {"exec": plugin(tmp_path, TOKEN)} if has else {"token": TOKEN}
         fake, client = connect(only("other"), user=user)
         for _ in range(3):
-            error = service.refused(client.get, *W)
+            error = service.refused(client, "get", *W)
             assert (error.status, error.reason) == (401, "Unauthorized")
             named = f"http://127.0.0.1:{fake.port}: Unauthorized"
             assert error.message.startswith(named)
@@ -139,11 +139,11 @@ class Test_change:
         more = f'"expirationTimestamp": "{end:%Y-%m-%dT%H:%M:%SZ}", '
         user = {"exec": plugin(tmp_path, f"$(cat {token})", more if minutes else "")}
         fake, client = connect(only("one"), user=user)
-        assert service.ask(client.get, *W) == OK
+        assert service.ask(client, "get", *W) == OK
         token.write_text("two")
         fake.answer = only(then)
         asked = len(fake.requests)
-        assert service.ask(client.get, *W) == OK
+        assert service.ask(client, "get", *W) == OK
         assert len(fake.requests) == asked + requests
 
     @pytest.mark.parametrize("broken", ["plugin", "token"])
@@ -155,7 +155,7 @@ class Test_change:
             user = {"exec": {**plugin(tmp_path, TOKEN), "command": "false"}}
         fake, client = connect(reply(200, OK), user=user)
         for _ in range(2):
-            error = service.refused(client.get, *W)
+            error = service.refused(client, "get", *W)
             assert (error.status, error.reason) == (0, "Credentials")
             assert TOKEN not in error.message
         assert fake.requests == []
@@ -170,11 +170,11 @@ class Test_change:
         handler = Recorder()
         client.watch(WORKFLOW, None, handler)
         for _ in range(3):
-            error = service.refused(client.get, *W)
+            error = service.refused(client, "get", *W)
             assert (error.status, error.reason) == (0, "Timeout")
         service.run(lambda: handler.calls == ["trouble Timeout"])
         gate.write_text("late")
-        service.run(lambda: service.ask(client.get, *W) == OK)
+        service.run(lambda: service.ask(client, "get", *W) == OK)
 
 
 @pytest.mark.parametrize("excluded", [False, True])
@@ -188,7 +188,7 @@ def test_the_proxy_of_a_kubeconfig_is_used_whatever_the_environment_says(
         cluster = {"proxy-url": f"http://127.0.0.1:{proxy.port}"}
         url = "http://kube.example:6443"
         path = write_kubeconfig(tmp_path / "kc", url, cluster=cluster)
-        assert service.ask(service.client(path).get, *W) == OK
+        assert service.ask(service.client(path), "get", *W) == OK
         assert proxy.requests[-1].headers["host"] == "kube.example:6443"
 
 
@@ -200,7 +200,7 @@ def test_a_proxy_that_refuses_is_named_as_such(
         path = write_kubeconfig(
             tmp_path / "kc", "https://kube.example", cluster=cluster
         )
-        error = service.refused(service.client(path).get, WORKFLOW, "d", "w")
+        error = service.refused(service.client(path), "get", WORKFLOW, "d", "w")
         assert (error.status, error.reason) == (0, "ConnectionLost")
         assert "the proxy refuses the connection: HTTP status 403" in error.message
         assert "authorization" not in proxy.requests[-1].headers
@@ -220,7 +220,7 @@ def test_in_a_pod_its_service_account_is_used(
         service.client(None)
     monkeypatch.setattr("flux_k8s.kube.credentials.load_incluster_config", load)
     client = service.client(None)
-    error = service.refused(client.get, WORKFLOW, "default", "w")
+    error = service.refused(client, "get", WORKFLOW, "default", "w")
     assert error.reason == "ConnectionRefused"
 
 
@@ -363,6 +363,6 @@ def test_a_password_in_the_url_of_the_server_is_never_shown(
     path = tmp_path / "kubeconfig"
     write_kubeconfig(path, "http://admin:secret@127.0.0.1:1", {}, {})
     client = service.client(str(path))
-    error = service.refused(client.get, WORKFLOW, "default", "w")
+    error = service.refused(client, "get", WORKFLOW, "default", "w")
     assert error.status == 0 and "127.0.0.1:1" in error.message
     assert "secret" not in error.message

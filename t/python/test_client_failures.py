@@ -17,6 +17,7 @@ from typing import Any, Callable
 import pytest
 
 import flux_k8s.kube.session
+from flux_k8s import ports
 from flux_k8s.ports import DWS_GROUP, WORKFLOW, KubeError
 from support.client import (
     OK,
@@ -157,7 +158,7 @@ def error_of(service: Service, connect: Connect) -> Callable[[Answer], KubeError
 
     def error_of(answer: Answer) -> KubeError:
         _, client = connect(with_discovery(answer), read_timeout=2.0)
-        error = service.refused(client.get, WORKFLOW, "default", "w")
+        error = service.refused(client, "get", WORKFLOW, "default", "w")
         assert TOKEN not in repr(vars(error)) + "".join(service.logged)
         assert "\n" not in error.message
         return error
@@ -205,7 +206,7 @@ class Test_failures:
         with Fake(reply(200, OK)) as fake:
             port = fake.port
         client = service.client(write_kubeconfig(tmp_path / "kc", port))
-        error = service.refused(client.get, WORKFLOW, "default", "w")
+        error = service.refused(client, "get", WORKFLOW, "default", "w")
         assert (error.status, error.reason) == (0, "ConnectionRefused")
         assert f"127.0.0.1:{port}" in error.message
 
@@ -214,7 +215,7 @@ class Test_failures:
     ) -> None:
         kubeconfig = write_kubeconfig(tmp_path / "kc", "http://nowhere.invalid")
         client = service.client(kubeconfig)
-        error = service.refused(client.get, WORKFLOW, "default", "w")
+        error = service.refused(client, "get", WORKFLOW, "default", "w")
         assert (error.status, error.reason) == (0, "NameResolution")
 
     @pytest.mark.parametrize("part", [b"", b"Content-Length: 9\r\n\r\n{"])
@@ -234,7 +235,7 @@ class Test_failures:
             fault(wire)
 
         _, client = connect(with_discovery(answer))
-        answers = [service.ask(client.get, WORKFLOW, "d", "w") for _ in range(5)]
+        answers = [service.ask(client, "get", WORKFLOW, "d", "w") for _ in range(5)]
         failed = [isinstance(each, KubeError) for each in answers]
         assert failed == [False, bool(part), False, bool(part), False]
 
@@ -251,7 +252,7 @@ def test_an_answer_that_came_while_the_service_was_stopped_is_taken(
 
     _, client = connect(answer, read_timeout=0.5, api_versions={DWS_GROUP: "v1alpha7"})
     answers: list[Any] = []
-    client.get(WORKFLOW, "default", "w", answers.append, key="k")
+    client.send(ports.Request("get", WORKFLOW, "default", "w"), answers.append, key="k")
     service.run(asked.is_set)
     stopped.set()
     time.sleep(1.5)  # longer than any limit
@@ -281,13 +282,13 @@ int getaddrinfo (const char *node,
 
 ASK = """
 import sys
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.ports import WORKFLOW, Request
 from support.client import Service
 
 with Service() as service:
     client = service.client(sys.argv[1], read_timeout=0.1)
-    print(service.ask(client.get, WORKFLOW, "default", "w").reason)
-    client.get(WORKFLOW, "default", "w", print, key="k")
+    print(service.ask(client, "get", WORKFLOW, "default", "w").reason)
+    client.send(Request("get", WORKFLOW, "default", "w"), print, key="k")
 print("closed", flush=True)
 """
 

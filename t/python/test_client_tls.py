@@ -98,7 +98,7 @@ class Ask(NamedTuple):
         own = self.identities["server"]
         with Fake(answer or reply(200, OK), own.server(**options)) as fake:
             client = self.client(url(fake), cluster, user)
-            return self.service.ask(client.get, WORKFLOW, "default", "w")
+            return self.service.ask(client, "get", WORKFLOW, "default", "w")
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_an_authority_that_was_replaced_is_read_again(
     with Fake(reply(200, OK), identities["server"].server()) as fake:
         client = ask.client(url(fake), {"certificate-authority": "ca.crt"})
         path.write_bytes(identities["server"].certificate.read_bytes())
-        assert ask.service.ask(client.get, WORKFLOW, "default", "w") == OK
+        assert ask.service.ask(client, "get", WORKFLOW, "default", "w") == OK
 
 
 def tunnel(request: Request, wire: Wire) -> None:

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.objects.decoding import plain
-from flux_k8s.ports import COMPUTES, Json, KubeError, Request, Seen
+from flux_k8s.ports import (
+    COMPUTES,
+    Json,
+    KubeError,
+    Request,
+    Seen,
+)
 from rabbitsim.kube.direct import DirectKube, Fault
 from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import Store
@@ -36,7 +42,7 @@ class Cluster:
     def ask(self, verb: str, *args: Any, key: str = "k", **options: Any) -> Answer:
         """Make one request and wait for its answer."""
         answers: list[Answer] = []
-        getattr(self.kube, verb)(*args, answers.append, key=key, **options)
+        self.kube.send(Request(verb, *args, **options), answers.append, key=key)
         assert answers == [], "answered from within the call"
         assert self.loop.run(lambda: bool(answers), timeout=100.0)
         return answers[0]
@@ -146,19 +152,19 @@ def test_faults_refuse_delay_and_lose_answers() -> None:
         return plan.pop(0)
 
     cluster.kube.faults = faults
-    refused = cluster.ask("create", COMPUTES, "default", computes("c"))
+    refused = cluster.ask("create", COMPUTES, "default", body=computes("c"))
     assert isinstance(refused, KubeError)
     assert refused.retry_after == 2.0
     assert cluster.loop.now() == start + 5.0
     assert cluster.store.find(COMPUTES, "default", "c") is None
-    lost = cluster.ask("create", COMPUTES, "default", computes("c"))
+    lost = cluster.ask("create", COMPUTES, "default", body=computes("c"))
     assert isinstance(lost, KubeError)
     assert lost.status == 0
     assert cluster.store.find(COMPUTES, "default", "c") is not None
     late = cluster.ask("get", COMPUTES, "default", "c")
     assert isinstance(late, dict)
     assert cluster.loop.now() == start + 8.0
-    again = cluster.ask("create", COMPUTES, "default", computes("c"))
+    again = cluster.ask("create", COMPUTES, "default", body=computes("c"))
     assert isinstance(again, KubeError)
     assert again.status == 409
     assert [request.verb for request in seen] == ["create", "create", "get", "create"]

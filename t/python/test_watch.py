@@ -521,7 +521,7 @@ def test_closing_the_client_ends_its_watches(
     handlers = [Recorder(), Recorder()]
     for handler in handlers:
         client.watch(WORKFLOW, None, handler)
-    service.ask(client.get, WORKFLOW, "default", "w")
+    service.ask(client, "get", WORKFLOW, "default", "w")
     service.run(lambda: all(h.calls for h in handlers))
     client.close()
     service.run(lambda: ends == [True, True])

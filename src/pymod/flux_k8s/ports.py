@@ -238,8 +238,7 @@ class Request:
 
 
 class Kube(abc.ABC):
-    """Kubernetes. Objects are plain dictionaries, as in its JSON. All verbs are one
-    :meth:`send`."""
+    """Kubernetes. Objects are plain dictionaries, as in its JSON."""
 
     @abc.abstractmethod
     def send(self, request: Request, done: KubeDone, *, key: str) -> None:
@@ -250,78 +249,6 @@ class Kube(abc.ABC):
                 the other, in the order of the calls; requests with different keys
                 concurrently.
         """
-
-    def create(
-        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
-    ) -> None:
-        self.send(Request("create", kind, namespace, body=body), done, key=key)
-
-    def get(
-        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
-    ) -> None:
-        self.send(Request("get", kind, namespace, name), done, key=key)
-
-    def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Patch,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        self.send(Request("patch", kind, namespace, name, body), done, key=key)
-
-    def patch_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        self.send(Request("patch_status", kind, namespace, name, body), done, key=key)
-
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        done: KubeDone,
-        *,
-        key: str,
-        uid: Optional[str] = None,
-    ) -> None:
-        request = Request("delete", kind, namespace, name, uid=uid or "")
-        self.send(request, done, key=key)
-
-    def list(
-        self,
-        kind: Kind,
-        namespace: Optional[str],
-        done: KubeDone,
-        *,
-        key: str,
-        **options: Any,
-    ) -> None:
-        """``options``: ``label_selector``, ``limit`` and ``token`` of the request."""
-        self.send(Request("list", kind, namespace, **options), done, key=key)
-
-    def pod_log(
-        self,
-        namespace: str,
-        name: str,
-        container: str,
-        done: KubeDone,
-        *,
-        key: str,
-        characters: int,
-    ) -> None:
-        what: Json = {"container": container, "characters": characters}
-        self.send(Request("log", POD, namespace, name, **what), done, key=key)
 
     @abc.abstractmethod
     def watch(

@@ -31,6 +31,7 @@ from flux_k8s.ports import (
     Kind,
     KubeDone,
     KubeError,
+    Request,
     Seen,
     WatchHandler,
 )
@@ -309,7 +310,8 @@ class ClusterKube:
 
     def _list(self, kind: Kind) -> list[Json]:
         def ask(done: KubeDone) -> None:
-            self._client.kube.list(kind, NAMESPACE, done, key="list")
+            request = Request("list", kind, NAMESPACE)
+            self._client.kube.send(request, done, key="list")
 
         answer: Union[Json, KubeError] = self._client.wait(ask)
         if isinstance(answer, KubeError):

@@ -25,7 +25,7 @@ def install_crds(kubeconfig: str) -> None:
         client = service.client(kubeconfig)
         for file in CRDS.glob("*_*.yaml"):
             answer = service.ask(
-                client.create, CRD, "", yaml.safe_load(file.read_text())
+                client, "create", CRD, "", body=yaml.safe_load(file.read_text())
             )
             assert not isinstance(answer, KubeError), (file, answer)
         for kind in (WORKFLOW, COMPUTES):

@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
+from flux_k8s import ports
 from flux_k8s.eventloop.loop import PollLoop
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.objects.decoding import plain
@@ -271,15 +272,17 @@ class Service:
         while not self.loop.run(until, 0.05):  # a thread may have changed the answer
             assert time.monotonic() < deadline, "nothing happened"
 
-    def ask(self, request: Callable[..., None], *args: Any, **kwargs: Any) -> Any:
-        """The argument of a request's ``done``."""
+    def ask(self, client: KubeClient, verb: str, *args: Any, **options: Any) -> Any:
+        """The answer to a request."""
         answers: list[Any] = []
-        request(*args, done=answers.append, **{"key": "k", **kwargs})
+        client.send(ports.Request(verb, *args, **options), answers.append, key="k")
         self.run(lambda: bool(answers))
         return answers[0]
 
-    def refused(self, request: Callable[..., None], *args: Any) -> KubeError:
-        answer = self.ask(request, *args)
+    def refused(
+        self, client: KubeClient, verb: str, *args: Any, **options: Any
+    ) -> KubeError:
+        answer = self.ask(client, verb, *args, **options)
         assert isinstance(answer, KubeError), answer
         return answer
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable, Optional, Union
 
-from flux_k8s.control.coroutines import Answer, Call, call
+from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.ports import (
     BAD_RESPONSE,
+    POD,
     WORKFLOW,
     Json,
     Kind,
     Kube,
     KubeError,
     Patch,
+    Request,
     gone,
 )
 
@@ -127,33 +129,8 @@ def _malformed(expected: str) -> KubeError:
     return KubeError(0, BAD_RESPONSE, f"the answer is malformed: it is no {expected}")
 
 
-def _checked(request: Call[Json], check: Callable[[Json], None]) -> Call[Json]:
-    """A request whose answer is the error of a check, where that raises one: it is that
-    of the caller, whose request it was."""
-
-    def start(answer: Answer) -> None:
-        def got(result: Union[Json, Exception]) -> None:
-            try:
-                if not isinstance(result, Exception):
-                    check(result)
-            except Exception as error:
-                result = error
-            answer(result)
-
-        request.start(got)
-
-    return Call(start)
-
-
-def _of(
-    kind: Kind, name: str, request: Call[Json], uid: Optional[str] = None
-) -> Call[Json]:
-    """A request that is answered with an object."""
-    return _checked(request, partial(_check_object, kind, name, uid))
-
-
 class KubeCalls:
-    """:class:`flux_k8s.ports.Kube`, for coroutines. The arguments are the same;
+    """:class:`flux_k8s.ports.Kube`, for coroutines: a method for each verb.
     :class:`~flux_k8s.ports.KubeError` is raised, also for an answer that is not about
     the object that was asked for: a proxy may answer anything. A ``uid`` is that of the
     object that is meant: another one of its name is not changed, and no answer."""
@@ -163,7 +140,8 @@ class KubeCalls:
 
     def create(self, kind: Kind, namespace: str, body: Json, *, key: str) -> Call[Json]:
         name = str(body.get("metadata", {}).get("name"))
-        return _of(kind, name, call(self._kube.create, kind, namespace, body, key=key))
+        request = Request("create", kind, namespace, body=body)
+        return self._send(request, key, partial(_check_object, kind, name, None))
 
     def get(
         self,
@@ -174,8 +152,8 @@ class KubeCalls:
         key: str,
         uid: Optional[str] = None,
     ) -> Call[Json]:
-        found = call(self._kube.get, kind, namespace, name, key=key)
-        return _of(kind, name, found, uid)
+        request = Request("get", kind, namespace, name)
+        return self._send(request, key, partial(_check_object, kind, name, uid))
 
     def find(
         self,
@@ -216,28 +194,26 @@ class KubeCalls:
                 may be wrong.
         """
 
-        def ask(answer: Answer) -> None:
-            listed = call(
-                self._kube.list,
-                kind,
-                namespace,
-                key=key,
-                label_selector=label_selector,
-                limit=limit,
-                token=token,
-            )
-            _checked(listed, partial(_check_items, kind, some)).start(answer)
+        request = Request(
+            "list",
+            kind,
+            namespace,
+            label_selector=label_selector,
+            limit=limit,
+            token=token,
+        )
+        listed = self._send(request, key, partial(_check_items, kind, some))
 
         def ask_twice(answer: Answer) -> None:
             def got(result: Any) -> None:
                 if isinstance(result, Exception) or result["items"]:
                     answer(result)
                 else:
-                    ask(answer)
+                    listed.start(answer)
 
-            ask(got)
+            listed.start(got)
 
-        return Call(ask_twice if certain else ask)
+        return Call(ask_twice) if certain else listed
 
     def patch(
         self,
@@ -249,15 +225,14 @@ class KubeCalls:
         key: str,
         uid: Optional[str] = None,
     ) -> Call[Json]:
-        body = _of_uid(body, uid)
-        patched = call(self._kube.patch, kind, namespace, name, body, key=key)
-        return _of(kind, name, patched, uid)
+        request = Request("patch", kind, namespace, name, _of_uid(body, uid))
+        return self._send(request, key, partial(_check_object, kind, name, uid))
 
     def patch_status(
         self, kind: Kind, namespace: str, name: str, body: Json, *, key: str
     ) -> Call[Json]:
-        patched = call(self._kube.patch_status, kind, namespace, name, body, key=key)
-        return _of(kind, name, patched)
+        request = Request("patch_status", kind, namespace, name, body)
+        return self._send(request, key, partial(_check_object, kind, name, None))
 
     def delete(
         self,
@@ -268,17 +243,32 @@ class KubeCalls:
         key: str,
         uid: Optional[str] = None,
     ) -> Call[Json]:
-        deleted = call(self._kube.delete, kind, namespace, name, key=key, uid=uid)
-        return _checked(deleted, partial(_check_deleted, kind, name, uid))
+        request = Request("delete", kind, namespace, name, uid=uid or "")
+        return self._send(request, key, partial(_check_deleted, kind, name, uid))
 
     def pod_log(
         self, namespace: str, name: str, container: str, *, key: str, characters: int
     ) -> Call[str]:
-        return call(
-            self._kube.pod_log,
-            namespace,
-            name,
-            container,
-            key=key,
-            characters=characters,
+        request = Request(
+            "log", POD, namespace, name, container=container, characters=characters
         )
+        return self._send(request, key, lambda text: None)
+
+    def _send(
+        self, request: Request, key: str, check: Callable[[Any], None]
+    ) -> Call[Any]:
+        """A request whose answer is the error of a check, where that raises one: it is
+        that of the caller, whose request it was."""
+
+        def start(answer: Answer) -> None:
+            def got(result: Any) -> None:
+                try:
+                    if not isinstance(result, Exception):
+                        check(result)
+                except Exception as error:
+                    result = error
+                answer(result)
+
+            self._kube.send(request, got, key=key)
+
+        return Call(start)

@@ -22,6 +22,7 @@ from flux_k8s.ports import (
     KubeDone,
     KubeError,
     Patch,
+    Request,
     Seen,
     Watch,
 )
@@ -114,22 +115,23 @@ class Cluster:
     def create(self, kind: Kind, body: Json) -> None:
         key = key_of(kind, body)
         if self._begin(key, body):
-            self._kube.create(
-                kind, key.namespace, body, self._done(key), key=_queue(key)
-            )
+            request = Request("create", kind, key.namespace, body=body)
+            self._kube.send(request, self._done(key), key=_queue(key))
 
     def patch(self, key: Key, body: Patch) -> None:
         if self._begin(key):
-            self._kube.patch(*key, body, self._done(key), key=_queue(key))
+            request = Request("patch", *key, body)
+            self._kube.send(request, self._done(key), key=_queue(key))
 
     def patch_status(self, key: Key, status: Json) -> None:
         if self._begin(key):
-            body = {"status": status}
-            self._kube.patch_status(*key, body, self._done(key), key=_queue(key))
+            request = Request("patch_status", *key, {"status": status})
+            self._kube.send(request, self._done(key), key=_queue(key))
 
     def delete(self, key: Key) -> None:
         if self._begin(key):
-            self._kube.delete(*key, self._done(key, deleted=True), key=_queue(key))
+            done = self._done(key, deleted=True)
+            self._kube.send(Request("delete", *key), done, key=_queue(key))
 
     def refresh(self, key: Key, refreshed: Callable[[], object]) -> None:
         """Get an object anew: two watches do not keep step with each other.
@@ -144,7 +146,7 @@ class Cluster:
             done(answer)
 
         if self._begin(key):
-            self._kube.get(*key, answered, key=_queue(key))
+            self._kube.send(Request("get", *key), answered, key=_queue(key))
 
     def _begin(self, key: Key, body: Optional[Json] = None) -> bool:
         if key in self._busy or self._stopped:
@@ -185,7 +187,8 @@ class Cluster:
             self._notify(key, self._busy.pop(key))
 
         if error.reason == "AlreadyExists":
-            self._kube.get(*key, self._adopt(key, again), key=_queue(key))
+            adopt = self._adopt(key, again)
+            self._kube.send(Request("get", *key), adopt, key=_queue(key))
         else:
             self._clock.call_later(max(pause, error.retry_after or 0.0), again)
 

@@ -15,6 +15,7 @@ from flux_k8s.ports import (
     Kind,
     Kube,
     KubeError,
+    Request,
 )
 from rabbitsim.dws import topology as hardware
 from rabbitsim.dws.directive import Rules
@@ -89,6 +90,8 @@ class _Installation:
                 finished(answer)
                 return
             name, status = metadata["name"], {"status": body["status"]}
-            self._kube.patch_status(kind, namespace, name, status, finished, key=key)
+            request = Request("patch_status", kind, namespace, name, status)
+            self._kube.send(request, finished, key=key)
 
-        self._kube.create(kind, namespace, body, created, key=key)
+        request = Request("create", kind, namespace, body=body)
+        self._kube.send(request, created, key=key)

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Callable, Optional, Union
 
-from flux_k8s.ports import Clock, Json, Kube, KubeError
+from flux_k8s.ports import (
+    Clock,
+    Json,
+    Kube,
+    KubeError,
+    Request,
+)
 from rabbitsim.kube.kinds import CRD, Kinds, Resource
 
 INTERVAL = 0.05
@@ -117,7 +123,8 @@ class _Installation:
         for resource in self._resources:
             body = definition(resource)
             created = partial(self._created, resource)
-            self._kube.create(CRD, "", body, created, key=body["metadata"]["name"])
+            request = Request("create", CRD, "", body=body)
+            self._kube.send(request, created, key=body["metadata"]["name"])
 
     def _created(self, resource: Resource, answer: Union[Json, KubeError]) -> None:
         if isinstance(answer, KubeError) and answer.status != 409:
@@ -129,7 +136,8 @@ class _Installation:
         """Whether a definition is established tells too little: the kind must be
         found by discovery as well, and there it shows up later."""
         listed = partial(self._listed, resource)
-        self._kube.list(resource.kind, None, listed, key=resource.kind.plural)
+        request = Request("list", resource.kind, None)
+        self._kube.send(request, listed, key=resource.kind.plural)
 
     def _listed(self, resource: Resource, answer: Union[Json, KubeError]) -> None:
         if not isinstance(answer, KubeError):
