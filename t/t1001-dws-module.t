@@ -209,7 +209,7 @@ with_port () {
 import gc, weakref
 import flux
 from flux_k8s.broker.adapter import BrokerFlux
-from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.eventloop import CallbackQueue
 handle = flux.Flux()
 port = BrokerFlux(handle, CallbackQueue(), 'test')
 $1"

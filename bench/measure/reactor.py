@@ -7,9 +7,8 @@ from __future__ import annotations
 import time
 from typing import Callable, Optional
 
-from flux_k8s.eventloop.callbackqueue import CallbackQueue
-from flux_k8s.eventloop.loop import PollLoop
-from flux_k8s.eventloop.timers import OneShotTimer
+from flux_k8s.eventloop import CallbackQueue, PollLoop
+from flux_k8s.timers import OneShotTimer
 
 CALLBACKS_PER_TURN = 32
 """As in ``flux_k8s.broker.process``."""

@@ -25,8 +25,7 @@ from flux_k8s.jobs.hello import held_job
 from flux_k8s.jobs.plugin import read_create
 from flux_k8s.jobs.workflowrequests import read_token
 from flux_k8s.kube.cache import Cache
-from flux_k8s.kube.failures import response_error
-from flux_k8s.kube.status import status_error
+from flux_k8s.kube.status import response_error, status_error
 from flux_k8s.objects import mapping
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json, KubeError

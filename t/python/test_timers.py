@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.eventloop.clock import SteadyClock
-from flux_k8s.eventloop.timers import TURN, OneShotTimer, Timers
+from flux_k8s.timers import TURN, OneShotTimer, SteadyClock, Timers
 
 
 class Reactor:

@@ -9,17 +9,17 @@ The folders are layers. Each may import those below it:
 - :mod:`.jobs`: one job, one Workflow; beside it :mod:`.scheduler`: what jobs have, and
   get, for ``sched-rabbit``;
 - :mod:`.machine`: Rabbits, nodes, Fluxion;
-- :mod:`.control`: queues, pauses, the driver of coroutines; beside it
-  :mod:`.eventloop`: timers, sockets and calls from other threads, for the adapters;
+- :mod:`.control`: queues, pauses, the driver of coroutines;
 - :mod:`.config`: the configuration of a site;
 - :mod:`.rules`: what directives, breakdowns and a mapping mean (pure);
 - :mod:`.objects`: one module for each kind of object in Kubernetes, and the mapping;
 - :mod:`.formats`: host names, job IDs, times, R, constraints, ``#DW`` text.
 
 All folders may import :mod:`.ports` (the interfaces to Flux and Kubernetes),
-:mod:`.errors`, :mod:`.json_reader`, :mod:`.limits`, :mod:`.reasons`,
-:mod:`.slots`, :mod:`.text` and :mod:`.version`. Start with
-:mod:`.jobs.workflow`. The modules :mod:`.cleanup`, :mod:`.directivebreakdown`,
+:mod:`.eventloop` and :mod:`.timers` (sockets, timers and calls from other threads, for
+the adapters), :mod:`.errors`, :mod:`.json_reader`, :mod:`.limits`, :mod:`.reasons`,
+:mod:`.slots`, :mod:`.text` and :mod:`.version`. Start with :mod:`.jobs.workflow`.
+The modules :mod:`.cleanup`, :mod:`.directivebreakdown`,
 :mod:`.storage`, :mod:`.systemstatus` and :mod:`.watch` are the names by which others
 import modules in the folders. The commands share :mod:`.command`; the plugins of Flux's
 commands and of its job validator share :mod:`.ingest`.

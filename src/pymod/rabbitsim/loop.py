@@ -17,8 +17,8 @@ import signal
 import threading
 from typing import Callable, Optional
 
-from flux_k8s.eventloop.clock import SteadyClock
-from flux_k8s.eventloop.loop import Readers
+from flux_k8s.eventloop import Readers
+from flux_k8s.timers import SteadyClock
 
 
 class LoopTimer:

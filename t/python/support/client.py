@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlsplit
 import yaml
 
 from flux_k8s import ports
-from flux_k8s.eventloop.loop import PollLoop
+from flux_k8s.eventloop import PollLoop
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.objects.decoding import plain
 from flux_k8s.ports import DWS_GROUP, Json, KubeError, Seen

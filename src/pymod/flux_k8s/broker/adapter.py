@@ -16,9 +16,7 @@ from flux_k8s.broker.executor import Executor
 from flux_k8s.broker.reactor import reactor_timers
 from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.eventloop.callbackqueue import CallbackQueue
-from flux_k8s.eventloop.clock import SteadyClock
-from flux_k8s.eventloop.timers import OneShotTimer
+from flux_k8s.eventloop import CallbackQueue
 from flux_k8s.formats.jobid import kvs_directory
 from flux_k8s.ports import (
     CommitDone,
@@ -29,6 +27,7 @@ from flux_k8s.ports import (
     RpcError,
 )
 from flux_k8s.reasons import Reason, log_line
+from flux_k8s.timers import OneShotTimer, SteadyClock
 
 COMMIT_DELAY = 0.1
 """Seconds that a write to a job's KVS waits for others, to share their commit."""

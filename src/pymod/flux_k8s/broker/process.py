@@ -50,7 +50,7 @@ from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.config.settings import Identity, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
-from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.eventloop import CallbackQueue
 from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES, Work
 from flux_k8s.ports import Json, Sender

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from flux_k8s.eventloop.timers import Timers
 from flux_k8s.ports import Clock, Deliver
+from flux_k8s.timers import Timers
 
 
 def reactor_timers(handle: Any) -> Timers:
@@ -24,7 +24,7 @@ def reactor_timers(handle: Any) -> Timers:
 
 
 class ReactorLoop:
-    """:class:`flux_k8s.eventloop.loop.EventLoop` over the reactor of a Flux handle.
+    """:class:`flux_k8s.eventloop.EventLoop` over the reactor of a Flux handle.
 
     Args:
         clock: has the timers.

@@ -41,10 +41,10 @@ from flux_k8s.broker.reactor import reactor_timers
 from flux_k8s.broker.relay import Relay
 from flux_k8s.broker.watchdog import Watchdog
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.eventloop.timers import OneShotTimer
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import DISCONNECT, Work
 from flux_k8s.reasons import Note, Reason, log_line, read_reason
+from flux_k8s.timers import OneShotTimer
 from flux_k8s.version import version
 
 FIRST_PAUSE = 1.0

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Awaitable, Callable, Optional
 from urllib.parse import quote
 
-from flux_k8s.kube.failures import parse_object
 from flux_k8s.kube.session import HttpRequest, Session
+from flux_k8s.kube.status import parse_object
 from flux_k8s.kube.transfer import Receive, Transfer
 from flux_k8s.ports import BAD_RESPONSE, Json, Kind, KubeError, Log, Request
 from flux_k8s.reasons import Reason

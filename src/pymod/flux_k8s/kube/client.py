@@ -18,7 +18,7 @@ from typing import Any, Callable, Coroutine, Optional
 
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import ConfigError
-from flux_k8s.eventloop.loop import EventLoop, PollLoop
+from flux_k8s.eventloop import EventLoop, PollLoop
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.transfers import Transfers

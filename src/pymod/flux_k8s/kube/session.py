@@ -29,8 +29,8 @@ import pycurl
 from flux_k8s.control.coroutines import Call
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
-from flux_k8s.kube.failures import response_error, transfer_error
-from flux_k8s.kube.transfer import Receive, Silence, Transfer
+from flux_k8s.kube.status import response_error
+from flux_k8s.kube.transfer import Receive, Silence, Transfer, transfer_error
 from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.transport import Transport
 from flux_k8s.ports import BAD_RESPONSE, KubeError, Log

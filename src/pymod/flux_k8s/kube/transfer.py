@@ -1,17 +1,22 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""An HTTP exchange: what has arrived, its time limits, and its end."""
+"""An HTTP exchange: what has arrived, its time limits, its end, and its error."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import re
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import pycurl
 
 from flux_k8s.control.coroutines import Answer
-from flux_k8s.ports import Timer
+from flux_k8s.ports import BAD_RESPONSE, KubeError, Timer
 
 if TYPE_CHECKING:
     from flux_k8s.kube.transfers import Transfers
@@ -23,6 +28,8 @@ service was busy, or stopped, it has not read yet what came meanwhile."""
 PART = 64 * 1024
 """Bytes of a body after which no more is read before they are passed on. By itself
 libcurl reads megabytes at a time, and to parse those would hold up the service."""
+
+LOST = "ConnectionLost"
 
 Receive = Callable[["Transfer", bytes], None]
 """Gets a part of a body, and the exchange, which it may pause and interrupt."""
@@ -199,3 +206,80 @@ class Transfer:
         now = time.monotonic()
         heard = now if self._paused else self._heard
         return min(heard + self._silence, self._end) - now
+
+
+def transfer_error(error: Exception, server: str) -> KubeError:
+    """The error for an exchange that was not completed. The message begins with
+    ``server``."""
+    reason, text = _diagnose(error)
+    return KubeError(0, reason, f"{server}: {text}")
+
+
+def _diagnose(error: Exception) -> tuple[str, str]:
+    if isinstance(error, Interrupted):
+        return LOST, "the connection was closed"
+    if isinstance(error, Silence):
+        return "Timeout", "no answer in time"
+    if not isinstance(error, CurlError):
+        return "InternalError", type(error).__name__
+    if error.code == pycurl.E_COULDNT_CONNECT and error.errnum == errno.ECONNREFUSED:
+        return "ConnectionRefused", "connection refused"
+    if error.code in _VERIFICATION:
+        return "TLS", _TLS_DETAIL.sub("", error.text) or "the certificate is not valid"
+    refused = _PROXY_REFUSED.search(error.text)
+    if refused is not None:
+        return LOST, f"the proxy refuses the connection: HTTP status {refused[1]}"
+    tls = error.code == pycurl.E_SSL_CONNECT_ERROR or _TLS_ALERT.search(error.text)
+    if tls and not _ENDED.search(error.text):
+        return "TLS", "TLS failed"
+    known = _DIAGNOSES.get(error.code)
+    if known is not None:
+        return known
+    return LOST, os.strerror(
+        error.errnum
+    ) if error.errnum else "the connection was lost"
+
+
+_VERIFICATION = frozenset((pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT))
+
+_TLS_DETAIL = re.compile("^SSL(?: certificate problem)?: ")
+
+_PROXY_REFUSED = re.compile("CONNECT.*(?:response|code) ([0-9]{3})")
+
+_TLS_ALERT = re.compile(r"\balert\b|SSL routines")
+"""The server has refused the client's certificate, which it may say after the
+handshake."""
+
+_ENDED = re.compile(
+    "unexpected eof|SYSCALL|(?:Recv|Send) failure|terminated|end of file|reset by peer"
+)
+"""The connection has ended, in the words of OpenSSL, GnuTLS and NSS. A server that
+dies, and a load balancer without one, close it without an alert of TLS."""
+
+_CUT = "the connection was cut before the answer ended"
+
+_DIAGNOSES: Mapping[int, tuple[str, str]] = MappingProxyType(
+    {
+        pycurl.E_COULDNT_RESOLVE_HOST: (
+            "NameResolution",
+            "the host's name is not known",
+        ),
+        pycurl.E_COULDNT_RESOLVE_PROXY: (
+            "NameResolution",
+            "the proxy's name is not known",
+        ),
+        pycurl.E_OPERATION_TIMEDOUT: ("Timeout", "no answer in time"),
+        pycurl.E_GOT_NOTHING: (LOST, "the connection was lost"),
+        pycurl.E_PARTIAL_FILE: (LOST, _CUT),
+        pycurl.E_RECV_ERROR: (LOST, _CUT),
+        pycurl.E_FTP_WEIRD_SERVER_REPLY: (
+            BAD_RESPONSE,
+            "the answer is malformed: no HTTP",
+        ),
+        pycurl.E_UNSUPPORTED_PROTOCOL: (
+            BAD_RESPONSE,
+            "the answer is malformed: no HTTP",
+        ),
+    }
+)
+"""Reason and message by libcurl's code."""

@@ -20,10 +20,10 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import pycurl
 
 from flux_k8s.control.coroutines import Answer, Call
-from flux_k8s.eventloop.callbackqueue import Function
-from flux_k8s.eventloop.loop import EventLoop
+from flux_k8s.eventloop import EventLoop
 from flux_k8s.kube.transfer import CATCH_UP, CurlError, Silence, Transfer
 from flux_k8s.ports import Timer
+from flux_k8s.timers import Function
 
 T = TypeVar("T")
 

@@ -1,10 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Many one-shot timers on one timer of the Flux reactor.
-
-A watcher of Flux's bindings costs more to make and to destroy than most functions that
-the service calls later, and there are several for each event of a watch.
-"""
+"""The time of a service, and many one-shot timers on one timer of an event loop."""
 
 from __future__ import annotations
 
@@ -37,7 +33,10 @@ class OneShotTimer:
 
 
 class Timers:
-    """A queue of timers, in the order in which they are due.
+    """A queue of timers, in the order in which they are due, on one timer of a loop.
+
+    A watcher of Flux's bindings costs more to make and to destroy than most functions
+    that the service calls later, and there are several for each event of a watch.
 
     Args:
         arm: has :meth:`run` called once, after so many seconds, and not at the time
@@ -104,3 +103,15 @@ class Timers:
         if self._armed is None or due < self._armed:
             self._armed = due
             self._arm(max(due - self._now(), 0.0))
+
+
+class SteadyClock:
+    """The UNIX time by the system's clock when this was made. It goes on evenly from
+    there, whatever the system's clock is set to."""
+
+    def __init__(self) -> None:
+        self._epoch = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """The UNIX time, in seconds."""
+        return self._epoch + time.monotonic()
