@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Iterable, Iterator, Optional
 
-from dwscli.instance import LOST, Nodes, Tick, read_nodes
+from dwscli.instance import LOOKUP, LOST, Instance, Tick, lookup
 from flux_k8s.command import STDIN, CommandError
 from flux_k8s.config.submission import Site
 from flux_k8s.errors import DirectiveError
-from flux_k8s.formats import jobid
 from flux_k8s.ingest import Ingest
 from flux_k8s.ports import Json
 
@@ -37,54 +36,6 @@ which are in the list of all jobs, and Flux accepts 2048 levels of JSON."""
 LOOKUPS = 256
 """Lookups in the KVS that are sent before the first answer is awaited."""
 
-RUNNING, INACTIVE = 48, 64
-"""The bits of the states RUN and CLEANUP, and of INACTIVE, in constraints of job-list
-(RFC 43)."""
-
-ATTRIBUTES = [
-    "userid",
-    "state",
-    "result",
-    "nnodes",
-    "nodelist",
-    "annotations",
-    "bank",
-    "project",
-    "exception_occurred",
-    "exception_severity",
-    "exception_type",
-    "exception_note",
-    "t_submit",
-    "t_run",
-    "t_cleanup",
-    "t_inactive",
-    "waitstatus",
-    "expiration",
-]
-
-
-def ended_request(userid: Optional[int], since: float, most: int) -> Json:
-    """The payload of ``job-list.list`` for jobs that ended, as in
-    :meth:`Instance.ended_jobs`."""
-    wanted: list[Any] = [{"states": [INACTIVE]}]
-    if userid is not None:
-        wanted.append({"userid": [userid]})
-    return {
-        "max_entries": most,
-        "attrs": ATTRIBUTES,
-        "since": since,
-        "constraint": {"and": wanted},
-    }
-
-
-def running_request() -> Json:
-    """The payload of ``job-list.list`` for :meth:`Instance.running_jobs`."""
-    return {
-        "max_entries": 0,
-        "attrs": ["state", "expiration", "annotations", "nnodes", "nodelist"],
-        "constraint": {"states": [RUNNING]},
-    }
-
 
 @contextmanager
 def _connected() -> Iterator[None]:
@@ -96,8 +47,12 @@ def _connected() -> Iterator[None]:
         raise ConnectionResetError(errno.ECONNRESET, LOST) from None
 
 
-class FluxInstance:
+class FluxInstance(Instance):
     """The instance that the command runs in. What needs none of it works without."""
+
+    def __init__(self) -> None:
+        # Flux sends requests as this user, if it is set: a tool for tests.
+        self.userid = int(os.environ.get("FLUX_HANDLE_USERID", os.getuid()))
 
     @cached_property
     def _handle(self) -> Any:
@@ -110,11 +65,6 @@ class FluxInstance:
             raise CommandError(error.strerror or str(error)) from None
 
     @property
-    def userid(self) -> int:
-        # Flux sends requests as this user, if it is set: a tool for tests.
-        return int(os.environ.get("FLUX_HANDLE_USERID", os.getuid()))
-
-    @property
     def is_owner(self) -> bool:
         return str(self.userid) == str(self._handle.attr_get("security.owner"))
 
@@ -125,8 +75,11 @@ class FluxInstance:
         except OSError:
             return False
 
+    @_connected()
     def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
-        future = self._handle.rpc(topic, request)
+        # Each broker has a module resource, and only that of rank 0 knows all.
+        rank = {"nodeid": 0} if topic.startswith("resource.") else {}
+        future = self._handle.rpc(topic, request, **rank)
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -149,36 +102,11 @@ class FluxInstance:
 
     def parse_id(self, text: str) -> int:
         try:
-            return jobid.decode(text)
+            return super().parse_id(text)
         except ValueError:
             from flux.job import JobID
 
             return int(JobID(text))
-
-    @_connected()
-    def job(self, id: int) -> Optional[Json]:
-        request = {"id": id, "attrs": ATTRIBUTES}
-        try:
-            return dict(self._handle.rpc("job-list.list-id", request).get()["job"])
-        except FileNotFoundError:
-            return None
-
-    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
-        return self._list(ended_request(userid, since, most))
-
-    def running_jobs(self) -> list[Json]:
-        return self._list(running_request())
-
-    @_connected()
-    def _list(self, request: Json) -> list[Json]:
-        from flux.job.list import JobListRPC
-
-        return list(JobListRPC(self._handle, "job-list.list", request).get_jobs())
-
-    @_connected()
-    def nodes(self) -> Nodes:
-        answer = self._handle.rpc("resource.sched-status", nodeid=0).get()
-        return read_nodes(answer)
 
     def site(self) -> Optional[Site]:
         return Ingest().site(self._handle)
@@ -207,12 +135,11 @@ class FluxInstance:
     @_connected()
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
         found: dict[tuple[int, str], str] = {}
-        for part in _parts(wanted, LOOKUPS):
+        items = list(wanted)
+        for start in range(0, len(items), LOOKUPS):
             futures = {
-                (id, key): self._handle.rpc(
-                    "job-info.lookup", {"id": id, "keys": [key], "flags": 0}
-                )
-                for id, key in part
+                one: self._handle.rpc(LOOKUP, lookup(*one))
+                for one in items[start : start + LOOKUPS]
             }
             for (id, key), future in futures.items():
                 try:
@@ -220,17 +147,3 @@ class FluxInstance:
                 except FileNotFoundError:
                     continue
         return found
-
-    @_connected()
-    def raise_exception(self, id: int, type: str, note: str) -> None:
-        request = {"id": id, "type": type, "severity": 0, "note": note}
-        self._handle.rpc("job-manager.raise", request).get()
-
-
-def _parts(
-    wanted: Iterable[tuple[int, str]], count: int
-) -> Iterator[list[tuple[int, str]]]:
-    """Lists of at most ``count``, one after the other."""
-    items = list(wanted)
-    for start in range(0, len(items), count):
-        yield items[start : start + count]

@@ -9,16 +9,9 @@ others.
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import (
-    AbstractSet,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Optional,
-    Protocol,
-)
+from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 
 from dwscli.reading import number, objects, part, text, texts
 from dwscli.units import f58
@@ -74,21 +67,53 @@ class Nodes:
     down: AbstractSet[str]
 
 
-class Instance(Protocol):
-    """A Flux instance."""
+ATTRIBUTES = [
+    "userid",
+    "state",
+    "result",
+    "nnodes",
+    "nodelist",
+    "annotations",
+    "bank",
+    "project",
+    "exception_occurred",
+    "exception_severity",
+    "exception_type",
+    "exception_note",
+    "t_submit",
+    "t_run",
+    "t_cleanup",
+    "t_inactive",
+    "waitstatus",
+    "expiration",
+]
+"""What is asked of the jobs in job-list."""
+
+HAVE_NODES, INACTIVE = 48, 64
+"""The bits of the states RUN and CLEANUP, and of INACTIVE, in constraints of job-list
+(RFC 43)."""
+
+
+class Instance(ABC):
+    """A Flux instance.
+
+    Attributes:
+        userid: the user who runs the command.
+    """
+
+    userid: int
 
     @property
-    def userid(self) -> int:
-        """The user who runs the command."""
-
-    @property
+    @abstractmethod
     def is_owner(self) -> bool:
         """Whether that user is the instance owner."""
 
     @property
     def is_job(self) -> bool:
         """Whether the instance is a job of another one, as that of a batch job is."""
+        return False
 
+    @abstractmethod
     def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
         """The answer of a broker module. ``tick`` is called about once a second while
         the answer is awaited.
@@ -98,38 +123,16 @@ class Instance(Protocol):
                 if the module hangs.
         """
 
+    @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
-    def parse_id(self, text: str) -> int:
-        """The job ID that a text stands for, in any form that Flux has.
-
-        Raises:
-            ValueError: there is none.
-        """
-
-    def job(self, id: int) -> Optional[Json]:
-        """The entry of a job in job-list, None for an unknown job."""
-
-    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
-        """The entries of the jobs that ended last in job-list.
-
-        Args:
-            userid: of these jobs; None for those of everybody.
-            since: only jobs that ended after this UNIX time.
-            most: how many jobs at most.
-        """
-
-    def running_jobs(self) -> list[Json]:
-        """The entries of all users' jobs that have nodes in job-list."""
-
-    def nodes(self) -> Nodes:
-        """The nodes of the instance."""
-
+    @abstractmethod
     def site(self) -> Optional[Site]:
         """The facts that a job's directives are checked against; None where jobs get
         no storage."""
 
+    @abstractmethod
     def batch_jobspec(self, script: str, nodes: Optional[int]) -> Json:
         """The jobspec that ``flux batch SCRIPT`` submits.
 
@@ -142,12 +145,69 @@ class Instance(Protocol):
             OSError: the file cannot be read.
         """
 
-    def kvs(self, wanted: Iterable[tuple[int, str]]) -> Mapping[tuple[int, str], str]:
+    def parse_id(self, text: str) -> int:
+        """The job ID that a text stands for.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return jobid.decode(text)
+
+    def job(self, id: int) -> Optional[Json]:
+        """The entry of a job in job-list, None for an unknown job."""
+        try:
+            answer = self.ask("job-list.list-id", {"id": id, "attrs": ATTRIBUTES})
+        except FileNotFoundError:
+            return None
+        return dict(answer["job"])
+
+    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
+        """The entries of the jobs that ended last in job-list.
+
+        Args:
+            userid: of these jobs; None for those of everybody.
+            since: only jobs that ended after this UNIX time.
+            most: how many jobs at most.
+        """
+        wanted: list[Json] = [{"states": [INACTIVE]}]
+        if userid is not None:
+            wanted.append({"userid": [userid]})
+        request = {"attrs": ATTRIBUTES, "since": since, "constraint": {"and": wanted}}
+        answer = self.ask("job-list.list", {"max_entries": most, **request})
+        return list(answer["jobs"])
+
+    def running_jobs(self) -> list[Json]:
+        """The entries of all users' jobs that have nodes in job-list."""
+        request = {
+            "max_entries": 0,
+            "attrs": ["state", "expiration", "annotations", "nnodes", "nodelist"],
+            "constraint": {"states": [HAVE_NODES]},
+        }
+        return list(self.ask("job-list.list", request)["jobs"])
+
+    def nodes(self) -> Nodes:
+        """The nodes of the instance."""
+        answer = self.ask("resource.sched-status", {})
+        all, down, allocated = (
+            frozenset(hostlist.decode_all(texts(part(sets, "execution"), "nodelist")))
+            for sets in (part(answer, key) for key in ("all", "down", "allocated"))
+        )
+        up = all - down
+        return Nodes(free=up - allocated, allocated=up & allocated, down=all & down)
+
+    def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
         """The texts under keys of jobs' KVS directories, as far as there are such.
 
         Raises:
             OSError: EPERM for the job of another user.
         """
+        found: dict[tuple[int, str], str] = {}
+        for id, key in wanted:
+            try:
+                found[id, key] = str(self.ask(LOOKUP, lookup(id, key))[key])
+            except FileNotFoundError:
+                continue
+        return found
 
     def raise_exception(self, id: int, type: str, note: str) -> None:
         """Raise a fatal exception on a job.
@@ -155,16 +215,16 @@ class Instance(Protocol):
         Raises:
             OSError: EPERM for the job of another user, ENOENT for one that ended.
         """
+        request = {"id": id, "type": type, "severity": 0, "note": note}
+        self.ask("job-manager.raise", request)
 
 
-def read_nodes(answer: Json) -> Nodes:
-    """The nodes in an answer of ``resource.sched-status``."""
-    all, down, allocated = (
-        frozenset(hostlist.decode_all(texts(part(sets, "execution"), "nodelist")))
-        for sets in (part(answer, key) for key in ("all", "down", "allocated"))
-    )
-    up = all - down
-    return Nodes(free=up - allocated, allocated=up & allocated, down=all & down)
+LOOKUP = "job-info.lookup"
+
+
+def lookup(id: int, key: str) -> Json:
+    """The payload of ``LOOKUP`` for one key of a job's KVS directory."""
+    return {"id": id, "keys": [key], "flags": 0}
 
 
 def ask(

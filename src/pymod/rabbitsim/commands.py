@@ -8,14 +8,11 @@ one from the module and from Flux.
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
-from typing import Iterable, Optional
+from typing import Optional
 
-from dwscli.fluxinstance import ATTRIBUTES, ended_request, running_request
-from dwscli.instance import Nodes, Tick, read_nodes
+from dwscli.instance import Instance, Tick
 from flux_k8s.config.submission import Site
-from flux_k8s.formats import jobid
 from flux_k8s.ports import Json
 from flux_k8s.rules.directiverules import read_rules
 from rabbitsim.flux.options import batch_jobspec
@@ -28,8 +25,8 @@ Answer = tuple[int, str, Optional[Json]]
 """errno, the text of the error, the payload."""
 
 
-class VirtualInstance:
-    """Implements :class:`dwscli.instance.Instance`. Time passes while an answer is
+class VirtualInstance(Instance):
+    """Time passes while an answer is
     awaited, and the whole system goes on meanwhile.
 
     Args:
@@ -52,10 +49,6 @@ class VirtualInstance:
     def is_owner(self) -> bool:
         return self.userid == self._owner
 
-    @property
-    def is_job(self) -> bool:
-        return False
-
     def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
         answers: list[Answer] = []
         self._system.instance.request(
@@ -72,26 +65,6 @@ class VirtualInstance:
     def sleep(self, seconds: float) -> None:
         self._system.loop.run(timeout=seconds)
 
-    def parse_id(self, text: str) -> int:
-        return jobid.decode(text)
-
-    def job(self, id: int) -> Optional[Json]:
-        request = {"id": id, "attrs": ATTRIBUTES}
-        try:
-            return dict(self.ask("job-list.list-id", request)["job"])
-        except FileNotFoundError:
-            return None
-
-    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
-        request = ended_request(userid, since, most)
-        return list(self.ask("job-list.list", request)["jobs"])
-
-    def running_jobs(self) -> list[Json]:
-        return list(self.ask("job-list.list", running_request())["jobs"])
-
-    def nodes(self) -> Nodes:
-        return read_nodes(self.ask("resource.sched-status", {}))
-
     def site(self) -> Site:
         answer = self.ask("dws.rules", {})
         rules, scheduler = read_rules(answer["rules"]), bool(answer["scheduler"])
@@ -101,18 +74,3 @@ class VirtualInstance:
         text = Path(script).read_text(encoding="utf-8")
         jobspec, _ = batch_jobspec(text, script, nodes=nodes, cwd="/", environment={})
         return jobspec
-
-    def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
-        found: dict[tuple[int, str], str] = {}
-        for id, key in wanted:
-            request = {"id": id, "keys": [key], "flags": 0}
-            try:
-                found[id, key] = str(self.ask("job-info.lookup", request)[key])
-            except OSError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-        return found
-
-    def raise_exception(self, id: int, type: str, note: str) -> None:
-        request = {"id": id, "type": type, "severity": 0, "note": note}
-        self.ask("job-manager.raise", request)
