@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import syslog
 from dataclasses import replace
-from typing import Callable, Sequence
+from typing import Callable, Optional, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.errors import BadObject, DWSError, NotReady
+from flux_k8s.errors import DWSError, NotReady
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.planning import Planner
+from flux_k8s.jobs.reports import FailureReports
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.nodes import Nodes
@@ -44,6 +45,23 @@ FORBIDDEN = (403, 404)
 not there."""
 
 
+def _situation(info: WorkflowInfo) -> object:
+    """What must stay as it is while a job's nodes are surveyed."""
+    view = info.view
+    if view is None:
+        return None
+    job = (info.goal, info.failed, info.doubtful)
+    shown = (view.uid, view.deleting, view.desired, view.complete, view.trouble)
+    return job, view.state, shown
+
+
+def _may_be_forced(info: WorkflowInfo, survey: Survey) -> bool:
+    """Whether DWS may take a state for reached in which nodes were left out."""
+    ready = survey.excluded is not None and survey.served and not survey.lost
+    outstanding = () if info.view is None else info.view.outstanding
+    return ready and nodefailure.may_be_forced(survey.state, outstanding)
+
+
 class Exclusion:
     """Finds the failed nodes of a job, and excludes them from its storage."""
 
@@ -52,6 +70,7 @@ class Exclusion:
         context: Context,
         planner: Planner,
         workflows: WorkflowRequests,
+        failures: FailureReports,
         nodes: Nodes,
     ) -> None:
         self._nodes = nodes
@@ -60,50 +79,90 @@ class Exclusion:
         self._settings = context.settings
         self._planner = planner
         self._workflows = workflows
+        self._failures = failures
 
     # Nodes that failed
 
-    async def inspect(self, info: WorkflowInfo) -> None:
-        """Read from Kubernetes which of the job's nodes have their storage.
+    async def tolerate(self, info: WorkflowInfo, why: Note, patience: float) -> None:
+        """Go on without the nodes that may be the cause of a problem, or fail the job.
+        DWS is to take the state for reached once the others are served. If they are
+        not, that is looked at again.
 
-        The Workflow is read first: the state may have become complete, or another one,
-        while the watch hangs.
-
-        A survey that names no node is made where Kubernetes has not answered for
-        ``PERSISTENCE`` seconds, though it answers other
-        requests; at once where it refuses the requests, and the state has failed for a
-        job that tolerates no failure: the job fails all the same, and nodes would only
-        have been named.
+        Args:
+            patience: the seconds that DWS may take for the state without these nodes.
 
         Raises:
             KubeError: a request failed, and is to be repeated.
             NotReady: DWS is not ready.
         """
-        assert info.view is not None and info.view.state is not None
-        state, requested_at = info.view.state, self._flux.now()
-        lost = not (info.failure_tolerance or info.view.complete)
-        try:
-            await self._workflows.lookup(info)
-            if info.view is None or info.view.state is not state:
-                info.survey = None
-            elif state is State.Setup:
-                await self._inspect_storage(info)
-            else:
-                await self._inspect_mounts(info, info.view)
-        except KubeError as error:
-            refused = lost and error.status in FORBIDDEN
-            if not (refused or await self._workflows.has_persisted(info)):
-                raise
-            info.survey = Survey(state, requested_at, (), (), served=False, known=False)
+        survey = await self.survey(info)
+        if survey is None:
+            return
+        before, excluded = _situation(info), survey.excluded
+        late = excluded is None or survey.requested_at >= excluded + patience
+        if excluded is not None and survey.patches and not survey.lost:
+            await self._exclude(info, survey, "")  # Servers were not written
+            survey = survey.without_lost(self._flux.now())
+        elif late and not _may_be_forced(info, survey):
+            failure: Optional[Note] = why
+            if info.failure_tolerance and not survey.known:
+                text = f"{why.text}; Kubernetes does not say which nodes failed"
+                failure = Note(text, Reason.USE_UNKNOWN)
+            elif survey.lost:
+                failure = await self.leave_out(info, survey, why.text)
+            if failure is not None:
+                await self._failures.fail(info, failure)
+                return
+            survey = survey.without_lost(self._flux.now())
+        if _situation(info) != before:
+            return
+        if _may_be_forced(info, survey):
+            await self._workflows.force(info)
+        elif survey.excluded is not None:
+            info.next_survey = survey.excluded + patience
 
-    async def _inspect_storage(self, info: WorkflowInfo) -> None:
+    async def survey(self, info: WorkflowInfo) -> Optional[Survey]:
+        """Read from Kubernetes which of the job's nodes have their storage. None if the
+        job fails (``info.failure``), or is not as it was any more.
+
+        The Workflow is read last: the state may have become complete, or another one,
+        while the watch hangs.
+
+        A survey that names no node is made where Kubernetes has not answered for
+        ``PERSISTENCE`` seconds, though it answers other requests; at once where it
+        refuses the requests, and the state has failed for a job that tolerates no
+        failure: the job fails all the same, and nodes would only have been named.
+
+        Raises:
+            KubeError: a request failed, and is to be repeated.
+            NotReady: DWS is not ready.
+        """
+        view, before, requested_at = info.view, _situation(info), self._flux.now()
+        assert view is not None and view.state is not None
+        fails = not (info.failure_tolerance or view.complete)
+        survey, failure = None, None
         try:
-            breakdowns = await self._planner.read_breakdowns(info)
+            if view.state is State.Setup:
+                survey = await self._survey_storage(info)
+            else:
+                survey = await self._survey_mounts(info, view)
         except NotReady:
             raise
         except DWSError as error:
-            info.failure = error.note
-            return
+            failure = error.note
+        except KubeError as error:
+            refused = fails and error.status in FORBIDDEN
+            if not (refused or await self._workflows.has_persisted(info)):
+                raise
+            survey = Survey(view.state, requested_at, (), (), served=False, known=False)
+        await self._workflows.lookup(info)
+        if _situation(info) != before:
+            return None
+        info.failure = failure or info.failure
+        return survey
+
+    async def _survey_storage(self, info: WorkflowInfo) -> Survey:
+        breakdowns = await self._planner.read_breakdowns(info)
         making = [b for b in breakdowns if b.servers is not None]
         calls = [self._find(SERVERS, b.servers) for b in making if b.servers]
 
@@ -114,9 +173,9 @@ class Exclusion:
             mapping = self._settings.mapping
             return nodefailure.survey_storage(requested_at, computes, holdings, mapping)
 
-        await self._make_survey(info, calls, survey)
+        return await self._make_survey(info, calls, survey)
 
-    async def _inspect_mounts(self, info: WorkflowInfo, view: WorkflowView) -> None:
+    async def _survey_mounts(self, info: WorkflowInfo, view: WorkflowView) -> Survey:
         selector = cleanup.workflow_selector(info.name)
         namespace = self._settings.namespace
         calls = [
@@ -140,14 +199,14 @@ class Exclusion:
                 requested_at, computes, clientmounts, storages, view.mounts, mapping
             )
 
-        await self._make_survey(info, calls, survey)
+        return await self._make_survey(info, calls, survey)
 
     async def _make_survey(
         self,
         info: WorkflowInfo,
         calls: Sequence[Call[Json]],
         survey: Callable[[float, Json, Sequence[Json]], Survey],
-    ) -> None:
+    ) -> Survey:
         """Send the requests of a survey.
 
         Args:
@@ -158,26 +217,25 @@ class Exclusion:
         computes, *others = await gather(
             [self._find(COMPUTES, self._computes(info)), *calls]
         )
-        try:
-            found = survey(requested_at, computes, others)
-            if found.excluded is not None:
-                found = replace(found, excluded=min(found.excluded, requested_at))
-            info.survey = found
-        except BadObject as error:
-            info.failure = error.note
+        found = survey(requested_at, computes, others)
+        if found.excluded is not None:
+            found = replace(found, excluded=min(found.excluded, requested_at))
+        return found
 
-    async def leave_out(self, info: WorkflowInfo, survey: Survey, problem: str) -> None:
-        """Exclude the failed nodes of ``survey``, or fail the job if they are too
-        many."""
+    async def leave_out(
+        self, info: WorkflowInfo, survey: Survey, problem: str
+    ) -> Optional[Note]:
+        """Exclude the failed nodes of ``survey``. If they are too many, return why the
+        job fails instead."""
         assert info.allocation is not None
         hosts, tolerance = info.allocation.hosts, info.failure_tolerance
         goes_on, note = nodefailure.verdict(hosts, survey, tolerance, problem)
-        if goes_on:
-            await self.notify_of_node_failure(info, note)
-        else:
-            info.failure = Note(note, Reason.NODES_FAILED)
+        if not goes_on:
+            return Note(note, Reason.NODES_FAILED)
+        await self._exclude(info, survey, note)
+        return None
 
-    async def notify_of_node_failure(self, info: WorkflowInfo, note: str) -> None:
+    async def _exclude(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
         """Exclude the failed nodes from the job's storage, and drain them.
 
         The order of the writes makes a crash harmless. The drain and the exception come
@@ -185,15 +243,12 @@ class Exclusion:
         failed nodes again, and repeats both. Servers come last. Without that write DWS
         would wait in later states for the Rabbits that failed.
         """
-        survey = info.survey
-        assert survey is not None
         self.report(info, survey, note)
         if survey.lost:
             body = nodefailure.computes_patch(survey, self._flux.now())
             await self._write(COMPUTES, self._computes(info), body)
         for servers, patch in survey.patches:
             await self._write(SERVERS, servers, patch)
-        info.survey = survey.without_lost(self._flux.now())
 
     def report(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
         """Drain the failed nodes, and raise an exception about them, once for each

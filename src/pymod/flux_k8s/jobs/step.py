@@ -31,12 +31,8 @@ class Step(enum.Enum):
     """Fill in Computes for storage that is there, then move to PreRun."""
     MOVE = enum.auto()
     """Move to another state."""
-    SURVEY = enum.auto()
-    """Find out which nodes of the job have their storage."""
-    LEAVE_OUT = enum.auto()
-    """Go on without the failed nodes."""
-    FORCE = enum.auto()
-    """Have DWS take the state for reached, without the nodes that failed."""
+    TOLERATE = enum.auto()
+    """Find out which nodes of the job failed, and go on without them, or fail."""
     RELEASE_PROLOG = enum.auto()
     """Give the environment to Flux: the job may start."""
     DRAIN_MOUNTED = enum.auto()
@@ -77,16 +73,16 @@ class Step(enum.Enum):
         to: Optional[State] = None,
         until: Optional[float] = None,
         failed: bool = False,
+        patience: float = 0.0,
     ) -> Next:
         """The step, with what it needs: as ``Step.MOVE(to=State.Setup)``."""
-        return Next(self, note, to, until, failed)
+        return Next(self, note, to, until, failed, patience)
 
 
 FINAL = frozenset(
     {
         Step.FAIL,
         Step.FORGET,
-        Step.LEAVE_OUT,
         Step.DRAIN_MOUNTED,
         Step.LET_NODES_GO,
         Step.KEEP_FAILED,
@@ -107,6 +103,8 @@ class Next:
         until: the UNIX time until which the job waits at most (WAIT).
         failed: DWS has given up: Teardown (WARN), or the unmounts, so that it unmounts
             in Teardown what it has not told to unmount before (FIND_WRITERS).
+        patience: the seconds that DWS may take without the nodes that failed
+            (TOLERATE).
     """
 
     step: Step
@@ -114,6 +112,7 @@ class Next:
     to: Optional[State] = None
     until: Optional[float] = None
     failed: bool = False
+    patience: float = 0.0
 
     @property
     def why(self) -> Note:

@@ -94,11 +94,11 @@ class Steps:
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(context, records)
         self.copies = Copies(context, self.workflows, movements_shown, jobs.ask)
-        self._exclusion = Exclusion(
-            context, self._planner, self.workflows, machine.nodes
-        )
         self._outcomes = Outcomes(flux)
         self._failures = FailureReports(flux, self.workflows, jobs.scope)
+        self._exclusion = Exclusion(
+            context, self._planner, self.workflows, self._failures, machine.nodes
+        )
         self.staging = Staging(context, machine, self._planner, jobs)
         self.in_use = InUse(context, machine, jobs, self.workflows)
         self.keeping = keeping = Keeping(
@@ -117,9 +117,9 @@ class Steps:
             Step.STAGE: self._stage,
             Step.ADD_NODES: self._add_nodes,
             Step.MOVE: self._move,
-            Step.SURVEY: lambda info, _: self._exclusion.inspect(info),
-            Step.LEAVE_OUT: self._leave_out,
-            Step.FORCE: lambda info, _: self.workflows.force(info),
+            Step.TOLERATE: lambda info, it: self._exclusion.tolerate(
+                info, it.why, it.patience
+            ),
             Step.RELEASE_PROLOG: self._release_prolog,
             Step.DRAIN_MOUNTED: lambda info, it: self.in_use.drain_mounted(
                 info, it.why
@@ -252,10 +252,6 @@ class Steps:
             await self.in_use.drain_mounted(info, note)
         else:
             info.mounts.settled = True
-
-    async def _leave_out(self, info: WorkflowInfo, following: Next) -> None:
-        note = "" if following.note is None else following.note.text
-        await self._exclusion.notify_of_node_failure(info, note)
 
     # Storage: planned before the job is scheduled, placed afterwards
 
@@ -401,9 +397,8 @@ class Steps:
         if view is None or info.view is None:
             return  # it was deleted meanwhile: next_step() has the job fail with that
         if disabled:
-            await self._exclusion.inspect(info)
-            survey = info.survey
-            if info.failure is not None or survey is None:
+            survey = await self._exclusion.survey(info)
+            if survey is None:
                 return
             if not survey.known:
                 text = (
@@ -414,7 +409,8 @@ class Steps:
                 return
             if survey.lost:
                 problem = "passed over by DWS, as Disabled in SystemStatus"
-                await self._exclusion.leave_out(info, survey, problem)
+                failure = await self._exclusion.leave_out(info, survey, problem)
+                info.failure = failure or info.failure
                 return
         await self._give_environment(info, view)
 

@@ -40,7 +40,6 @@ from flux_k8s.jobs.workflowinfo import DELETED, Goal, WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
 from flux_k8s.reasons import Note, Reason
-from flux_k8s.rules import nodefailure
 
 TEARDOWN_PATIENCE = 60.0
 """Seconds that DWS may take for Teardown before the job's owner gets a warning."""
@@ -394,31 +393,6 @@ def _tolerate(
     if info.allocation is None or view.forced:
         # A job that tolerates no failure would only have had the nodes named.
         return Step.WAIT() if info.failure_tolerance else Step.FAIL(problem.note)
-    survey = info.survey
-    if (
-        survey is None
-        or survey.state is not view.state
-        or survey.requested_at < problem.since
-    ):
-        return Step.SURVEY()
-    hosts, tolerance = info.allocation.hosts, info.failure_tolerance
-    if survey.excluded is not None:
-        if survey.patches and not survey.lost:
-            return Step.LEAVE_OUT()
-        ready = survey.served and not survey.lost
-        if ready and nodefailure.may_be_forced(survey.state, view.outstanding):
-            return Step.FORCE()
-        again = survey.excluded + problem.patience
-        if now < again:
-            return Step.WAIT(until=again)
-        if survey.requested_at < again:
-            return Step.SURVEY()
-    if tolerance and not survey.known:
-        text = f"{problem.note.text}; Kubernetes does not say which nodes failed"
-        return Step.FAIL(Note(text, Reason.USE_UNKNOWN))
-    if not survey.lost:
-        return Step.FAIL(problem.note)
-    why = problem.note.text
-    goes_on, text = nodefailure.verdict(hosts, survey, tolerance, why)
-    note = Note(text, Reason.NODES_FAILED)
-    return Step.LEAVE_OUT(note) if goes_on else Step.FAIL(note)
+    if now < info.next_survey:
+        return Step.WAIT(until=info.next_survey)
+    return Step.TOLERATE(problem.note, patience=problem.patience)

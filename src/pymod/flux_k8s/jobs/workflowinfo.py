@@ -18,7 +18,6 @@ from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rules.directivebreakdown.breakdown import Breakdown
-from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.slots import slotted
 
 Breakdowns = tuple[Breakdown, ...]
@@ -114,7 +113,8 @@ class WorkflowInfo:
         **What steps have found out or are about; another service finds it out anew.**
 
         fits: the plan of a Workflow that was made again fits what Flux was told.
-        survey: the last survey of the nodes that lack their storage.
+        next_survey: the UNIX time until which DWS may take for a state without the
+            nodes that failed: then it is found out again which have their storage.
         failing_since: the UNIX time since which the step that the job is in fails
             while Kubernetes answers other requests; None during an outage.
         mounts: the nodes that have its storage mounted at its end.
@@ -167,7 +167,7 @@ class WorkflowInfo:
 
     # What steps have found out or are about; another service finds it out anew.
     fits: bool = False
-    survey: Optional[Survey] = None
+    next_survey: float = 0.0
     failing_since: Optional[float] = None
     mounts: Mounts = field(default_factory=Mounts)
     not_kept: Optional[str] = None
