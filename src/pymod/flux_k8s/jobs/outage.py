@@ -8,8 +8,7 @@ import syslog
 from collections import deque
 from typing import Callable, Optional
 
-from flux_k8s.control.controller import Controller
-from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError
+from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError, Timer
 from flux_k8s.reasons import Reason
 
 PATIENCE = 10.0
@@ -84,6 +83,8 @@ class Outage:
     Attributes:
         reason: the reason of the outage that was reported last; None if there is none.
             In one outage each is reported once, of the first few.
+        heard: when Kubernetes has sent something last (UNIX time); None if it has sent
+            nothing yet.
         outages: those until now. Kubernetes is out of reach as well before the first
             objects are ``listed``.
     """
@@ -94,31 +95,23 @@ class Outage:
         self.outages = Outages()
         self._flux = flux
         self._changed = changed
+        self.heard: Optional[float] = None
         self._listed: set[Kind] = set()
         self._lost: dict[Kind, str] = {}
         self._silent = False
-        self._heard = flux.now()
-        self._reached = False
-        self._list_checks = Controller[float](flux, self._check_lists)
-        self._stopped = False
+        self._list_check: Optional[Timer] = None
 
     def start(self) -> None:
         """The watches are about to be opened."""
         now = self._flux.now()
         self.outages.quiet_until = now + QUIET
         self.outages.begin(now)
-        self._list_checks.add(now, PATIENCE)
+        self._list_check = self._flux.call_later(PATIENCE, self._check_lists)
 
     def stop(self) -> None:
-        """Ignore the watches from now on."""
-        self._stopped = True
-        self._list_checks.stop()
-
-    @property
-    def heard(self) -> Optional[float]:
-        """When Kubernetes has sent something last (UNIX time); None if it has sent
-        nothing yet."""
-        return self._heard if self._reached else None
+        """Look at nothing any more."""
+        if self._list_check is not None:
+            self._list_check.cancel()
 
     @property
     def listed(self) -> bool:
@@ -132,36 +125,35 @@ class Outage:
     def note_watch(self, kind: Kind, error: Optional[KubeError]) -> None:
         """A watch was lost by an error, or (None) has listed all objects. The loss of
         the Rabbits' watch keeps no job waiting once the Rabbits are known."""
-        if self._stopped or (kind == STORAGE and error and self.has_listed(STORAGE)):
+        if kind == STORAGE and error and self.has_listed(STORAGE):
             return
         if error is not None:
             self._lost[kind] = str(error)
         else:
             self._lost.pop(kind, None)
             self._listed.add(kind)
-            self._heard, self._silent = self._flux.now(), False
-            self._reached = True
+            self.heard, self._silent = self._flux.now(), False
         self._update(changed=error is None)
 
     def note_answer(self) -> None:
         """Kubernetes has sent something."""
-        self._heard, self._reached = self._flux.now(), True
+        self.heard = self._flux.now()
         if self._silent:
             self._silent = False
             self._update()
 
     def note_silence(self, since: float) -> None:
         """An answer of Kubernetes is awaited since ``since``, ``PATIENCE`` ago."""
-        if self._heard <= since:
+        if self.heard is None or self.heard <= since:
             self._silent = True
             self._update()
 
-    async def _check_lists(self, since: float) -> None:
-        """Note whether Kubernetes has sent nothing since ``since``, and check again
-        after ``PATIENCE``, until the watches have listed the objects."""
+    def _check_lists(self) -> None:
+        """Note whether Kubernetes has sent nothing for ``PATIENCE``, and check again
+        after as long, until the watches have listed the objects."""
         if not self.listed:
-            self.note_silence(since)
-            self._list_checks.add(self._flux.now(), PATIENCE)
+            self.note_silence(self._flux.now() - PATIENCE)
+            self._list_check = self._flux.call_later(PATIENCE, self._check_lists)
 
     def _update(self, changed: bool = False) -> None:
         """Find the present reason, and report it if it is another."""
