@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Event loops: what the Kubernetes adapter needs of one, files and calls from other
-threads for those who make one, and a loop for commands.
+"""Event loops: what the Kubernetes adapter needs of one, calls from other threads for
+those who make one, and a loop of poll(2).
 
 The names of what a loop does are those of asyncio.
 """
@@ -27,7 +27,8 @@ class CallbackQueue:
 
     def __init__(self) -> None:
         self._functions: deque[Function] = deque()
-        self._lock = threading.Lock()
+        # A signal's handler may call where it interrupts a call.
+        self._lock = threading.RLock()
         self._signalled = False
         self._closed = False
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -101,42 +102,16 @@ class EventLoop(Protocol):
         """Do not watch a file descriptor any more."""
 
 
-class Readers:
-    """The file descriptors that a loop watches, and what it calls for each."""
-
-    def __init__(self) -> None:
-        self._functions: dict[int, Function] = {}
-        self._poll = select.poll()
-
-    def add(self, fd: int, function: Function) -> None:
-        """As :meth:`EventLoop.add_reader`."""
-        self._functions[fd] = function
-        self._poll.register(fd, select.POLLIN)
-
-    def remove(self, fd: int) -> None:
-        """As :meth:`EventLoop.remove_reader`."""
-        del self._functions[fd]
-        self._poll.unregister(fd)
-
-    def wait(self, seconds: Optional[float]) -> None:
-        """Wait until one is readable, or for so long (None: any time), and call the
-        functions of those that are."""
-        for fd, _ in self._poll.poll(None if seconds is None else seconds * 1e3):
-            function = self._functions.get(fd)
-            if function is not None:  # another may have removed it
-                function()
-
-
 class PollLoop:
-    """An event loop that runs until something has come about."""
+    """An event loop that runs until something has come about, for commands and the
+    simulator."""
 
     def __init__(self) -> None:
         self._callbacks = CallbackQueue()
         self._due: Optional[float] = None
         self._timers = Timers(self._arm)
-        self._readers = Readers()
-        self.add_reader = self._readers.add
-        self.remove_reader = self._readers.remove
+        self._readers: dict[int, Function] = {}
+        self._poll = select.poll()
         self.add_reader(self._callbacks.fileno(), self._run_callbacks)
 
     def call_later(self, delay: float, function: Function) -> OneShotTimer:
@@ -147,7 +122,21 @@ class PollLoop:
         """As of :class:`EventLoop`."""
         self._callbacks.put(function)
 
-    def run(self, until: Callable[[], bool], timeout: Optional[float] = None) -> bool:
+    def add_reader(self, fd: int, function: Function) -> None:
+        """As of :class:`EventLoop`."""
+        self._readers[fd] = function
+        self._poll.register(fd, select.POLLIN)
+
+    def remove_reader(self, fd: int) -> None:
+        """As of :class:`EventLoop`."""
+        del self._readers[fd]
+        self._poll.unregister(fd)
+
+    def run(
+        self,
+        until: Callable[[], bool] = lambda: False,
+        timeout: Optional[float] = None,
+    ) -> bool:
         """Run until ``until()`` (then True), or for ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while not until():
@@ -155,7 +144,11 @@ class PollLoop:
             if end is not None and now >= end:
                 return False
             limits = [limit for limit in (self._due, end) if limit is not None]
-            self._readers.wait(max(0.0, min(limits) - now) if limits else None)
+            wait = max(0.0, min(limits) - now) * 1e3 if limits else None
+            for fd, _ in self._poll.poll(wait):
+                function = self._readers.get(fd)
+                if function is not None:  # another may have removed it
+                    function()
             if self._due is not None and self._due <= time.monotonic():
                 self._due = None
                 self._timers.run()

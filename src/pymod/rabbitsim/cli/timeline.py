@@ -9,7 +9,7 @@ import itertools
 from functools import partial
 from typing import Callable
 
-from rabbitsim.loop import Loop
+from flux_k8s.ports import Clock
 
 DELAY = 0.5
 """Seconds that an event of the eventlog may need from its timestamp to here. What
@@ -23,7 +23,7 @@ class Timeline:
         loop: the clock, and what shows.
     """
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Clock) -> None:
         self._loop = loop
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
