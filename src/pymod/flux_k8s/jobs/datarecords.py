@@ -13,14 +13,15 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.kubecalls import KubeCalls, absent
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.copies import list_movements
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.objects.cleanup import workflow_selector
 from flux_k8s.objects.datamovement import Totals
 from flux_k8s.objects.workflowstate import State
-from flux_k8s.ports import POD, WORKFLOW, Json, KubeError
+from flux_k8s.ports import POD, Json, KubeError
 
 CHARACTERS = 50_000
 """Of container logs that are kept for a job."""
@@ -29,11 +30,12 @@ CONTAINERS = 32
 """Containers of a job whose logs are read: one of each Rabbit may be many."""
 
 LIMIT = 60.0
-"""Seconds in which each of these records is read while Kubernetes answers. The job
-waits for it, and an abort waits for the request that is under way."""
+"""Seconds in which each of these records is read. The job waits for it, and an abort
+waits for the request that is under way."""
 
-TRIES = 3
-"""The number of attempts to read each of these records while Kubernetes answers."""
+TRIED = 0.5
+"""Seconds for which reading one may fail while Kubernetes answers other requests: a few
+tries."""
 
 UNSUCCESSFUL = ("Failed", "Invalid")
 """The values of ``status.status`` of an NnfDataMovement that failed."""
@@ -53,11 +55,14 @@ class _NotRecorded(Exception):
 class DataRecords:
     """Keeps records of the data and the containers of jobs."""
 
-    def __init__(self, context: Context, records: Records) -> None:
-        self._flux = context.flux
+    def __init__(
+        self, context: Context, records: Records, workflows: WorkflowRequests
+    ) -> None:
+        self._clock = context.clock
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
         self._records = records
+        self._workflows = workflows
 
     async def record(self, info: WorkflowInfo) -> None:
         """Write the records of the objects that Teardown deletes, once.
@@ -65,52 +70,33 @@ class DataRecords:
         Raises:
             KubeError: a request failed, and is to be repeated.
         """
-        recording = info.recording
         records = {
             "data movements": self._record_data_movements,
             "container logs": self._record_container_logs,
         }
         for what, write in records.items():
-            if what in recording.done:
+            if what in info.recording.done:
                 continue
-            if recording.since is None:
-                recording.since = self._flux.now()
             try:
-                await write(info)
+                await write(info, self._clock.now() + LIMIT)
             except KubeError as error:
-                await self._handle_failure(info, what, error)
+                if await self._may_pass(info, error):
+                    raise
+                self._records.give_up(info, what, error)
             except _NotRecorded as reason:
                 self._records.give_up(info, what, reason)
-            recording.done |= {what}
-            recording.failures = 0
-            recording.since = None
+            info.recording.done |= {what}
 
-    async def _handle_failure(
-        self, info: WorkflowInfo, what: str, error: KubeError
-    ) -> None:
-        """Give up after a few tries; but not because Kubernetes is out of reach,
-        when Teardown has to wait as well."""
-        namespace = self._settings.namespace
-        try:
-            await self._calls.find(
-                WORKFLOW, namespace, info.name, key=info.name, missing=absent
-            )
-        except KubeError:
-            info.recording.since = None
-            raise
-        info.recording.failures += 1
-        passing = error.status in PASSING or error.status >= 500
-        late = self._is_late(info, error.retry_after or 0.0)
-        if passing and info.recording.failures < TRIES and not late:
-            raise error
-        self._records.give_up(info, what, error)
+    async def _may_pass(self, info: WorkflowInfo, error: KubeError) -> bool:
+        """Whether an error is waited for: Teardown has to wait as well while Kubernetes
+        is out of reach."""
+        if not (error.status in PASSING or error.status >= 500):
+            return False
+        if (error.retry_after or 0.0) >= LIMIT:
+            return False
+        return not await self._workflows.has_persisted(info, TRIED)
 
-    def _is_late(self, info: WorkflowInfo, after: float = 0.0) -> bool:
-        """Whether there is no time left for a request in ``after`` seconds."""
-        now, since = self._flux.now(), info.recording.since
-        return since is not None and now + after >= since + LIMIT
-
-    def _check_time(self, info: WorkflowInfo) -> None:
+    def _check_time(self, info: WorkflowInfo, until: float) -> None:
         """Check whether there is time for another request.
 
         Raises:
@@ -118,12 +104,12 @@ class DataRecords:
         """
         if info.aborted:
             raise _NotRecorded("the epilog is given up")
-        if self._is_late(info):
+        if self._clock.now() >= until:
             raise _NotRecorded(f"reading them takes more than {LIMIT:g}s")
 
     # Data movements: in a namespace of NNF, or of each Rabbit
 
-    async def _record_data_movements(self, info: WorkflowInfo) -> None:
+    async def _record_data_movements(self, info: WorkflowInfo, until: float) -> None:
         if info.view is None or not info.view.moves_data:
             return
         totals = Totals()
@@ -138,7 +124,7 @@ class DataRecords:
                     found, path = [*kept, *items], ("status", "status")
                     kept = failed_first(found, path, UNSUCCESSFUL)[:limit]
                 if more:
-                    self._check_time(info)
+                    self._check_time(info, until)
         except _NotRecorded:
             if kept:
                 await self._put_movements(info, kept)
@@ -153,7 +139,7 @@ class DataRecords:
 
     # Containers: in pods, which are where the Workflow is
 
-    async def _record_container_logs(self, info: WorkflowInfo) -> None:
+    async def _record_container_logs(self, info: WorkflowInfo, until: float) -> None:
         if info.view is None or not info.view.runs_containers:
             return
         selector = workflow_selector(info.name)
@@ -166,7 +152,7 @@ class DataRecords:
         logs: list[tuple[str, str]] = []
         try:
             for pod, container in names[:CONTAINERS]:
-                self._check_time(info)
+                self._check_time(info, until)
                 log = await self._log(info, pod, container)
                 if log:
                     logs.append((f"{pod}/{container}", log))

@@ -24,17 +24,12 @@ class Recording:
             was not complete.
         done: the records of objects that Teardown deletes which were written, or given
             up.
-        failures: the number of failures in writing the next of them.
-        since: the UNIX time since which the next of them is read while Kubernetes
-            answers; None before.
     """
 
     durations: dict[State, float] = field(default_factory=dict)
     rabbits: bool = False
     end: bool = False
     done: frozenset[str] = frozenset()
-    failures: int = 0
-    since: Optional[float] = None
 
 
 @slotted

@@ -85,7 +85,6 @@ class Steps:
             movements_shown: as for :class:`Copies`.
         """
         self._flux = flux = context.flux
-        self._records = DataRecords(context, records)
         self._context = context
         self._planner = Planner(context, machine)
         self._machine = machine
@@ -93,6 +92,7 @@ class Steps:
         self._ledger = machine.ledger
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(context, records)
+        self._records = DataRecords(context, records, self.workflows)
         self.copies = Copies(context, self.workflows, movements_shown, jobs.ask)
         self._outcomes = Outcomes(flux)
         self._failures = FailureReports(flux, self.workflows, jobs.scope)

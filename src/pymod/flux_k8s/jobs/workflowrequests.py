@@ -162,11 +162,13 @@ class WorkflowRequests:
             info.see_found(WorkflowView.parse(workflow), self._flux.now())
             self._records.note(info, workflow)
 
-    async def has_persisted(self, info: WorkflowInfo) -> bool:
-        """Whether requests of the step that a job is in have failed for
-        :data:`PERSISTENCE` seconds while Kubernetes answers others: no job's end waits
-        for ever for one that fails by itself, as where a role forbids it or a webhook
-        is broken. Call this after each failure. The job's Workflow is requested to tell
+    async def has_persisted(
+        self, info: WorkflowInfo, limit: float = PERSISTENCE
+    ) -> bool:
+        """Whether requests of the step that a job is in have failed for ``limit``
+        seconds while Kubernetes answers others: no job's end waits for ever for one
+        that fails by itself, as where a role forbids it or a webhook is broken. Call
+        this after each failure. The job's Workflow is requested to tell
         that from an outage."""
         now = self._flux.now()
         try:
@@ -176,7 +178,7 @@ class WorkflowRequests:
             return False
         if info.failing_since is None:
             info.failing_since = now
-        return now >= info.failing_since + PERSISTENCE
+        return now >= info.failing_since + limit
 
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""
