@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "does not record that a job ends before its data is out": (
         "data",
-        replacing(Outcomes, "note_release", forgetful),
+        replacing(Outcomes, "write_release", forgetful),
         ("dws", "module", "admin"),
     ),
     "does not obey a cancel in the epilog": (

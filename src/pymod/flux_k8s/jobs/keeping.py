@@ -114,7 +114,7 @@ class Keeping:
             ends = not info.released and self.may_end(view)
             if not info.released:
                 names = hostlist.encode(writers)
-                await self._outcomes.note_kept(info, names, kept_until(names))
+                await self._outcomes.write_kept(info, names, kept_until(names))
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
         info.mounts.writers, info.mounts.found_at = writers, now
@@ -146,7 +146,7 @@ class Keeping:
         until = self._clock.now() + limit
         self._marking.add(info.jobid)
         try:
-            await self._outcomes.note_failed(info, until, note)
+            await self._outcomes.write_failed(info, until, note)
             await self._workflows.keep_failed(info, until, note)
         finally:
             self._marking.discard(info.jobid)

@@ -75,7 +75,7 @@ class Outcomes:
         text = json.dumps(_record(loss))
         await call(self._flux.kvs_commit, info.jobid, DATA_OUT, text)
 
-    async def note_release(self, info: WorkflowInfo) -> None:
+    async def write_release(self, info: WorkflowInfo) -> None:
         """Record that a job is about to end before its data is out.
 
         Raises:
@@ -84,7 +84,7 @@ class Outcomes:
         now = f"{self._flux.now():.3f}"
         await call(self._flux.kvs_commit, info.jobid, NODES_RELEASED, now)
 
-    async def note_kept(self, info: WorkflowInfo, nodes: str, until: str) -> None:
+    async def write_kept(self, info: WorkflowInfo, nodes: str, until: str) -> None:
         """Record for which nodes the storage of a job is kept, and until what. The
         epilog script on these nodes reads that.
 
@@ -94,7 +94,7 @@ class Outcomes:
         record = {"nodes": nodes, "at": self._flux.now(), "until": until}
         await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, json.dumps(record))
 
-    async def note_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
+    async def write_failed(self, info: WorkflowInfo, until: float, note: Note) -> None:
         """Record that the data of a job could not be copied out, and until when its
         storage is kept.
 

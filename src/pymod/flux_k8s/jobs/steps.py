@@ -451,7 +451,7 @@ class Steps:
         view = info.view
         moving = view is not None and view.desired is not State.Teardown
         if moving and view is not None and view.nodes_released:
-            await self._outcomes.note_release(info)
+            await self._outcomes.write_release(info)
             payload["data"] = "moving"
         else:
             await self._outcomes.record(info, data_loss(info))
