@@ -66,20 +66,26 @@ def while_it_goes_out(deed: Deed, after: float) -> When:
 
 
 def begin_another(system: StorySystem) -> None:
-    """Another data movement of the job begins, and gets on fifty times."""
+    """Another data movement of the job begins, and gets on fifty times, unless the job
+    was cancelled."""
     found = system.store.list(NNFDATAMOVEMENT, None)["items"]
+    if not found:
+        return
     metadata = {"name": "other", "namespace": "rabbit-01"}
     labels = found[-1]["metadata"]["labels"]
     body: Json = {"metadata": {**metadata, "labels": labels}}
     system.store.create(NNFDATAMOVEMENT, "rabbit-01", body)
     for percent in range(50):
         status = {"state": "Running", "commandStatus": {"progress": percent}}
-        get_on = partial(
-            system.store.merge_patch,
-            *(NNFDATAMOVEMENT, "rabbit-01", "other", {"status": status}),
-            subresource="status",
+        later = partial(_get_on, system, {"status": status})
+        system.loop.call_later((percent + 1) * LIMIT / 2, later)
+
+
+def _get_on(system: StorySystem, body: Json) -> None:
+    if system.store.find(NNFDATAMOVEMENT, "rabbit-01", "other") is not None:
+        system.store.merge_patch(
+            NNFDATAMOVEMENT, "rabbit-01", "other", body, subresource="status"
         )
-        system.loop.call_later((percent + 1) * LIMIT / 2, get_on)
 
 
 STORIES = (
