@@ -11,7 +11,7 @@ from typing import Any
 
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.work import Work
-from flux_k8s.ports import CLIENTMOUNT, SERVERS, KubeError, Request
+from flux_k8s.ports import CLIENTMOUNT, SECRET, SERVERS, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
@@ -26,7 +26,13 @@ from rabbitsim.torture.deeds import (
     unload_plugin,
 )
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.outages import fail_flux, hide, outage, refuse_drains
+from rabbitsim.torture.outages import (
+    fail_flux,
+    hide,
+    outage,
+    refuse_drains,
+    slow_kube,
+)
 from rabbitsim.torture.story import COPY_OUT, NODE, XFS, Job, Story, When
 
 HOUR = 3600.0
@@ -320,6 +326,24 @@ STORIES = (
         epilog_timeout=60.0,
         may=("use-unknown",),
         away=600.0,
+    ),
+    Story(
+        "a token that is read when the epilog was given up does not come back",
+        "Proposal..PreRun cancel! dws-epilog-timeout! drain:compute-01 "
+        "drain:compute-02 use-unknown dws clean gone",
+        job=Job((f"{XFS} requires=copy-offload", COPY_OUT)),
+        troubles=(
+            When("PreRun", slow_kube(60.0, 100.0, "get", kind=SECRET)),
+            When("PreRun", cancel, 20.0),
+            When("PreRun", outage(600.0), 15.0),
+            When("PreRun", unload(100.0), 130.0),
+            When("PreRun", delete, 150.0),
+        ),
+        config=Config.parse({"daemons": {"copy-offload": {}}}),
+        latency={"PreRun": 5.0},
+        epilog_timeout=60.0,
+        away=600.0,
+        may=("use-unknown",),
     ),
     Story(
         "a job is let go before its tasks have ended",

@@ -24,7 +24,7 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.findings import Refusal
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.objects.workflowmarks import (
@@ -385,6 +385,8 @@ class WorkflowRequests:
             return
         namespace, name = info.view.token
         secret = await self._calls.get(SECRET, namespace, name, key=info.name)
+        if info.goal is Goal.RELEASED:
+            return  # what an abort has taken back does not come again
         token = read_token(secret)
         if token is None:
             text = (
