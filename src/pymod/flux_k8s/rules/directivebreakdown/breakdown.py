@@ -258,16 +258,13 @@ def _location(location: Reader, namespace: str) -> Location:
     match = _FIELD_PATH.match(path)
     if match is None:
         raise reference.bad("fieldPath", "servers.spec.allocationSets[NUMBER]")
-    return Location(
-        _reference(reference, namespace),
-        int(match[1]),
-        {
-            access.string("type", (PHYSICAL, NETWORK)): access.string(
-                "priority", (MANDATORY, BEST_EFFORT)
-            )
-            for access in location.objects("access")
-        },
-    )
+    access: dict[str, str] = {}
+    for each in location.objects("access"):
+        type = each.string("type", (PHYSICAL, NETWORK))
+        priority = each.string("priority", (MANDATORY, BEST_EFFORT))
+        if access.get(type) != MANDATORY:
+            access[type] = priority
+    return Location(_reference(reference, namespace), int(match[1]), access)
 
 
 def _with_network_access(
