@@ -5,6 +5,7 @@ real Fluxion: t2003-rabbits.t)."""
 
 from __future__ import annotations
 
+from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import STORAGE, Json
 from rabbitsim.system import VirtualSystem
 from support.service import (
@@ -72,6 +73,31 @@ def test_network_storage_goes_to_the_rabbit_that_has_its_labels_by_then() -> Non
     assert all(set(counts) == {SECOND} for counts in placed(system).values())
     settle_jobs(system)
     assert names(system, jobid) == LIFE
+
+
+def test_the_share_of_a_job_that_makes_persistent_storage_is_counted_once() -> None:
+    """A job whose share is of one Rabbit, and whose storage goes to another, has room
+    there beside the storage that a job has made which runs on."""
+    system = system_with_label_on_first()
+    move_label(system, SECOND, "rabbit-01")
+    size = min(map(system.mapping.capacity, system.mapping.rabbits)) // GIB
+    half = f"capacity={int(size * 0.55)}GiB"
+    running(
+        system,
+        system.instance.submit(
+            long(f"#DW create_persistent type=xfs {half} name=keep", 1)
+        ),
+    )
+    move_label(system, "rabbit-01", SECOND)
+    busy = system.instance.submit(long("", NODES - 1))
+    running(system, busy)
+    tenth = f"capacity={int(size * 0.1)}GiB"
+    jobid = system.instance.submit(long(f"#DW jobdw type=lustre {tenth} name=p1", 1))
+    run_until(system, jobid, "depend")
+    move_label(system, SECOND, "rabbit-01")
+    system.instance.cancel(busy)
+    system.loop.run(timeout=30)
+    assert "start" in names(system, jobid)
 
 
 def test_labels_that_move_when_the_storage_is_made_are_of_no_concern() -> None:

@@ -167,6 +167,7 @@ class Planner:
         if self._ledger.changes != before:
             choice = choose()
         self._assume(choice)
+        self._ledger.note_placed(info.jobid)
         # Other jobs choose beside what is counted now.
         await self._next_turn(choice.hosts)
         # A request that fails may be carried out yet, so its storage stays counted.

@@ -73,12 +73,14 @@ class _Job:
         servers: its Servers.
         shares: what the scheduler has given it, by Rabbit: as it was ``said``, or as it
             follows from its Servers, if the module was loaded after it was set up.
+        placed: the shares have become storage, which may be of no job.
         rabbits: those with claims of it.
     """
 
     servers: set[Reference] = field(default_factory=set)
     shares: Mapping[str, Share] = field(default_factory=dict)
     said: bool = False
+    placed: bool = False
     stage: _Stage = _Stage.HOLDS
     rabbits: AbstractSet[str] = frozenset()
 
@@ -291,7 +293,7 @@ class Ledger:
         """The bytes of other jobs' shares on each Rabbit that no Servers have yet."""
         found: Counter[str] = Counter()
         for other, job in self._jobs.items():
-            if job.said and not job.servers and other != jobid and self._holds(other):
+            if job.said and not job.placed and other != jobid and self._holds(other):
                 found.update({r: share.size for r, share in job.shares.items()})
         return found
 
@@ -309,6 +311,11 @@ class Ledger:
         job.said, job.stage = True, _Stage.HOLDS
         self.changes += 1
         self._recount_job(jobid, job)
+
+    def note_placed(self, jobid: int) -> None:
+        """A job's share has become storage: Servers have it, those of persistent
+        storage too, which is of no job."""
+        self._jobs.setdefault(jobid, _Job()).placed = True
 
     def assume(self, servers: Reference, object: Json) -> None:
         """Count Servers that are about to be written: until the watch shows them,
