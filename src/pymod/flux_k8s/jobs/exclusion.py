@@ -15,7 +15,6 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import DWSError, NotReady
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.reports import FailureReports
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -258,7 +257,7 @@ class Exclusion:
             return
         info.reported_nodes |= frozenset(news)
         note = printable(note, NOTE)
-        text, reason = f"{f58(info.jobid)}: {note}", Reason.NODES_EXCLUDED
+        text, reason = f"{info.f58}: {note}", Reason.NODES_EXCLUDED
         self._flux.log(syslog.LOG_NOTICE, text, reason)
         self._nodes.drain(news, drain_reason(info.jobid, NOT_SERVED[survey.state]))
         self._flux.raise_exception(info.jobid, NODE_FAILURE, WARNING, note, reason)

@@ -21,7 +21,6 @@ from flux_k8s.control.coroutines import Call, call, pause, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -270,7 +269,7 @@ class InUse:
             self._flux.raise_exception(info.jobid, type, severity, note, why)
 
     def _log(self, info: WorkflowInfo, level: int, text: str, why: Reason) -> None:
-        self._flux.log(level, f"{f58(info.jobid)}: {text}", why)
+        self._flux.log(level, f"{info.f58}: {text}", why)
 
     # After an abort: nothing that is still in use may be given to other jobs
 
@@ -373,7 +372,7 @@ class InUse:
             try:
                 return await self._listed_hosts(info)
             except (RpcError, BadObject, ValueError) as error:
-                text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
+                text = f"{info.f58}: cannot tell which nodes to drain: {error}"
                 if not logged:
                     self._flux.log(syslog.LOG_ERR, text, Reason.DRAIN_FAILED)
                 if not isinstance(error, RpcError) or error.errnum == errno.ENOENT:

@@ -22,7 +22,6 @@ from typing import Any, Callable, Collection, Coroutine, Iterator, Optional
 
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import DWSError
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
@@ -152,7 +151,7 @@ class Faults:
             return self._fail(info, error, flux)
         except Exception as another:
             self.given_up = True
-            text = f"{f58(info.jobid)}: cannot be failed: {describe(another)}"
+            text = f"{info.f58}: cannot be failed: {describe(another)}"
             flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
             return True
 
@@ -167,7 +166,7 @@ class Faults:
         self.count += 1
         if self.count > RETRIES:
             self.given_up = True
-            text = f"{f58(info.jobid)}: {left_behind(info)}"
+            text = f"{info.f58}: {left_behind(info)}"
             flux.log(syslog.LOG_CRIT, text, reason)
         return True
 

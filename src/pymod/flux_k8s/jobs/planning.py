@@ -18,7 +18,6 @@ from flux_k8s.control.coroutines import Call, gather, pause
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import AllocationError, DWSError, NotReady, StorageUnavailable
 from flux_k8s.formats.directives import GIB
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.placement import (
     Choice,
     JobPlacement,
@@ -148,7 +147,7 @@ class Planner:
         """Write the job's Servers and Computes."""
         assert info.allocation is not None
         R, mapping = info.allocation, self._settings.mapping
-        name = f"R of job {f58(info.jobid)}"
+        name = f"R of job {info.f58}"
         try:
             allocation = job_allocation(R, mapping, name=name)
         except OtherMapping as error:

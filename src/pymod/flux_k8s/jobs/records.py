@@ -22,7 +22,6 @@ from typing import Any, Mapping, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.decoding import plain
@@ -157,7 +156,7 @@ class Records:
         """Log that a record is not written."""
         self._flux.log(
             syslog.LOG_WARNING,
-            f"{f58(info.jobid)}: {what} are not recorded: {why}",
+            f"{info.f58}: {what} are not recorded: {why}",
             Reason.RECORD_INCOMPLETE,
         )
 

@@ -20,7 +20,6 @@ from flux_k8s.control.kubecalls import refusal, refused
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.hostlist import natural_key
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.copies import Copies, Movements
 from flux_k8s.jobs.datarecords import DataRecords
 from flux_k8s.jobs.exclusion import Exclusion
@@ -332,7 +331,7 @@ class Steps:
                 refused, info.failure = info.failure, None
                 assert refused is not None
                 await self.workflows.annotate(info, {STAGE: None})
-                text = f"{f58(info.jobid)}: not staged ahead: {error}"
+                text = f"{info.f58}: not staged ahead: {error}"
                 self._flux.log(syslog.LOG_INFO, text, refused.reason)
             return
         await self._record_placement(info, placement)
@@ -352,7 +351,7 @@ class Steps:
     ) -> None:
         """Report and record where the job's storage is."""
         for wish in placement.unmet_wishes:
-            text = f"{f58(info.jobid)}: {wish}"
+            text = f"{info.f58}: {wish}"
             self._flux.log(syslog.LOG_INFO, text, Reason.WISH_UNMET)
         if placement.excluded is not None:
             self._exclusion.report(info, *placement.excluded)

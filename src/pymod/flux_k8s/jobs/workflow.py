@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.errors import show
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.copies import awaited_until
 from flux_k8s.jobs.losses import (
     UNKNOWN_LOSS,
@@ -126,7 +125,7 @@ def _remove(view: WorkflowView) -> Next:
 def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Next:
     text = (
         f"Workflow {info.name} exists and belongs to job {view.jobid} of "
-        f"{view.wlm}, not to {f58(info.jobid)}"
+        f"{view.wlm}, not to {info.f58}"
     )
     if not info.identity.may_own(view.instance):
         text = (

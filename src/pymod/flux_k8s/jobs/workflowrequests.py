@@ -20,7 +20,6 @@ from flux_k8s.control.kubecalls import KubeCalls, in_question, refusal, refused
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import Directive
-from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.findings import Refusal
 from flux_k8s.jobs.records import Records
@@ -233,7 +232,7 @@ class WorkflowRequests:
                 "dwDirectives": [d.text for d in request.directives],
                 "forceReady": False,
                 "groupID": info.group,
-                "jobID": f58(info.jobid),
+                "jobID": info.f58,
                 "userID": request.userid,
                 "wlmID": WLM_ID,
             },
