@@ -10,7 +10,6 @@ from typing import Any, Iterator
 
 import pytest
 
-from flux_k8s.config.settings import Identity
 from flux_k8s.config.table import KEEP, Config
 from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs import jobrows
@@ -82,7 +81,6 @@ def informed(
     info = WorkflowInfo(jobid, goal, ran=ran, **more)
     if goal is not Goal.PLANNED:
         info.answered |= {Goal.PLANNED}
-    info.identity = Identity(view.instance)
     info.see(view, now)
     return info
 
@@ -122,9 +120,6 @@ def test_a_damaged_workflow_does_not_say_that_data_is_out(
     assert view.damage
     jobid = jobid_of_workflow(workflow["metadata"]["name"])
     assert jobid is not None
-    identity = Identity(view.instance)
-    info = WorkflowInfo(
-        jobid, Goal.RELEASED, ran=True, failed=failed, identity=identity
-    )
+    info = WorkflowInfo(jobid, Goal.RELEASED, ran=True, failed=failed)
     info.view = view
     assert data_loss(info) == (Note(loss, Reason.BAD_OBJECT) if loss else None)

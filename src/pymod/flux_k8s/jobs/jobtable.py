@@ -17,7 +17,6 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.coroutines import Turns, drive
-from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.isolation import Faults, JobScope
 from flux_k8s.jobs.outage import Outage
@@ -27,7 +26,7 @@ from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.objects.workflowstate import State
-from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Seen
 from flux_k8s.slots import slotted
 from flux_k8s.version import UNKNOWN
@@ -170,7 +169,7 @@ class JobTable:
         self.scope = scope
         self._records = records
         self._rng = rng
-        self._identity = context.settings.identity
+        self._may_own = context.settings.identity.may_own
         self._jobs: dict[int, Job] = {}
         self._turns = Turns(self._clock)
 
@@ -208,7 +207,6 @@ class JobTable:
                 goal,
                 learned=self._clock.now(),
                 doubtful=goal is not Goal.PLANNED,
-                identity=self._identity,
             )
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
             job = Job(info, backoff, unknown=self.awaits_hello)
@@ -311,16 +309,12 @@ class JobTable:
         if job is not None:
             self._take_in(job, type, workflow)
             return False
-        view = WorkflowView.parse(workflow.encoded)
+        view = WorkflowView.parse(workflow.encoded, self._may_own)
         if view.nodes_released and type != "DELETED":
             self.note_nodes_released(jobid)
         if type == "DELETED":
             self.unclaimed.pop(jobid, None)
-        elif (
-            view.wlm == WLM_ID
-            and view.jobid == f58(jobid)
-            and self._identity.may_own(view.instance)
-        ):
+        elif view.is_of(jobid):
             new = jobid not in self.unclaimed
             self.unclaimed[jobid] = view, workflow
             return new
@@ -348,7 +342,7 @@ class JobTable:
         if before is not None and shown == (before.uid, before.resource_version):
             view = before
         else:
-            view = WorkflowView.parse(workflow.encoded)
+            view = WorkflowView.parse(workflow.encoded, self._may_own)
         follows = type == "MODIFIED" and info.shown == view.uid
         if follows and view is before:
             return

@@ -315,7 +315,7 @@ def _refusal(error: KubeError, what: str) -> Exception:
 def _check_failed(info: WorkflowInfo) -> WorkflowView:
     """The Workflow of a job whose data could not be copied out, and is not gone."""
     view: Optional[WorkflowView] = info.view
-    if view is None or not (info.owns(view) and view.has_failed):
+    if view is None or not (view.is_of(info.jobid) and view.has_failed):
         text = f"job {info.f58}: no data of it has failed and is kept"
     elif view.complete or view.desired is not State.DataOut or view.deleting:
         text = f"job {info.f58}: its storage is not kept any more"

@@ -45,7 +45,7 @@ def cause_of(info: WorkflowInfo) -> Reason:
         return known.reason
     if view is None:
         return Reason.WORKFLOW_DELETED
-    if not info.owns(view):
+    if not view.is_of(info.jobid):
         return Reason.NAME_TAKEN
     if view.damage is not None:
         return Reason.BAD_OBJECT
@@ -98,7 +98,7 @@ def data_loss(info: WorkflowInfo) -> Optional[Note]:
         return None if _is_copied(info) else given_up
     if not info.ran:
         return Note("the job did not run", Reason.NOT_RUN)
-    if info.view is not None and info.owns(info.view):
+    if info.view is not None and info.view.is_of(info.jobid):
         return loss_of(info, info.view)
     if info.view is None and info.deleted is not None:
         return loss_when_gone(info)
@@ -109,7 +109,7 @@ def left_persistent(info: WorkflowInfo) -> str:
     """A sentence about persistent storage that a job has made, although it did not run;
     "" without any. DWS keeps it from Setup on, whatever becomes of the job."""
     view = info.view
-    if info.ran or view is None or not view.made_to_last or not info.owns(view):
+    if info.ran or view is None or not view.made_to_last or not view.is_of(info.jobid):
         return ""
     if view.ended[State.Setup] is None:
         return ""
@@ -140,7 +140,7 @@ def late_nodes(info: WorkflowInfo) -> str:
 def _is_copied(info: WorkflowInfo) -> bool:
     """Whether a job that ran has copy_out, and DWS has done all of it."""
     view = info.view
-    if not info.ran or view is None or not info.owns(view):
+    if not info.ran or view is None or not view.is_of(info.jobid):
         return False
     return view.copies_out and not losses(info, view)
 

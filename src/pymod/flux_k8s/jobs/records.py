@@ -91,7 +91,7 @@ class Records:
         """Write the duration of each state, and the Workflow when it moves to Teardown
         and at its end. ``workflow`` comes from an answer or from the watch, whichever
         is first. The other may never come."""
-        if info.view is not None and info.owns(info.view):
+        if info.view is not None and info.view.is_of(info.jobid):
             self._scope.spawn(info.jobid, self._note(info, info.view, workflow))
 
     async def _note(

@@ -63,7 +63,7 @@ class FailureReports:
             note = with_next_step(note, info.f58)
         note = printable(note, NOTE)
         info.failure = None if kept else replace(why, text=without_next_step(note))
-        if info.view is not None and info.owns(info.view):
+        if info.view is not None and info.view.is_of(info.jobid):
             # The job does not wait for it.
             saved = self._workflows.save_failed(info)
             self._scope.spawn(info.jobid, saved, FAILURES)

@@ -65,7 +65,7 @@ def next_step(info: WorkflowInfo, at: Moment) -> Next:
         return Step.LOOK_UP()
     if info.view is None:
         return _without_workflow(info, at)
-    if not info.owns(info.view):
+    if not info.view.is_of(info.jobid):
         return _with_foreign_workflow(info, info.view)
     if info.goal is Goal.RELEASED:
         return _release(info, info.view, at)
@@ -127,7 +127,7 @@ def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Next:
         f"Workflow {info.name} exists and belongs to job {view.jobid} of "
         f"{view.wlm}, not to {info.f58}"
     )
-    if not info.identity.may_own(view.instance):
+    if not view.ours:
         text = (
             f"Workflow {info.name} exists and belongs to the Flux instance "
             f"{show(view.instance)}"

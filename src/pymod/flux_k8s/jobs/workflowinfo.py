@@ -8,14 +8,13 @@ import enum
 from dataclasses import dataclass, field
 from typing import Optional
 
-from flux_k8s.config.settings import Identity
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.findings import DataProgress, Mounts, Recording, Refusal
 from flux_k8s.objects.metadata import is_newer
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
-from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
+from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rules.directivebreakdown.breakdown import Breakdown
 from flux_k8s.slots import slotted
@@ -69,7 +68,6 @@ class WorkflowInfo:
         allocation: the job's nodes and Rabbits by its R, once they are known.
         ran: the job's tasks were started (with goal RELEASED).
         haste: the haste with which the storage is to be released.
-        identity: of the Flux instance.
 
         **What Kubernetes shows: written by the watch and by answers.**
 
@@ -138,7 +136,6 @@ class WorkflowInfo:
     allocation: Optional[Allocated] = None
     ran: bool = False
     haste: Haste = Haste.NONE
-    identity: Identity = Identity()
 
     # What Kubernetes shows: written by the watch and by answers.
     view: Optional[WorkflowView] = None
@@ -298,11 +295,6 @@ class WorkflowInfo:
         reported what became of the data."""
         return self.released and self.nodes_released and not self.data_reported
 
-    def owns(self, view: WorkflowView) -> bool:
-        """Whether the Workflow was made for this job."""
-        ours = self.identity.may_own(view.instance)
-        return ours and view.wlm == WLM_ID and view.jobid == self.f58
-
     @property
     def existed(self) -> bool:
         """Whether there has been a Workflow, and no other one is to be made."""
@@ -395,7 +387,7 @@ class WorkflowInfo:
             self.begun = {}
         if view.complete and not (before is not None and before.complete):
             self.mounts.writers = None  # nodes may have unmounted, or were passed over
-        self.doubtful = self.doubtful or not self.owns(view)
+        self.doubtful = self.doubtful or not view.is_of(self.jobid)
         if view.desired is not None:
             self.begun.setdefault(view.desired, now)
         self.nodes_released = self.nodes_released or view.nodes_released
@@ -410,7 +402,7 @@ class WorkflowInfo:
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view
-        if known is None or known.uid != view.uid or not self.owns(known):
+        if known is None or known.uid != view.uid or not known.is_of(self.jobid):
             return False
         return bool(is_newer(known.resource_version, view.resource_version))
 

@@ -90,6 +90,7 @@ class WorkflowRequests:
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
+        self._may_own = context.settings.identity.may_own
         self._records = records
         self.explain: Callable[[Sequence[Directive]], str] = lambda directives: ""
 
@@ -118,8 +119,11 @@ class WorkflowRequests:
 
     # Requests in the queue that is named after the Workflow
 
+    def _read(self, workflow: Json) -> WorkflowView:
+        return WorkflowView.parse(workflow, self._may_own)
+
     def _see(self, info: WorkflowInfo, workflow: Json) -> None:
-        info.see(WorkflowView.parse(workflow), self._flux.now())
+        info.see(self._read(workflow), self._flux.now())
         self._records.note(info, workflow)
 
     async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:
@@ -158,7 +162,7 @@ class WorkflowRequests:
                 raise
             info.see_missing(self._flux.now())
         else:
-            info.see_found(WorkflowView.parse(workflow), self._flux.now())
+            info.see_found(self._read(workflow), self._flux.now())
             self._records.note(info, workflow)
 
     async def has_persisted(
@@ -182,7 +186,7 @@ class WorkflowRequests:
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""
         workflow = await self._get(info)
-        await self._records.fail(info, WorkflowView.parse(workflow), workflow)
+        await self._records.fail(info, self._read(workflow), workflow)
 
     def _get(self, info: WorkflowInfo) -> Call[Json]:
         namespace, name, uid = self._settings.namespace, info.name, info.shown
@@ -190,7 +194,9 @@ class WorkflowRequests:
 
     async def _patch(self, info: WorkflowInfo, body: Patch) -> Json:
         namespace, name, view = self._settings.namespace, info.name, info.view
-        if view is not None and not info.owns(view):  # shown since the step has begun
+        if view is not None and not view.is_of(
+            info.jobid
+        ):  # shown since the step has begun
             raise KubeError(409, "Conflict", "another job's")
         uid = None if view is None else view.uid
         patch = self._calls.patch(WORKFLOW, namespace, name, body, key=name, uid=uid)

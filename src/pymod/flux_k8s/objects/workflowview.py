@@ -4,17 +4,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Union
 
 from msgspec import Struct, field, to_builtins
 
 from flux_k8s.errors import BadObject
+from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import parse_go_duration, parse_timestamp
 from flux_k8s.json_reader import is_integer, read_string
 from flux_k8s.objects.decoding import Filled, decode, named, plain
 from flux_k8s.objects.workflowdirectives import (
     COPYING,
-    WorkflowDirectives,
     read_directives,
 )
 from flux_k8s.objects.workflowmarks import (
@@ -30,8 +30,11 @@ from flux_k8s.objects.workflowstate import (
     NO_TIMES,
     STATES,
     TROUBLES,
+    Driver,
     State,
     Times,
+    times_ended,
+    unsaved_copies,
 )
 from flux_k8s.ports import Encoded, Json
 from flux_k8s.reasons import Note
@@ -61,6 +64,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         damage: the error in a malformed object, or None.
         forced: whether DWS takes ``desired`` for reached (``forceReady``).
         userid: None where ``spec.userID`` is no user ID.
+        ours: by its label it may be one of this Flux instance.
         types: of the file systems that the directives make.
         mounts: the number of file systems that each compute node mounts.
         persistent_storage, made_to_last: the names of the persistent storage that the
@@ -101,6 +105,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     forced: bool = False
     userid: Optional[int] = None
     instance: str = ""
+    ours: bool = True
 
     directives: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -131,6 +136,10 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     rescued: Optional[float] = None
     failure: Note = NO_FAILURE
     remade: int = 0
+
+    def is_of(self, jobid: int) -> bool:
+        """Whether the Workflow was made for this job of this Flux instance."""
+        return self.ours and self.wlm == WLM_ID and self.jobid == f58(jobid)
 
     @property
     def has_failed(self) -> bool:
@@ -261,42 +270,23 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def parse(cls, workflow: Encoded) -> WorkflowView:
-        """Read a Workflow. One that is malformed gives a view with ``damage``."""
+    def parse(
+        cls, workflow: Encoded, may_own: Callable[[str], bool] = lambda label: True
+    ) -> WorkflowView:
+        """Read a Workflow. One that is malformed gives a view with ``damage``.
+
+        Args:
+            may_own: whether a Workflow with a label may be one of this Flux instance.
+        """
         try:
-            return cls(**_read(decode(_Workflow, workflow, NAMED)))
+            found = _read(decode(_Workflow, workflow, NAMED))
         except BadObject as error:
             damage = str(error)
-        try:
-            return cls._damaged(plain(workflow), damage)
-        except BadObject:
-            return cls._damaged({}, damage)
-
-    @classmethod
-    def _damaged(cls, workflow: Any, damage: str) -> WorkflowView:
-        """The view of a malformed Workflow: enough to follow its Teardown."""
-        metadata, spec, status = (
-            _part(workflow, key) for key in ("metadata", "spec", "status")
-        )
-        finalizers = metadata.get("finalizers")
-        annotations = _part(metadata, "annotations")
-        return cls(
-            uid=read_string(metadata, "uid"),
-            resource_version=read_string(metadata, "resourceVersion"),
-            jobid=_jobid(read_string(spec, "jobID")),
-            wlm=read_string(spec, "wlmID"),
-            desired=STATES.get(read_string(spec, "desiredState")),
-            state=STATES.get(read_string(status, "state")),
-            ready=status.get("ready") is True,
-            status=printable(read_string(status, "status"), NOTE),
-            message=printable(read_string(status, "message"), NOTE),
-            finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
-            deleting="deletionTimestamp" in metadata,
-            **read_marks(annotations),
-            instance=read_string(_part(metadata, "labels"), INSTANCE),
-            begun=requested_times(annotations),
-            damage=damage,
-        )
+            try:
+                found = _read_damaged(plain(workflow), damage)
+            except BadObject:
+                found = _read_damaged({}, damage)
+        return cls(**found, ours=may_own(found["instance"]))
 
 
 # What is declared here is what a Workflow must be right in.
@@ -331,21 +321,6 @@ class _Secret(Struct):
     name: Optional[str] = field(name="secretName", default=None)
 
 
-class _Driver(Struct, frozen=True, gc=False, rename="camel"):
-    """An entry of ``status.drivers``: the work of a driver of DWS on a directive in a
-    state.
-
-    Attributes:
-        dwd_index: the number of the directive.
-    """
-
-    dwd_index: Optional[int] = None
-    watch_state: Optional[str] = None
-    completed: Optional[bool] = None
-    status: Optional[str] = None
-    complete_time: Optional[str] = None
-
-
 class _Status(Struct):
     state: Optional[str] = None
     ready: Optional[bool] = None
@@ -359,7 +334,7 @@ class _Status(Struct):
     computes: Optional[_Reference] = None
     env: Optional[dict[str, str]] = None
     token: Optional[_Secret] = field(name="workflowToken", default=None)
-    drivers: Optional[list[_Driver]] = None
+    drivers: Optional[list[Driver]] = None
 
 
 class _Workflow(Struct):
@@ -442,51 +417,37 @@ def _read(workflow: _Workflow) -> dict[str, Any]:
             for driver in drivers
             if driver.watch_state == status.state and not driver.completed
         ),
-        "ended": _times_ended(drivers),
-        "unsaved": _unsaved_copies(directives, drivers, copied or {}),
+        "ended": times_ended(drivers),
+        "unsaved": unsaved_copies(directives, drivers, copied or {}),
         "copies_noted": copied is not None,
     }
 
 
-def _times_ended(drivers: Sequence[_Driver]) -> Times:
-    """For each state the UNIX time at which the last of its drivers completed it; None
-    where there is none, or one has not."""
-    times: dict[Optional[str], list[Optional[float]]] = {state: [] for state in STATES}
-    for driver in drivers:
-        found = times.get(driver.watch_state)
-        if found is not None:
-            stamp = driver.complete_time if driver.completed else None
-            found.append(None if stamp is None else parse_timestamp(stamp))
-    return tuple(
-        None if None in found else max(filter(None, found), default=None)
-        for found in times.values()
+def _read_damaged(workflow: Any, damage: str) -> dict[str, Any]:
+    """The attributes of the view of a malformed Workflow: enough to follow its
+    Teardown."""
+    metadata, spec, status = (
+        _part(workflow, key) for key in ("metadata", "spec", "status")
     )
-
-
-def _unsaved_copies(
-    directives: WorkflowDirectives,
-    drivers: Sequence[_Driver],
-    noted: Mapping[int, bool],
-) -> tuple[str, ...]:
-    """Source and destination of each copy_out that DWS has not completed. Where some of
-    them have failed, and others not, it says which.
-
-    Args:
-        noted: whether the data of directives of which DWS says nothing is copied.
-    """
-    if not directives.copies_out:
-        return ()
-    ends = [driver for driver in drivers if driver.watch_state == State.DataOut.name]
-    copied = {driver.dwd_index for driver in ends if driver.completed}
-    copied |= {index for index, done in noted.items() if done}
-    failed = {driver.dwd_index for driver in ends if driver.status == ERROR}
-    failed = failed.union(noted) - copied
-    left = [copy for copy in directives.copies_out if copy[0] not in copied]
-    if all(index in failed for index, _ in left):
-        failed = set()
-    return tuple(
-        f"{files} (failed)" if index in failed else files for index, files in left
-    )
+    finalizers = metadata.get("finalizers")
+    annotations = _part(metadata, "annotations")
+    return {
+        "uid": read_string(metadata, "uid"),
+        "resource_version": read_string(metadata, "resourceVersion"),
+        "jobid": _jobid(read_string(spec, "jobID")),
+        "wlm": read_string(spec, "wlmID"),
+        "desired": STATES.get(read_string(spec, "desiredState")),
+        "state": STATES.get(read_string(status, "state")),
+        "ready": status.get("ready") is True,
+        "status": printable(read_string(status, "status"), NOTE),
+        "message": printable(read_string(status, "message"), NOTE),
+        "finalizers": tuple(finalizers) if isinstance(finalizers, list) else (),
+        "deleting": "deletionTimestamp" in metadata,
+        **read_marks(annotations),
+        "instance": read_string(_part(metadata, "labels"), INSTANCE),
+        "begun": requested_times(annotations),
+        "damage": damage,
+    }
 
 
 def _jobid(text: str) -> str:
