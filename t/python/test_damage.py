@@ -121,5 +121,5 @@ def test_a_damaged_workflow_does_not_say_that_data_is_out(
     jobid = jobid_of_workflow(workflow["metadata"]["name"])
     assert jobid is not None
     info = WorkflowInfo(jobid, Goal.RELEASED, ran=True, failed=failed)
-    info.view = view
+    info.last = view
     assert data_loss(info) == (Note(loss, Reason.BAD_OBJECT) if loss else None)

@@ -136,7 +136,7 @@ def infos(goal: Goal, workflow: Any, asks: bool, failure: Any) -> WorkflowInfo:
         directives = parse_attribute("#DW jobdw type=xfs capacity=1GiB name=p1", {})
         info.request = StorageRequest(4711, directives, [])
     if workflow is not None:
-        info.view = WorkflowView.parse(workflow)
+        info.last = WorkflowView.parse(workflow)
         info.troubled_since = 1.8e9
     return info
 

@@ -101,7 +101,7 @@ class HastyMountWatch(MountWatch):
 
 async def cut_off(self: InUse, info: WorkflowInfo) -> None:
     if info.view is not None:
-        info.view = replace(info.view, cut_off=True)
+        info.last = replace(info.view, cut_off=True)
 
 
 WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {

@@ -56,6 +56,7 @@ def view_of(
     changed: Optional[float] = NOW - 1,
     damage: Optional[str] = None,
     cut_off: bool = False,
+    gone: bool = False,
 ) -> WorkflowView:
     return WorkflowView(
         uid="uid",
@@ -73,6 +74,7 @@ def view_of(
         elapsed=0.1,
         damage=damage,
         cut_off=cut_off,
+        gone=gone,
     )
 
 
@@ -88,7 +90,7 @@ def info_of(
     facts.setdefault("answered", BEGUN if goal is Goal.PLANNED else UNDER_WAY)
     if goal is Goal.READY:
         facts.setdefault("allocation", R)
-    return WorkflowInfo(JOBID, goal, view=view, **facts)
+    return WorkflowInfo(JOBID, goal, last=view, **facts)
 
 
 def step(info: WorkflowInfo, now: float = NOW, **config: Any) -> Next:
@@ -195,7 +197,7 @@ def test_nodes_that_failed_are_found_again_after_a_pause_whatever_dws_says() -> 
         for text in ("it broke", "it broke again")
     )
     info = info_of(READY, failure_tolerance=1, troubled_since=NOW - 20.0)
-    for info.view in views:
+    for info.last in views:
         info.next_survey = NOW
         found = step(info, tc_timeout=10.0)
         assert found == Step.TOLERATE(found.note, patience=10.0)
@@ -216,6 +218,7 @@ VIEWS = st.none() | st.builds(
     changed=st.none() | st.floats(0, 2 * NOW),
     damage=st.none() | st.just("damaged"),
     cut_off=st.booleans(),
+    gone=st.booleans(),
 )
 INFOS = st.builds(
     info_of,
@@ -226,7 +229,6 @@ INFOS = st.builds(
     ran=st.booleans(),
     haste=st.sampled_from(Haste),
     answered=st.frozensets(st.sampled_from(Goal)),
-    deleted=st.none() | st.just(view_of(State.Proposal)),
     doubtful=st.booleans(),
     failure=st.none() | st.just(Note("failure", Reason.DWS_REFUSED)),
     failed=st.booleans(),
@@ -263,23 +265,23 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
     """What a step achieves where everything works."""
     if chosen.step is Step.MOVE:
         cut_off = info.view is not None and info.view.cut_off
-        info.view = view_of(chosen.to, cut_off=cut_off)
+        info.last = view_of(chosen.to, cut_off=cut_off)
     elif chosen.step is Step.WAIT and info.view is not None:
         assert info.view.desired is not None
         kept = {"finalizers": info.view.finalizers, "cut_off": info.view.cut_off}
-        info.view = view_of(info.view.desired, **kept)
+        info.last = view_of(info.view.desired, **kept)
         if FINALIZER not in info.view.finalizers:
-            info.view = None
+            info.last = None
     elif chosen.step is Step.REMOVE_FINALIZER:
         assert info.view is not None
-        info.view = replace(info.view, finalizers=())
+        info.last = replace(info.view, finalizers=())
     elif chosen.step in (Step.DELETE, Step.LOOK_UP):
-        info.view, info.doubtful = None, False
+        info.last, info.doubtful = None, False
     elif chosen.step is Step.RELEASE_EPILOG:
         info.answered |= {RELEASED}
     elif chosen.step is Step.CUT_OFF:
         assert info.view is not None
-        info.view = replace(info.view, cut_off=True)
+        info.last = replace(info.view, cut_off=True)
     elif chosen.step is Step.DRAIN_MOUNTED:
         info.mounts = Mounts(settled=True, left=())
     elif chosen.step is Step.FAIL:

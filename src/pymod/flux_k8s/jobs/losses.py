@@ -85,9 +85,9 @@ def loss_when_gone(info: WorkflowInfo) -> Optional[Note]:
     """The data that a job loses with its Workflow, which is gone; None if none."""
     if info.interference is not None:
         return info.interference
-    if info.deleted is None:  # no Workflow of the job was seen by this service
+    if info.last is None:  # no Workflow of the job was seen by this service
         return info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
-    unsaved = info.deleted.unsaved
+    unsaved = info.last.unsaved
     return Note(_not_copied(unsaved), cause_of(info)) if unsaved else None
 
 
@@ -100,7 +100,7 @@ def data_loss(info: WorkflowInfo) -> Optional[Note]:
         return Note("the job did not run", Reason.NOT_RUN)
     if info.view is not None and info.view.is_of(info.jobid):
         return loss_of(info, info.view)
-    if info.view is None and info.deleted is not None:
+    if info.view is None and info.last is not None:
         return loss_when_gone(info)
     return info.interference or Note(UNKNOWN_LOSS, cause_of(info))
 

@@ -87,7 +87,7 @@ def _without_workflow(info: WorkflowInfo, at: Moment) -> Next:
         lost = info.interference_note(DELETED, f"; {UNKNOWN_LOSS}")
         note = info.interference or lost
     if info.goal is Goal.RELEASED:
-        missed = info.ran and info.deleted is None  # a restart in its epilog
+        missed = info.ran and info.last is None  # a restart in its epilog
         if missed and not (info.released or info.failed):
             return Step.FAIL(note)
         if info.owes_report:

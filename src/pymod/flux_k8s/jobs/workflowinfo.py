@@ -8,6 +8,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Optional
 
+from msgspec.structs import replace
+
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.rset import Allocated
 from flux_k8s.jobs.findings import DataProgress, Mounts, Recording, Refusal
@@ -71,11 +73,10 @@ class WorkflowInfo:
 
         **What Kubernetes shows: written by the watch and by answers.**
 
-        view: the Workflow, or None while there is none.
+        last: the Workflow as it was seen last, also when it is gone; None before.
         shown: the uid of the Workflow that the watch shows, or None.
         doubtful: a GET is to tell whether there is a Workflow, and whether it is the
             job's, before anything else is done.
-        deleted: the last view of the Workflow that was deleted last.
         begun: for each state the UNIX time at which this service has first tried to
             request it, or has first seen that it was.
         refusal: the error of the last attempt to request a state; None if Kubernetes
@@ -138,10 +139,9 @@ class WorkflowInfo:
     haste: Haste = Haste.NONE
 
     # What Kubernetes shows: written by the watch and by answers.
-    view: Optional[WorkflowView] = None
+    last: Optional[WorkflowView] = None
     shown: Optional[str] = None
     doubtful: bool = False
-    deleted: Optional[WorkflowView] = None
     begun: dict[State, float] = field(default_factory=dict)
     refusal: Optional[Refusal] = None
     troubled_since: Optional[float] = None
@@ -178,6 +178,12 @@ class WorkflowInfo:
         return f58(self.jobid)
 
     @property
+    def view(self) -> Optional[WorkflowView]:
+        """The Workflow, or None while there is none."""
+        last = self.last
+        return None if last is None or last.gone else last
+
+    @property
     def name(self) -> str:
         """The name of the Workflow."""
         return workflow_name(self.jobid)
@@ -196,17 +202,15 @@ class WorkflowInfo:
     def remade(self) -> int:
         """How often the Workflow was made again after it was lost; of one that is to
         be, with that time."""
-        last = self.view or self.deleted
-        made = 0 if last is None else last.remade
+        made = 0 if self.last is None else self.last.remade
         return made if self.again_at is None else made + 1
 
     @property
     def may_have_token(self) -> bool:
         """Whether the job's KVS may have a workflow token: its Workflow has, or had,
         one. Of a job that the module before knew better there may be one, or none."""
-        seen = tuple(filter(None, (self.view, self.deleted)))
-        if seen:
-            return any(view.token is not None or view.damage for view in seen)
+        if self.last is not None:
+            return self.last.token is not None or bool(self.last.damage)
         return self.existed or self.request is None
 
     @property
@@ -221,7 +225,7 @@ class WorkflowInfo:
     @property
     def staged(self) -> bool:
         """Whether its storage was made, or begun with, with nodes or without."""
-        return any(map(_is_made, filter(None, (self.view, self.deleted))))
+        return self.last is not None and _is_made(self.last)
 
     @property
     def since(self) -> Optional[float]:
@@ -230,7 +234,7 @@ class WorkflowInfo:
         that is gone."""
         if self.view is not None:
             return self.view.since
-        return self.learned if self.deleted is None else None
+        return self.learned if self.last is None else None
 
     @property
     def waits(self) -> bool:
@@ -298,8 +302,7 @@ class WorkflowInfo:
     @property
     def existed(self) -> bool:
         """Whether there has been a Workflow, and no other one is to be made."""
-        known = self.view is not None or self.deleted is not None or self.planned
-        return known and self.again_at is None
+        return (self.last is not None or self.planned) and self.again_at is None
 
     # What Flux wants
 
@@ -353,25 +356,24 @@ class WorkflowInfo:
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown: one of a Workflow whose end it has
         shown before counts as well."""
-        if self._is_deleted(view):
-            self.deleted = None
         back, self.shown, self.doubtful = self.doubtful, view.uid, False
         if back or not self._is_late(view):
             self._take_in(view, now)
 
     def see_found(self, view: WorkflowView, now: float) -> None:
-        """Take in the answer to a GET: there is a Workflow, and this is it."""
-        if self._is_deleted(view):
-            self.deleted = None  # one that has missed it was wrong
+        """Take in the answer to a GET: there is a Workflow, and this is it. Whatever
+        has missed it was wrong."""
         doubtful = self.doubtful
-        self.see(view, now)
+        if not self._is_late(view):
+            self._take_in(view, now)
         self.doubtful = doubtful
 
     def see(self, view: WorkflowView, now: float) -> None:
-        """Take in a view of the Workflow, unless it is older than the last one, or that
-        of a Workflow that is gone: the answer to a request may come after a newer watch
-        event."""
-        if not (self._is_deleted(view) or self._is_late(view)):
+        """Take in the answer to another request, unless it is older than what is known,
+        or about a Workflow that is gone: it may come after a newer watch event."""
+        last = self.last
+        over = last is not None and (last.uid == view.uid) is last.gone
+        if not (over or self._is_late(view)):
             self._take_in(view, now)
 
     def _take_in(self, view: WorkflowView, now: float) -> None:
@@ -382,7 +384,7 @@ class WorkflowInfo:
             self._note_interference(view.uid, DELETED, view)
         elif view.desired is State.Teardown and not view.teardown_requested:
             self._note_interference(view.uid, MOVED, view)
-        before, self.view = self.view, view
+        before, self.last = self.view, view
         if before is not None and before.uid != view.uid:
             self.begun = {}
         if view.complete and not (before is not None and before.complete):
@@ -396,9 +398,6 @@ class WorkflowInfo:
             self.troubled_since = None
         elif before is None or before.trouble != view.trouble:
             self.troubled_since = now
-
-    def _is_deleted(self, view: WorkflowView) -> bool:
-        return self.deleted is not None and view.uid == self.deleted.uid
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view
@@ -444,7 +443,7 @@ class WorkflowInfo:
         if self.view is None or self.view.uid != uid:
             return
         self._note_interference(uid, DELETED, self.view)
-        self.deleted, self.view = self.view, None
+        self.last = replace(self.view, gone=True)
         self.begun = {}
         self.troubled_since = None
         self.doubtful = self.goal is not Goal.RELEASED

@@ -82,6 +82,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         kept_for, left_mounted: nodes (RFC 29), or "".
         failure: why data could not be copied out, or :data:`NO_FAILURE`.
         remade: how often it was made again.
+        gone: it does not exist any more. Whoever keeps the view says so.
     """
 
     uid: str
@@ -136,6 +137,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     rescued: Optional[float] = None
     failure: Note = NO_FAILURE
     remade: int = 0
+    gone: bool = False
 
     def is_of(self, jobid: int) -> bool:
         """Whether the Workflow was made for this job of this Flux instance."""
