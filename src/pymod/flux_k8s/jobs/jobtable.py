@@ -88,7 +88,8 @@ class Job:
             memo, empty when somebody else has posted it, with a text that is not known.
         in_outage: the job waits for the end of an outage.
         step: the step that was begun last.
-        since: the UNIX time at which ``step`` was begun.
+        failing_since: the UNIX time since which ``step`` fails while Kubernetes answers
+            other requests; None during an outage.
         last_decision: the last decision, apart from look-ups. If the same decision
             is made again, the step is repeated.
         retry_now: the job is to be handled again without a pause.
@@ -104,7 +105,7 @@ class Job:
     memo: Optional[str] = None
     in_outage: bool = False
     step: Optional[Next] = None
-    since: float = 0.0
+    failing_since: Optional[float] = None
     last_decision: Optional[Decision] = None
     retry_now: bool = False
     faults: Faults = field(default_factory=Faults)

@@ -142,8 +142,9 @@ class Outage:
             self._silent = False
             self._update()
 
-    def note_silence(self, since: float) -> None:
-        """An answer of Kubernetes is awaited since ``since``, ``PATIENCE`` ago."""
+    def note_silence(self) -> None:
+        """An answer of Kubernetes is awaited since ``PATIENCE`` ago."""
+        since = self._flux.now() - PATIENCE
         if self.heard is None or self.heard <= since:
             self._silent = True
             self._update()
@@ -152,7 +153,7 @@ class Outage:
         """Note whether Kubernetes has sent nothing for ``PATIENCE``, and check again
         after as long, until the watches have listed the objects."""
         if not self.listed:
-            self.note_silence(self._flux.now() - PATIENCE)
+            self.note_silence()
             self._list_check = self._flux.call_later(PATIENCE, self._check_lists)
 
     def _update(self, changed: bool = False) -> None:

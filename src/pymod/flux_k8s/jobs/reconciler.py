@@ -125,7 +125,7 @@ class Reconciler:
     def _wait(self, job: Job, step: Next) -> Optional[float]:
         """Seconds until a step of the job, or a report about it, may be due; None if
         neither is."""
-        job.info.failing_since = None
+        job.failing_since = None
         why = "" if step.note is None else step.note.text
         dues = step.until, self._waits.report_state(job, why)
         due = min((due for due in dues if due is not None), default=None)
@@ -197,8 +197,8 @@ class Reconciler:
             job.last_decision = decision
         job.retry_now = False
         if job.step is None or step.step is not job.step.step:
-            job.info.failing_since = None
-        job.step, job.since = step, self._flux.now()
+            job.failing_since = None
+        job.step = step
         self._waits.step_begins(job, step)
 
     def _failed(self, job: Job, error: StepError, news: bool = False) -> None:

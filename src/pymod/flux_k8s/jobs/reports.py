@@ -120,7 +120,7 @@ class WaitReports:
         """A step is under way, and began ``PATIENCE`` ago: post a memo."""
         source = awaited(job.info, step)
         if source == "Kubernetes":
-            self._outage.note_silence(job.since)
+            self._outage.note_silence()
         if self._outage.reason is None and not job.memo:
             self._memo(job, f"{source}: {SILENCE}")
 

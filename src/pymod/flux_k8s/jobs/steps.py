@@ -90,7 +90,7 @@ class Steps:
         self._jobs = jobs
         self._ledger = machine.ledger
         self._system_status = machine.system_status
-        self.workflows = WorkflowRequests(context, records)
+        self.workflows = WorkflowRequests(context, records, jobs)
         self._records = DataRecords(context, records, self.workflows)
         self.copies = Copies(context, self.workflows, movements_shown, jobs.ask)
         self._outcomes = Outcomes(flux)

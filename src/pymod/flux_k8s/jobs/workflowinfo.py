@@ -114,8 +114,6 @@ class WorkflowInfo:
         fits: the plan of a Workflow that was made again fits what Flux was told.
         next_survey: the UNIX time until which DWS may take for a state without the
             nodes that failed: then it is found out again which have their storage.
-        failing_since: the UNIX time since which the step that the job is in fails
-            while Kubernetes answers other requests; None during an outage.
         mounts: the nodes that have its storage mounted at its end.
         not_kept: why the storage of the job cannot be kept after a failure, for the
             exception about it: the limit that its user would exceed; "" if the service
@@ -165,7 +163,6 @@ class WorkflowInfo:
     # What steps have found out or are about; another service finds it out anew.
     fits: bool = False
     next_survey: float = 0.0
-    failing_since: Optional[float] = None
     mounts: Mounts = field(default_factory=Mounts)
     not_kept: Optional[str] = None
     rescuing: bool = False

@@ -22,6 +22,7 @@ from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.findings import Refusal
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.objects import cleanup
@@ -86,12 +87,14 @@ class WorkflowRequests:
         self,
         context: Context,
         records: Records,
+        jobs: JobTable,
     ) -> None:
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._settings = context.settings
         self._may_own = context.settings.identity.may_own
         self._records = records
+        self._jobs = jobs
         self.explain: Callable[[Sequence[Directive]], str] = lambda directives: ""
 
     async def request_state(
@@ -173,15 +176,16 @@ class WorkflowRequests:
         that fails by itself, as where a role forbids it or a webhook is broken. Call
         this after each failure. The job's Workflow is requested to tell
         that from an outage."""
-        now = self._flux.now()
+        now, job = self._flux.now(), self._jobs.get(info.jobid)
+        assert job is not None
         try:
             await self._get(info)
         except KubeError:
-            info.failing_since = None
+            job.failing_since = None
             return False
-        if info.failing_since is None:
-            info.failing_since = now
-        return now >= info.failing_since + limit
+        if job.failing_since is None:
+            job.failing_since = now
+        return now >= job.failing_since + limit
 
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""
