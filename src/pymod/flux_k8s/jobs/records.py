@@ -19,9 +19,7 @@ import json
 import syslog
 from typing import Any, Mapping, Optional, Sequence
 
-from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.objects.decoding import plain
@@ -81,11 +79,9 @@ def _duration(
 class Records:
     """Keeps records of jobs."""
 
-    def __init__(self, context: Context, scope: JobScope) -> None:
+    def __init__(self, flux: Flux, scope: JobScope) -> None:
+        self._flux = flux
         self._scope = scope
-        self._flux = context.flux
-        self._calls = KubeCalls(context.kube)
-        self._settings = context.settings
 
     def note(self, info: WorkflowInfo, workflow: Encoded) -> None:
         """Write the duration of each state, and the Workflow when it moves to Teardown

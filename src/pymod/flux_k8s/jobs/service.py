@@ -72,7 +72,7 @@ class Service:
         self.context = context
         flux = context.flux
         self._scope = scope = JobScope(self._broke, self._releases, note_work, barred)
-        records = Records(context, scope)
+        records = Records(context.flux, scope)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._waits = WaitReports(flux, outage)
         self._jobs = jobs = JobTable(
