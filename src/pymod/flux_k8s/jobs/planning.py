@@ -232,7 +232,7 @@ class Planner:
         """Count the job's share, so that no other job takes more than its own share
         there."""
         known = {r: count * GIB for r, count in ssd.items() if count is not None}
-        if known or not ssd:
+        if len(known) == len(ssd):
             self._ledger.note_share(jobid, known)
 
     def _choose(

@@ -293,7 +293,8 @@ class Ledger:
         """The bytes of other jobs' shares on each Rabbit that no Servers have yet."""
         found: Counter[str] = Counter()
         for other, job in self._jobs.items():
-            if job.said and not job.placed and other != jobid and self._holds(other):
+            placed = job.placed or job.servers
+            if job.said and not placed and other != jobid and self._holds(other):
                 found.update({r: share.size for r, share in job.shares.items()})
         return found
 
