@@ -23,7 +23,7 @@ from flux_k8s.jobs.datarecords import (
     join_logs,
 )
 from flux_k8s.objects.datamovement import STATE_LABEL, Totals
-from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError, Request
+from flux_k8s.ports import NNFDATAMOVEMENT, POD, WORKFLOW, Json, KubeError, Request
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
@@ -482,6 +482,23 @@ def test_a_record_that_cannot_be_written_is_logged_and_the_job_ends(
     kvs = system.instance.job(jobid).kvs
     assert ("rabbit_moved" in kvs) == (kind != "nnfdatamovements")
     assert ("rabbit_container_log" in kvs) == (kind == "nnfdatamovements")
+
+
+def test_a_record_is_tried_again_after_another_was_given_up() -> None:
+    refused: list[Request] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        passes = request.kind == POD and request.verb == "list" and not refused
+        if passes:
+            refused.append(request)
+        lasts = request.kind == NNFDATAMOVEMENT and request.verb == "list"
+        return Fault(error=PASSING[1]) if lasts or passes else None
+
+    system = saving(faults=fault)
+    jobid = offloading(system)
+    pod(system, jobid, "launcher", {"copy-offload": "hello"})
+    settle(system)
+    assert "rabbit_container_log" in system.instance.job(jobid).kvs
 
 
 def test_a_record_that_fails_is_tried_again_and_again_for_a_while() -> None:

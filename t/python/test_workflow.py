@@ -198,10 +198,10 @@ def test_nodes_that_failed_are_found_again_after_a_pause_whatever_dws_says() -> 
     )
     info = info_of(READY, failure_tolerance=1, troubled_since=NOW - 20.0)
     for info.last in views:
-        info.next_survey = NOW
+        info.left_out = {S.PreRun: NOW - 10.0}
         found = step(info, tc_timeout=10.0)
         assert found == Step.TOLERATE(found.note, patience=10.0)
-        info.next_survey = NOW + 10.0
+        info.left_out = {S.PreRun: NOW, S.Setup: NOW + 5.0}
         assert step(info, tc_timeout=10.0) == Step.WAIT(until=NOW + 10.0)
 
 

@@ -11,7 +11,15 @@ from typing import Any
 
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.work import Work
-from flux_k8s.ports import CLIENTMOUNT, SECRET, SERVERS, KubeError, Request
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    SECRET,
+    SERVERS,
+    WORKFLOW,
+    Json,
+    KubeError,
+    Request,
+)
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
@@ -34,6 +42,18 @@ from rabbitsim.torture.outages import (
     slow_kube,
 )
 from rabbitsim.torture.story import COPY_OUT, NODE, XFS, Job, Story, When
+
+
+def take_place(system: StorySystem) -> None:
+    """Another program's Workflow takes the place of that of the job."""
+    stored = system.workflow
+    if stored is not None:
+        delete(system)
+        spec = {"wlmID": "another", "jobID": "another", "desiredState": "Proposal"}
+        spec = {**stored["spec"], **spec, "dwDirectives": []}
+        body: Json = {"metadata": {"name": stored["metadata"]["name"]}, "spec": spec}
+        system.store.create(WORKFLOW, "default", body)
+
 
 HOUR = 3600.0
 FOUR = Job((XFS, COPY_OUT), nodes=4)
@@ -326,6 +346,13 @@ STORIES = (
         epilog_timeout=60.0,
         may=("use-unknown",),
         away=600.0,
+    ),
+    Story(
+        "a token does not stay where another program takes the Workflow's place",
+        "Proposal..start gone Proposal name-taken! finish clean",
+        job=Job((f"{XFS} requires=copy-offload", COPY_OUT), seconds=30.0),
+        troubles=(When("start", take_place, 1.5),),
+        config=Config.parse({"daemons": {"copy-offload": {}}}),
     ),
     Story(
         "a token that is read when the epilog was given up does not come back",

@@ -8,7 +8,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, STORAGE, Kind, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import break_rabbit, disable, enable, unlink, unload
-from rabbitsim.torture.outages import fail_for, fail_next, pause_dws
+from rabbitsim.torture.outages import begin, fail_for, fail_next, pause_dws
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
@@ -196,6 +196,18 @@ STORIES = (
             ("a node says", LAST, 0, "nodes-failed!", FAILED),
             ("two nodes say", "compute-0[34]", 1, "nodes-failed!", FAILED),
         )
+    ),
+    Story(
+        "an Error after nodes were left out for a limit has its own time",
+        "Proposal..PreRun drain:compute-03 nodes-excluded dws-failed! Teardown "
+        "disable:compute-03 clean gone",
+        job=Job((XFS, "#DW jobdw type=raw capacity=1GiB name=p2"), 4, 2),
+        troubles=(
+            DwsFault("PreRun", "never", node="compute-03"),
+            When("PreRun", begin(NO_MOUNT), 59.0),
+        ),
+        config=Config(prerun_timeout=60.0, tc_timeout=10.0),
+        spans=(("PreRun", "dws-failed!", 70.0),),
     ),
     Story(
         "PreRun has trouble of which no node is the reason",

@@ -118,7 +118,7 @@ class Exclusion:
         if _may_be_forced(info, survey):
             await self._workflows.force(info)
         elif survey.excluded is not None:
-            info.next_survey = survey.excluded + patience
+            info.left_out[survey.state] = survey.excluded
 
     async def survey(self, info: WorkflowInfo) -> Optional[Survey]:
         """Read from Kubernetes which of the job's nodes have their storage. None if the

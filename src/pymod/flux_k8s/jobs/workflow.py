@@ -392,6 +392,7 @@ def _tolerate(
     if info.allocation is None or view.forced:
         # A job that tolerates no failure would only have had the nodes named.
         return Step.WAIT() if info.failure_tolerance else Step.FAIL(problem.note)
-    if now < info.next_survey:
-        return Step.WAIT(until=info.next_survey)
+    left_out = info.left_out.get(view.state) if view.state is not None else None
+    if left_out is not None and now < left_out + problem.patience:
+        return Step.WAIT(until=left_out + problem.patience)
     return Step.TOLERATE(problem.note, patience=problem.patience)

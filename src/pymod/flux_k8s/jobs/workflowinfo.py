@@ -112,8 +112,8 @@ class WorkflowInfo:
         **What steps have found out or are about; another service finds it out anew.**
 
         fits: the plan of a Workflow that was made again fits what Flux was told.
-        next_survey: the UNIX time until which DWS may take for a state without the
-            nodes that failed: then it is found out again which have their storage.
+        left_out: for each state the UNIX time at which failed nodes were left out: DWS
+            has some time for the others, then it is found out again which failed.
         mounts: the nodes that have its storage mounted at its end.
         not_kept: why the storage of the job cannot be kept after a failure, for the
             exception about it: the limit that its user would exceed; "" if the service
@@ -162,7 +162,7 @@ class WorkflowInfo:
 
     # What steps have found out or are about; another service finds it out anew.
     fits: bool = False
-    next_survey: float = 0.0
+    left_out: dict[State, float] = field(default_factory=dict)
     mounts: Mounts = field(default_factory=Mounts)
     not_kept: Optional[str] = None
     rescuing: bool = False
@@ -206,7 +206,7 @@ class WorkflowInfo:
     def may_have_token(self) -> bool:
         """Whether the job's KVS may have a workflow token: its Workflow has, or had,
         one. Of a job that the module before knew better there may be one, or none."""
-        if self.last is not None:
+        if self.last is not None and self.last.is_of(self.jobid):
             return self.last.token is not None or bool(self.last.damage)
         return self.existed or self.request is None
 

@@ -183,9 +183,10 @@ class WorkflowRequests:
         except KubeError:
             job.failing_since = None
             return False
-        if job.failing_since is None:
-            job.failing_since = now
-        return now >= job.failing_since + limit
+        since = now if job.failing_since is None else job.failing_since
+        persists = now >= since + limit
+        job.failing_since = None if persists else since  # what has failed is given up
+        return persists
 
     async def save_failed(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails, as it is now."""

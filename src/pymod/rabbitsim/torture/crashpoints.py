@@ -102,6 +102,7 @@ EXCUSED = (
     ("mounted", Interruption.WRONG, "LET_NODES_GO"),
     # A job may be let go when it is just noted that it waits for Kubernetes.
     ("memo", Interruption.LOST, ""),
+    ("memo", Interruption.LATE, ""),
     # One says that no node has failed, and so the state has.
     ("exception", Interruption.WRONG, "Inspect"),
 )
@@ -171,7 +172,8 @@ def problem_at(
     deeds = {when.deed for when in story.deeds}
     unread = Reason.BAD_OBJECT.value in story.fatal
     undated = unread or any(map(undates, deeds))
-    lost = (*LOST.get(point.step, ()), *(UNDATED if undated else ()))
+    taken = Reason.NAME_TAKEN.value in story.fatal
+    lost = (*LOST.get(point.step, ()), *(UNDATED if undated or taken else ()))
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
     asked = str(story.job.attributes.get("dw", story.job.directives))
@@ -182,7 +184,6 @@ def problem_at(
         lost = (*lost, *(each for each in whole.left if each.startswith(RABBITS)))
     if any(SERVERS in getattr(deed, "args", ()) for deed in deeds):
         lost = (*lost, *CHOSEN)  # the next one does not see where the storage is
-    taken = Reason.NAME_TAKEN.value in story.fatal
     if story.fatal and point.step == "CREATE" or taken and point.step == "PLACE":
         # It may fail before it is told which storage it gets.
         lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
