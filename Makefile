@@ -56,9 +56,11 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --no-compile 'pip>=25'
 
 # Python compiles what is imported, a quarter of what pip would. (A pip that came with
-# Python may take twice as long as a new one.)
+# Python may take twice as long as a new one. What is left in build/ of modules that are
+# gone would be installed again.)
 $(INSTALLED): $(BIN)/python $(SOURCES)
 	@echo "flux-dws is built into $(VENV): about a minute"
+	rm -rf build/lib*
 	$(BIN)/python -m pip install --quiet --no-compile '.[test]'
 	touch $@
 
