@@ -226,7 +226,7 @@ def _daemon(where: str, value: Any) -> Daemon:
 def _environment(where: str, value: Any) -> Mapping[str, str]:
     environment: dict[str, str] = {}
     for name, text in table(where, value).items():
-        if not (name.isascii() and name.isidentifier()):
+        if name.split() != [name] or set(name) & set("=\0"):
             raise ConfigError(where, f"has {show(name)}, expected names of variables")
         environment[name] = string(f"{where}.{name}", text)
         if "\0" in text:
