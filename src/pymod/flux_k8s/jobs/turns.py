@@ -213,7 +213,7 @@ def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
     storage was begun with."""
     if view is None:
         return info.doubtful  # it may be there
-    return not (info.staged or view.complete)
+    return not (info.has_storage or view.complete)
 
 
 def _size(texts: Iterable[str]) -> int:

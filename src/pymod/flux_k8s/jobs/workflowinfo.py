@@ -220,7 +220,7 @@ class WorkflowInfo:
         return None if self.view is None else self.view.userid
 
     @property
-    def staged(self) -> bool:
+    def has_storage(self) -> bool:
         """Whether its storage was made, or begun with, with nodes or without."""
         return self.last is not None and _is_made(self.last)
 
@@ -408,7 +408,7 @@ class WorkflowInfo:
         and none of its storage was made."""
         return (
             self.goal is Goal.PLANNED
-            and not (self.staged or self.failed or self.failure)
+            and not (self.has_storage or self.failed or self.failure)
             and self.remade < len(REMAKE_PAUSES)
         )
 
@@ -454,7 +454,7 @@ class WorkflowInfo:
     def _note_interference(self, uid: str, how: str, view: WorkflowView) -> None:
         """Note the interference of another program, unless it is known, or costs the
         job no data. ``view`` has the data that was not copied."""
-        if self.goal is Goal.PLANNED and not self.staged:
+        if self.goal is Goal.PLANNED and not self.has_storage:
             return
         known = self.view
         if known is not None and known.uid == uid:

@@ -463,7 +463,7 @@ class RabbitManager:
             disabled=self.system_status.disabled_by_others,
             states=self.nodes.states,
             used=frozenset(ledger.in_use) if ledger.counted else None,
-            claimed=dict(ledger.withheld) if counted else None,
+            withheld=dict(ledger.withheld) if counted else None,
         )
 
     def _note_rabbits(self, before: Machine) -> None:

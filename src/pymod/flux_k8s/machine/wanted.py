@@ -60,7 +60,7 @@ class Machine:
         disabled: the nodes that others have disabled in SystemStatus.
         states: those of the nodes; None as long as they are not known.
         used: the Rabbits with storage of jobs; None as long as that is not known.
-        claimed: the bytes on each Rabbit that are claimed without the scheduler's
+        withheld: the bytes on each Rabbit that are claimed without the scheduler's
             knowledge; None as long as they are not known.
     """
 
@@ -72,7 +72,7 @@ class Machine:
     disabled: frozenset[str] = frozenset()
     states: Optional[NodeStates] = None
     used: Optional[frozenset[str]] = None
-    claimed: Optional[Mapping[str, int]] = None
+    withheld: Optional[Mapping[str, int]] = None
 
     @property
     def out_of_service(self) -> frozenset[str]:
@@ -119,7 +119,7 @@ def wanted(machine: Machine, settings: Settings) -> Wanted:
     if machine.used is not None:
         used = () if settings.scheduler else machine.used
         marked[ALLOC_RABBIT] = mapping.hosts_below(used)
-    withheld = machine.claimed
+    withheld = machine.withheld
     if withheld is not None and not settings.scheduler:
         withheld = {}
     # A job keeps its constraint: Rabbits that have recovered are not in it.
