@@ -165,7 +165,7 @@ STORIES = (
             ("teardown", FAILS),
             ("unmounted", "Proposal..DataOut clean Teardown gone"),
         )
-        for config in (Config(), Config(keep_failed=DAY))
+        for config in (Config(), Config(keep_failed=HOUR))
     ),
     copying(
         "nodes are given back while copies go on of which another has failed",

@@ -194,6 +194,8 @@ def problem_at(
     expected = _without(whole, life, story.spared)
     if life.data in story.may:
         expected = replace(expected, data=life.data)
+    if interruption.fails and point.step.startswith("MOVE"):
+        expected = _reworded(expected, life)  # it names the state that it is in
     if story.others:
         expected = _reworded(expected, life)  # who is first may have its storage kept
         lost = (*lost, f"KVS {FAILED}")
