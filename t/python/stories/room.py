@@ -11,7 +11,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.machine.fluxion import FLUXION
-from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError, Request
+from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Json, KubeError, Request
 from rabbitsim.dws import Topology
 from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
@@ -53,6 +53,18 @@ def room(name: str, course: str, *troubles: Any, job: Job = ONE, **more: Any) ->
     """A story of jobs on two small Rabbits of which only DWS keeps count."""
     given = {"machine": UNSCHEDULED, **more}
     return Story(name, course, troubles=troubles, job=job, **given)
+
+
+def fail_watches(system: StorySystem) -> None:
+    """Servers cannot be watched, and for a while Storages neither."""
+    until = system.loop.now() + 20.0
+
+    def fault(request: Request) -> Optional[Fault]:
+        fails = {SERVERS, *((STORAGE,) if system.loop.now() < until else ())}
+        met = request.verb == "watch" and request.kind in fails
+        return Fault(error=ERROR) if met else None
+
+    system.api_fault = fault
 
 
 MGT = "#DW jobdw type=lustre capacity=10GiB name=p1 profile=standalone-mgt"
@@ -171,6 +183,13 @@ STORIES = (
             job=replace(ONE, seconds=100.0),
         )
         for error in (ERROR, KubeError(403, "Forbidden"))
+    ),
+    room(
+        "no job waits for a watch of Servers that fails while Storages are not known",
+        LIFE,
+        When("start", fail_watches, 10.0),
+        When("start", unload(5.0), 10.0),
+        job=replace(ONE, seconds=100.0),
     ),
     room(
         "Servers that may have been written take room until their job is over",

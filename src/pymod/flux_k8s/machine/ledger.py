@@ -17,6 +17,7 @@ import syslog
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import (
     AbstractSet,
     Callable,
@@ -141,6 +142,7 @@ class Ledger:
         self._in_use: dict[str, int] = {}
         self._withheld: dict[str, int] = {}
         self._jobs_on: dict[str, set[int]] = {}
+        self._open: Optional[Callable[[], Watch]] = None
         self._watch: Optional[Watch] = None
         self._answered = False
         self._trouble: Optional[KubeError] = None
@@ -149,7 +151,8 @@ class Ledger:
         self.changes = 0
 
     def start(self, kube: Kube) -> None:
-        self._watch = kube.watch(SERVERS, None, self)
+        self._open = partial(kube.watch, SERVERS, None, self)
+        self._watch = self._open()
 
     def stop(self) -> None:
         if self._watch is not None:
@@ -403,8 +406,12 @@ class Ledger:
         return self.listed or forbidden
 
     def note_answer(self) -> None:
-        """Kubernetes answers: a watch that fails from now on does so by itself."""
-        self._answered = True
+        """Kubernetes answers: a watch that fails from now on does so by itself. One
+        that has failed before is opened anew, since it tells each error once."""
+        first, self._answered = not self._answered, True
+        if first and self._trouble is not None and self._open is not None:
+            self.stop()
+            self._watch = self._open()
 
     def _settle(self) -> None:
         """All Servers were seen, or cannot be seen."""
