@@ -519,7 +519,7 @@ STORIES = (
             (
                 "is held",
                 set_urgency(0, 3),
-                (When("gone", set_urgency(16, 3)),),
+                (When("DataIn", set_urgency(16, 3), 2999.3),),
                 f"4:Setup 4:DataIn {WITH_FOURTH} {of(3, MADE)}",
             ),
             (

@@ -194,8 +194,9 @@ def problem_at(
     expected = _without(whole, life, story.spared)
     if life.data in story.may:
         expected = replace(expected, data=life.data)
-    if interruption.fails and point.step.startswith("MOVE"):
-        expected = _reworded(expected, life)  # it names the state that it is in
+    if interruption.fails:
+        # It names the last refusal, or the state that it is in.
+        expected = _reworded(expected, life)
     if story.others:
         expected = _reworded(expected, life)  # who is first may have its storage kept
         lost = (*lost, f"KVS {FAILED}")
