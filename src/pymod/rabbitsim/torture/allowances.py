@@ -264,6 +264,8 @@ class PlannedAllowances(Allowances):
         if not record.nodes_released or "errstr" not in found:
             return False
         told = Told("", found["errstr"], read_reason(found.get("reason")))
+        if told.reason is Reason.GIVEN_UP and not (record.given_up or record.fatal):
+            return False  # nobody has
         return self._is_true(Case(job, record, told, self._world.system.loop.now()))
 
     def early(self, jobid: int) -> float:

@@ -202,9 +202,9 @@ class Monitor:
             record.leaves(self.now() + early, self.allowances.config)
 
     def _gone(self, jobid: int, record: Record, workflow: Json) -> None:
-        record.unseen = record.unseen or self.allowances.absent()
         torn_down, job = is_complete(workflow, "Teardown"), self.jobs().get(jobid)
         if not torn_down:
+            record.unseen = record.unseen or self.allowances.absent()
             self._leaves(jobid, record)
         self._apply("gone", jobid, workflow)
         record.desired = "Proposal"
