@@ -46,9 +46,9 @@ def test_few_jobs_that_were_passed_over_are_tried_again_however_many_users_wait(
     while now[0] < seconds:
         for job in jobs:
             with contextlib.suppress(StorageUnavailable):
-                queue.take_turn(job)
-                queue.note_failed(job, AWAY)
-                tried[job.userid] += 1
+                with queue.turn(job):
+                    tried[job.userid] += 1
+                    raise AWAY
         now[0] += 0.05
     for count in tried.values():  # each job at once, and then some again
         again = count - len(jobs) / users

@@ -36,7 +36,7 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.placement import JobPlacement, Proposal
 from flux_k8s.jobs.planning import Planner
-from flux_k8s.jobs.turns import Full, NoRoom, StagingQueue, UserBound
+from flux_k8s.jobs.turns import Full, NoRoom, StagingQueue
 from flux_k8s.jobs.workflowinfo import Breakdowns, Goal, WorkflowInfo
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.objects.mapping import RabbitMapping
@@ -126,7 +126,7 @@ class Staging:
         held, size, config = self._held(info), nodes * share, self._settings.config
         if held[info.userid] + size > self._most(config.stage_user_limit):
             text = "rabbit.stage_user_limit is reached"
-            raise UserBound(text, Reason.LIMIT_REACHED)
+            raise Full(text, Reason.LIMIT_REACHED)
         mapping, rabbits = self._settings.mapping, self._machine.rabbits
         free = {name: self._machine.room(name, info.jobid) for name in room}
         if all(size is None for size in free.values()):
@@ -141,9 +141,8 @@ class Staging:
             alone = self._machine.ledger.left((), lasting=True)
             later = fit(below, alone, own=room)
             hosts = () if later is None else later.hosts
-            raise Full(
-                "others' storage: no Rabbits have room", _rabbits(mapping, hosts)
-            )
+            text = "others' storage: no Rabbits have room"
+            raise Full(text, Reason.NO_ROOM, _rabbits(mapping, hosts))
         # The jobs behind it wait for that as well, so nothing else may be in its way.
         if sum(held.values()) + size > self._most(config.stage_limit):
             raise NoRoom("rabbit.stage_limit is reached", Reason.LIMIT_REACHED)
@@ -288,7 +287,7 @@ class Staging:
             raise StorageUnavailable(NOT_SERVING, Reason.RABBIT_BROKEN)
         if given_out:
             text = "others' storage: the scheduler has given it out"
-            raise Full(text, rabbits)
+            raise Full(text, Reason.NO_ROOM, rabbits)
 
     def _when_kept(self, jobid: int, answer: Answer) -> None:
         waits = True

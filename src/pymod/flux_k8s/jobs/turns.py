@@ -24,16 +24,14 @@ for another dependency, is not staged: it could not use its storage.
 
 To choose Rabbits takes milliseconds on a large machine, and a guest's change of urgency
 would have them chosen again each time. So no job is tried twice within :data:`PAUSE`,
-and few of those that were passed over are at once, the same number for each user.
+nor within :data:`SPACING` for each job that waits, if it was passed over.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
-from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import Callable, Iterable, Iterator, NamedTuple, Optional
+from typing import Callable, Iterable, Iterator, Mapping, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.errors import StorageUnavailable
@@ -41,7 +39,6 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
-from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Flux, Timer
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.slots import slotted
@@ -66,34 +63,27 @@ class _User:
 
     Attributes:
         planning: those that count for ``user_workflows``.
-        sizes: the bytes of the directives that count for ``user_directives_limit``: 0
-            for a job that waits for its Workflow, or has none.
-        size: all of them together.
-        line: the jobs that wait for their Workflow, in order, and the bytes of the
-            directives of each.
+        sizes: those that count for ``user_directives_limit``, with the bytes of their
+            directives.
+        size: all of these together.
+        line: those that wait for their Workflow, with the bytes of their directives.
     """
 
-    id: Optional[int]
     planning: set[int] = field(default_factory=set)
     sizes: dict[int, int] = field(default_factory=dict)
     size: int = 0
-    line: list[tuple[int, int]] = field(default_factory=list)
+    line: dict[int, int] = field(default_factory=dict)
 
-    def count(self, jobid: int, size: int) -> None:
-        """The bytes of a job's directives count."""
-        self.size += size - self.sizes.get(jobid, 0)
-        self.sizes[jobid] = size
-
-    def place(self, jobid: int) -> tuple[int, bool]:
-        """A job's place in line, and whether it stands there."""
-        place = bisect_left(self.line, (jobid, 0))
-        return place, place < len(self.line) and self.line[place][0] == jobid
-
-    def leave(self, jobid: int) -> None:
-        """A job waits no more."""
-        place, waits = self.place(jobid)
-        if waits:
-            self.count(*self.line.pop(place))
+    def count(self, jobid: int, planning: bool, size: int) -> None:
+        """Take in what a job has, which does not wait any more."""
+        self.line.pop(jobid, None)
+        self.size += size - self.sizes.pop(jobid, 0)
+        if size:
+            self.sizes[jobid] = size
+        if planning:
+            self.planning.add(jobid)
+        else:
+            self.planning.discard(jobid)
 
 
 class UserTurns:
@@ -106,24 +96,28 @@ class UserTurns:
     def __init__(self, settings: Settings, ask: Callable[[int], None]) -> None:
         self._settings = settings
         self._ask = ask
-        self._users: dict[Optional[int], _User] = {}
-        self._jobs: dict[int, _User] = {}
-        self._ready: dict[Optional[int], None] = {}  # the users whose turn comes
+        self._users: dict[int, _User] = {}
+        self._lines: dict[int, None] = {}  # the users whose jobs wait, in turn
         self._creating: set[int] = set()
 
     def decide(self, info: WorkflowInfo, step: Next) -> Next:
         """The next step of a job: the one that its storage calls for, or Wait."""
-        jobid, user = info.jobid, self._user_of(info)
-        creates = step.step is Step.CREATE and not info.planned
-        if not creates:
+        jobid, userid = info.jobid, info.userid
+        if userid is None:
+            return step
+        user = self._users.setdefault(userid, _User())
+        if step.step is not Step.CREATE or info.planned:
             self._creating.discard(jobid)
-            self._count(info, user)
+            size = 0
+            if info.view is not None:
+                size = user.sizes.get(jobid) or _size(info.view.directives)
+            user.count(jobid, _is_planning(info), size)
         elif jobid not in user.planning:
-            self._join_line(info, user)
-        self._refresh(user)
+            assert info.request is not None
+            user.line[jobid] = _size(each.text for each in info.request.directives)
+            self._lines.setdefault(userid)
         self._admit(jobid)
-        waits = creates and jobid not in user.planning
-        return Step.WAIT(LIMITS) if waits else step
+        return Step.WAIT(LIMITS) if jobid in user.line else step
 
     def failed(self, jobid: int) -> None:
         """A step of the job has failed: if that was to create its Workflow, others are
@@ -132,88 +126,47 @@ class UserTurns:
 
     def forget(self, jobid: int) -> None:
         """The job is over, or left alone."""
-        user = self._jobs.pop(jobid, None)
-        if user is None:
-            return
         self._creating.discard(jobid)
-        user.leave(jobid)
-        user.planning.discard(jobid)
-        user.count(jobid, 0)
-        del user.sizes[jobid]
-        self._refresh(user)
-        if not user.sizes:
-            del self._users[user.id]
+        for userid, user in tuple(self._users.items()):
+            user.count(jobid, False, 0)
+            if not (user.line or user.planning or user.sizes):
+                del self._users[userid]
+                self._lines.pop(userid, None)
         self._admit(jobid)
 
-    def _user_of(self, info: WorkflowInfo) -> _User:
-        user = self._jobs.get(info.jobid)
-        if user is not None and user.id != info.userid:
-            self.forget(info.jobid)  # the user was not known before
-            user = None
-        if user is None:
-            user = self._users.setdefault(info.userid, _User(info.userid))
-            self._jobs[info.jobid] = user
-            user.count(info.jobid, 0)
-        return user
-
-    def _join_line(self, info: WorkflowInfo, user: _User) -> None:
-        assert info.request is not None
-        place, waits = user.place(info.jobid)
-        if not waits:
-            size = _size(d.text for d in info.request.directives)
-            user.count(info.jobid, 0)
-            user.line.insert(place, (info.jobid, size))
-
-    def _count(self, info: WorkflowInfo, user: _User) -> None:
-        """Take in what a job has, whose Workflow is not to be created."""
-        jobid, view = info.jobid, info.view
-        user.leave(jobid)
-        if _is_planning(info, view):
-            user.planning.add(jobid)
-        else:
-            user.planning.discard(jobid)
-        size = 0
-        if view is not None:
-            size = user.sizes[jobid] or _size(view.directives)
-        user.count(jobid, size)
-
-    def _refresh(self, user: _User) -> None:
-        """A user's jobs have changed: the turn of that user comes, or does not."""
-        if user.line and not self._is_limited(user):
-            self._ready.setdefault(user.id)
-        else:
-            self._ready.pop(user.id, None)
+    def _admit(self, current: int) -> None:
+        """Have Workflows created, one of each user in turn."""
+        for userid in tuple(self._lines):
+            user = self._users[userid]
+            if user.line and (len(self._creating) >= CREATES or self._is_limited(user)):
+                continue
+            del self._lines[userid]
+            if not user.line:
+                continue
+            jobid = min(user.line)
+            user.count(jobid, True, user.line[jobid])
+            self._creating.add(jobid)
+            self._lines[userid] = None
+            if jobid != current:
+                self._ask(jobid)
 
     def _is_limited(self, user: _User) -> bool:
         """Whether the first job in line, and so all of the line, waits for others of
         the user."""
         config = self._settings.config
         most = config.user_directives_limit
-        if most and user.size and user.size + user.line[0][1] > most:
+        if most and user.size and user.size + user.line[min(user.line)] > most:
             return True
         most = config.user_workflows
         return bool(most) and len(user.planning) >= most
 
-    def _admit(self, current: int) -> None:
-        """Have Workflows created, one of each user in turn."""
-        while self._ready and len(self._creating) < CREATES:
-            user = self._users[next(iter(self._ready))]
-            del self._ready[user.id]
-            jobid, _ = user.line[0]
-            user.leave(jobid)
-            user.planning.add(jobid)
-            self._creating.add(jobid)
-            self._refresh(user)
-            if jobid != current:
-                self._ask(jobid)
 
-
-def _is_planning(info: WorkflowInfo, view: Optional[WorkflowView]) -> bool:
+def _is_planning(info: WorkflowInfo) -> bool:
     """Whether a job counts for ``user_workflows``. One that has nodes does not: its
     storage was begun with."""
-    if view is None:
+    if info.view is None:
         return info.doubtful  # it may be there
-    return not (info.has_storage or view.complete)
+    return not (info.has_storage or info.view.complete)
 
 
 def _size(texts: Iterable[str]) -> int:
@@ -226,7 +179,7 @@ PAUSE = 1.0
 such jobs are: changes come many at once."""
 
 SPACING = 0.05
-"""Seconds between two jobs of all users together that are tried again without a change.
+"""Seconds for each job that waits, until one that was passed over is tried again.
 Thousands may wait for nodes that do not serve."""
 
 
@@ -235,44 +188,16 @@ class NoRoom(StorageUnavailable):
 
 
 class Full(StorageUnavailable):
-    """Other jobs have the room on the Rabbits that a job needs.
+    """Other jobs have the room on the Rabbits that a job needs, or other jobs of its
+    user what one user may have.
 
     Attributes:
         rabbits: are kept for the job.
     """
 
-    def __init__(self, text: str, rabbits: Iterable[str]) -> None:
-        super().__init__(text, Reason.NO_ROOM)
+    def __init__(self, text: str, reason: Reason, rabbits: Iterable[str] = ()) -> None:
+        super().__init__(text, reason)
         self.rabbits = frozenset(rabbits)
-
-
-class UserBound(StorageUnavailable):
-    """Other jobs of the user have what one user may have."""
-
-
-class Turn(NamedTuple):
-    """The place of a job in the queue."""
-
-    urgency: int  # negative: what is more urgent comes first
-    jobid: int
-
-
-@slotted
-@dataclass
-class _Waiters:
-    """The jobs of one user that wait.
-
-    Attributes:
-        id: the user.
-        jobs: how many there are.
-        line: those that are to be tried, or hold up the ones after them, in order.
-        retried: when one that was passed over was tried again.
-    """
-
-    id: Optional[int]
-    jobs: int = 0
-    line: list[Turn] = field(default_factory=list)
-    retried: float = -math.inf
 
 
 @slotted
@@ -281,6 +206,7 @@ class _Waiting:
     """A job that waits.
 
     Attributes:
+        turn: its place: by its urgency, then by its ID.
         passed: it was passed over, and holds up those of its user (True) or not
             (False); None: it is to be tried.
         kept: the Rabbits that are kept for it.
@@ -288,8 +214,7 @@ class _Waiting:
     """
 
     info: WorkflowInfo
-    user: _Waiters
-    turn: Turn
+    turn: tuple[int, int]
     passed: Optional[bool] = None
     kept: frozenset[str] = frozenset()
     tried: Optional[tuple[float, Note]] = None
@@ -306,7 +231,6 @@ class StagingQueue:
         self._flux = flux
         self._ask = ask
         self._jobs: dict[int, _Waiting] = {}
-        self._users: dict[Optional[int], _Waiters] = {}
         self._timer: Optional[Timer] = None
 
     def wake(self) -> None:
@@ -323,73 +247,50 @@ class StagingQueue:
 
     def forget(self, info: WorkflowInfo) -> None:
         """The job is over."""
-        job = self._jobs.get(info.jobid)
-        if job is not None:
-            self._leave(job)
+        self._jobs.pop(info.jobid, None)
         self.wake()
 
     def update(self, info: WorkflowInfo) -> None:
-        """A job may have left the queue, or have another place in it. If another one is
-        the first now, have that handled."""
+        """A job may have left the queue, or have another place in it: then another one
+        may be the first."""
         job = self._jobs.get(info.jobid)
         if job is None or (info.awaits_staging and job.turn == _turn(info)):
             return
-        before = self._first()
         if info.awaits_staging:
-            self._move(job, job.passed)
+            job.turn = _turn(info)
         else:
-            self._leave(job)
+            del self._jobs[info.jobid]
             if job.kept:
                 self.wake()
-        if self._first() is not before:
-            self._go_on()
+        self._go_on()
 
     def _go_on(self) -> None:
         """Have the first job handled."""
-        first = self._first()
+        first = _first(self._heads())
         if first is not None:
             self._ask(first.info.jobid)
 
     @contextlib.contextmanager
     def turn(self, info: WorkflowInfo) -> Iterator[None]:
-        """A context in which a job is staged. A failure has it passed over.
+        """A context in which a job is staged. After a failure it is passed over, unless
+        none can be staged.
 
         Raises:
             StorageUnavailable: it is not the job's turn.
         """
-        self.take_turn(info)
+        job = self._jobs.setdefault(info.jobid, _Waiting(info, _turn(info)))
+        self._check_turn(job)
+        job.passed, job.kept = None, frozenset()
         try:
             yield
         except FAILURES as error:
-            self.note_failed(info, error)
+            if isinstance(error, StorageUnavailable):
+                job.tried = self._flux.now(), error.note
+            if not isinstance(error, NoRoom):
+                job.passed = isinstance(error, Full)
+                job.kept = error.rabbits if isinstance(error, Full) else frozenset()
+                self._go_on()
             raise
-
-    def take_turn(self, info: WorkflowInfo) -> None:
-        """A job is to be staged, which may be in the queue already.
-
-        Raises:
-            StorageUnavailable: it is not the job's turn.
-        """
-        job = self._obtain(info)
-        self._check_pause(job)
-        before = self._before(job)
-        if before is not None:
-            text = _reason(before.info, info)
-            raise StorageUnavailable(text, Reason.LIMIT_REACHED)
-        self._move(job, None)
-        job.kept = frozenset()
-
-    def note_failed(self, info: WorkflowInfo, error: Exception) -> None:
-        """A job could not be staged: pass over it, unless none can be staged."""
-        job = self._obtain(info)
-        if isinstance(error, StorageUnavailable):
-            job.tried = self._flux.now(), error.note
-        if isinstance(error, NoRoom):
-            return
-        if isinstance(error, Full):
-            job.kept = error.rabbits
-        self._move(job, isinstance(error, (Full, UserBound)))
-        self._go_on()
 
     def kept_before(self, info: WorkflowInfo) -> frozenset[str]:
         """The Rabbits that are kept for jobs that come before this one."""
@@ -397,62 +298,36 @@ class StagingQueue:
         kept = (job.kept for job in self._jobs.values() if job.kept and job.turn < turn)
         return frozenset().union(*kept)
 
-    def _obtain(self, info: WorkflowInfo) -> _Waiting:
-        """The job in the queue. It may have left the queue while it was tried, since it
-        was held."""
-        job = self._jobs.get(info.jobid)
-        if job is None:
-            user = self._users.setdefault(info.userid, _Waiters(info.userid))
-            job = self._jobs[info.jobid] = _Waiting(info, user, _turn(info))
-            user.jobs += 1
-            insort(user.line, job.turn)
-        return job
+    def _heads(self) -> dict[Optional[int], _Waiting]:
+        """Of each user, the first job of those that are to be tried, or hold up the
+        ones after them."""
+        heads: dict[Optional[int], _Waiting] = {}
+        for job in self._jobs.values():
+            if job.passed is not False:
+                head = heads.setdefault(job.info.userid, job)
+                if job.turn < head.turn:
+                    heads[job.info.userid] = job
+        return heads
 
-    def _move(self, job: _Waiting, passed: Optional[bool]) -> None:
-        """Put a job where it belongs by its urgency, and by whether it was passed."""
-        line = job.user.line
-        if job.passed is not False:
-            del line[bisect_left(line, job.turn)]
-        job.turn, job.passed = _turn(job.info), passed
-        if passed is not False:
-            insort(line, job.turn)
-
-    def _leave(self, job: _Waiting) -> None:
-        """The job is not in the queue any more."""
-        self._move(job, False)
-        del self._jobs[job.info.jobid]
-        job.user.jobs -= 1
-        if not job.user.jobs:
-            del self._users[job.user.id]
-
-    def _first(self) -> Optional[_Waiting]:
-        """The first job of those that are to be tried: one of those that no other of
-        their user comes before."""
-        lines = (user.line for user in self._users.values() if user.line)
-        jobs = (self._jobs[line[0].jobid] for line in lines)
-        ready = (job for job in jobs if job.passed is None)
-        return min(ready, key=lambda job: job.turn, default=None)
-
-    def _before(self, job: _Waiting) -> Optional[_Waiting]:
-        """The job that another has to wait for."""
-        line = job.user.line
-        own = self._jobs[line[0].jobid] if line else None
-        for other in (own, self._first()):
-            if other is not None and other.turn < job.turn:
-                return other
-        return None
-
-    def _check_pause(self, job: _Waiting) -> None:
-        """Refuse a job that was tried a moment ago, for the same reason."""
-        if job.tried is None:
-            return
-        now, (at, why) = self._flux.now(), job.tried
-        if abs(now - at) < PAUSE:
-            raise StorageUnavailable(why.text, why.reason)
-        if job.passed is not None:
-            if abs(now - job.user.retried) < SPACING * len(self._users):
+    def _check_turn(self, job: _Waiting) -> None:
+        """Refuse a job that was tried a moment ago, for the same reason, and one that
+        has to wait for another."""
+        if job.tried is not None:
+            at, why = job.tried
+            pause = PAUSE if job.passed is None else SPACING * len(self._jobs)
+            if abs(self._flux.now() - at) < max(PAUSE, pause):
                 raise StorageUnavailable(why.text, why.reason)
-            job.user.retried = now
+        heads = self._heads()
+        for other in (heads.get(job.info.userid), _first(heads)):
+            if other is not None and other.turn < job.turn:
+                text = _reason(other.info, job.info)
+                raise StorageUnavailable(text, Reason.LIMIT_REACHED)
+
+
+def _first(heads: Mapping[Optional[int], _Waiting]) -> Optional[_Waiting]:
+    """The first job that is to be tried."""
+    ready = (job for job in heads.values() if job.passed is None)
+    return min(ready, key=lambda job: job.turn, default=None)
 
 
 def _reason(before: WorkflowInfo, info: WorkflowInfo) -> str:
@@ -463,6 +338,6 @@ def _reason(before: WorkflowInfo, info: WorkflowInfo) -> str:
     return "jobs of other users get their storage before"
 
 
-def _turn(info: WorkflowInfo) -> Turn:
+def _turn(info: WorkflowInfo) -> tuple[int, int]:
     assert info.request is not None
-    return Turn(-info.request.urgency, info.jobid)
+    return -info.request.urgency, info.jobid
