@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
+from typing import AbstractSet, Callable, Iterable, Mapping, Optional
 
 from dwscli.reading import number, objects, part, text, texts
 from dwscli.units import f58
@@ -270,22 +270,14 @@ def _localized(refused: Refused, request: Json) -> Refused:
     return Refused(refused.errno, message)
 
 
-def all_jobs(instance: Instance, request: Json) -> Iterator[Json]:
-    """The answers of dws.job-list, portion by portion.
+def all_jobs(instance: Instance, request: Json) -> Json:
+    """The answer of dws.job-list, with the jobs of all portions.
 
     Raises:
         Refused: a request has failed.
     """
-    after = 0
-    while True:
-        answer = ask(
-            instance, "dws.job-list", {**request, "after": after, "max": PORTION}
-        )
-        yield answer
-        last = number(answer, "next")
-        if last is None or last <= after or not objects(answer, "jobs"):
-            return
-        after = int(last)
+    portion = {**request, "after": 0, "max": PORTION}
+    return _all_rows(instance, "dws.job-list", "jobs", portion)
 
 
 def all_rabbits(instance: Instance) -> Json:
@@ -294,16 +286,19 @@ def all_rabbits(instance: Instance) -> Json:
     Raises:
         Refused: a request has failed.
     """
-    answer = ask(instance, "dws.rabbit-list", {})
-    rows, after = objects(answer, "rabbits"), None
-    last = answer.get("next")
-    while isinstance(last, str) and last != after:
-        after = last
-        page = ask(instance, "dws.rabbit-list", {"after": after})
-        rows += objects(page, "rabbits")
-        last = page.get("next")
-    situation = {key: value for key, value in answer.items() if key != "next"}
-    return {**situation, "rabbits": rows}
+    return _all_rows(instance, "dws.rabbit-list", "rabbits", {})
+
+
+def _all_rows(instance: Instance, topic: str, key: str, request: Json) -> Json:
+    """The last portion's answer to a query, with the rows of all portions."""
+    rows: list[Json] = []
+    while True:
+        answer = ask(instance, topic, request)
+        rows += objects(answer, key)
+        last = answer.pop("next", None)
+        if last in (None, request.get("after")) or not objects(answer, key):
+            return {**answer, key: rows}
+        request = {**request, "after": last}
 
 
 def job_id(instance: Instance, word: str) -> int:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Callable, Iterable, Mapping, Optional
+from typing import Collection, Mapping, Optional
 
 from dwscli import ended, selection, table
 from dwscli.ended import ENDED, NONE
-from dwscli.instance import Instance, Refused, all_jobs, all_rabbits, with_nodes
+from dwscli.instance import Instance, Refused, all_jobs, all_rabbits, ask, with_nodes
 from dwscli.jobfields import BUILTIN, FIELDS, color
 from dwscli.rabbits import chosen, decode
 from dwscli.reading import hosts, number, objects, part, text, texts
@@ -33,9 +33,6 @@ TABLE = table.Table("list", BUILTIN, FIELDS, color)
 
 ACTIVE = "active"
 """The word for all states of active jobs."""
-
-PAGING = ("jobs", "next")
-"""The keys of an answer that are about one portion."""
 
 ACTIVE_STATES = (*STATES, NONE)
 WORDS = (*ACTIVE_STATES, ACTIVE, ENDED)
@@ -100,124 +97,102 @@ def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
         raise CommandError("--json incompatible with --stats or --stats-only")
     format = TABLE.format(args)
     if args.stats or args.stats_only:
-        totals = next(all_jobs(instance, {}))
-        write([stats_line(part(totals, "totals"))])
+        answer = ask(instance, "dws.job-list", {"max": 1})
+        totals = part(answer, "totals")
+        write([stats_line(totals)])
         if args.stats_only:
-            table.warn_of_age(totals)
-            return 0 if number(part(totals, "totals"), "jobs") else 1
-    found = Search(args, instance)
-    found.run()
+            table.warn_of_age(answer)
+            return 0 if number(totals, "jobs") else 1
+    answer, status = search(args, instance)
+    jobs = answer["jobs"]
     if args.json:
-        rows = [{**row, "jobid": f58(int(row["id"]))} for row in found.rows]
-        write([json.dumps({**found.answer, "jobs": rows})])
+        rows = [{**row, "jobid": f58(int(row["id"]))} for row in jobs]
+        write([json.dumps({**answer, "jobs": rows})])
     else:
-        now = number(found.answer, "now") or time.time()
-        jobs = [{**row, "now": now} for row in found.rows]
-        TABLE.print(args, format, jobs)
-    return found.status
+        now = number(answer, "now") or time.time()
+        TABLE.print(args, format, [{**row, "now": now} for row in jobs])
+    return status
 
 
-class Search:
-    """The jobs that the options ask for.
+def search(args: argparse.Namespace, instance: Instance) -> tuple[Json, Optional[int]]:
+    """The answer of ``dws.job-list`` with the jobs that the options ask for, and the
+    exit status, if it is not to be 0.
 
-    Attributes:
-        rows: the jobs as rows of ``dws.job-list``.
-        answer: the last answer of the module without its jobs.
-        status: the exit status, if it is not to be 0.
+    Raises:
+        CommandError: an option is wrong, or there is no job, and no such Rabbit.
+        Refused: the module does not answer, and only it knows.
     """
+    most, since = selection.count(args), selection.since(args)
+    states, user = wanted_states(args), wanted_user(args, instance)
+    rabbits = decode([args.rabbit] if args.rabbit else [], "--rabbit: ") or ()
+    kind, places = wanted_type(args), frozenset(rabbits)
 
-    def __init__(self, args: argparse.Namespace, instance: Instance) -> None:
-        self._instance = instance
-        self._no_header = args.no_header
-        self._count = selection.count(args)
-        self._since = selection.since(args)
-        self._states = wanted_states(args)
-        self._user = wanted_user(args, instance)
-        words = [args.rabbit] if args.rabbit else []
-        self._rabbits = decode(words, "--rabbit: ") or ()
-        self._type = wanted_type(args)
-        self.rows: list[Json] = []
-        self.answer: Json = {}
-        self.status: Optional[int] = None
+    def keep(row: Json) -> bool:
+        return (
+            number(row, "id") is not None
+            and text(row, "state") in states
+            and (not kind or kind in texts(row, "types"))
+            and (not places or not places.isdisjoint(hosts(row, "rabbits") or ()))
+        )
 
-    def run(self) -> None:
-        """Find the jobs.
-
-        Raises:
-            CommandError: there is no job, and no such Rabbit.
-            Refused: the module does not answer, and only it knows.
-        """
-        keep = self._filter()
-        if not self._states <= {ENDED}:
-            try:
-                self.rows += filter(keep, self._active())
-            except Refused as error:
-                if ENDED not in self._states:
-                    raise
-                complain(str(error))
-                self.status = 1
-        if ENDED in self._states:
-            rest = ended.without(self.rows, self._ended())
-            self.rows += filter(keep, rest)
-        if self._rabbits and not self.rows:
-            self._check_rabbits()
-
-    def _check_rabbits(self) -> None:
-        """A Rabbit that is no longer in the mapping may have had jobs, but without any
-        its name is wrong."""
+    answer: Json = {"jobs": []}
+    status = None
+    if not states <= {ENDED}:
+        request = {
+            "userid": user,
+            "state": only(states - {ENDED}),
+            "rabbit": only(rabbits),
+            "type": kind or None,
+        }
         try:
-            known = objects(all_rabbits(self._instance), "rabbits")
-        except Refused:
-            return
-        chosen(known, self._rabbits)
-
-    def _active(self) -> Iterable[Json]:
-        request: Json = {}
-        if self._user is not None:
-            request["userid"] = self._user
-        states = self._states - {ENDED}
-        if len(states) == 1:
-            (request["state"],) = states
-        if len(self._rabbits) == 1:
-            (request["rabbit"],) = self._rabbits
-        if self._type:
-            request["type"] = self._type
-        rows: list[Json] = []
-        for answer in all_jobs(self._instance, request):
-            rows += objects(answer, "jobs")
-            self.answer = {key: answer[key] for key in answer if key not in PAGING}
-        table.warn_of_age(self.answer)
-        self._warn_of_others()
-        return with_nodes(self._instance, rows)
-
-    def _warn_of_others(self) -> None:
-        """A guest who asks for the jobs of others is told why there are none."""
-        if self._user == self._instance.userid or self._instance.is_owner:
-            return
-        totals = stats_line(part(self.answer, "totals"))
-        warn(f"jobs of other users are shown to the instance owner only; all: {totals}")
-
-    def _ended(self) -> list[Json]:
-        user = self._user
-        if not self._instance.is_owner:
-            user = self._instance.userid
-        most = self._count
-        found = ended.last(self._instance, ended.ROW, user, self._since, most + 1)
-        return selection.counted(found, most, self._no_header)
-
-    def _filter(self) -> Callable[[Json], bool]:
-        """Whether a row is what the options ask for."""
-        rabbits = set(self._rabbits)
-
-        def keep(row: Json) -> bool:
-            return (
-                number(row, "id") is not None
-                and text(row, "state") in self._states
-                and (not self._type or self._type in texts(row, "types"))
-                and (not rabbits or bool(rabbits & {*(hosts(row, "rabbits") or ())}))
+            answer = active(
+                instance, {k: v for k, v in request.items() if v is not None}
             )
+        except Refused as error:
+            if ENDED not in states:
+                raise
+            complain(str(error))
+            status = 1
+    found = [*filter(keep, answer["jobs"])]
+    if ENDED in states:
+        owner = user if instance.is_owner else instance.userid
+        past = ended.last(instance, ended.ROW, owner, since, most + 1)
+        past = selection.counted(past, most, args.no_header)
+        found += filter(keep, ended.without(found, past))
+    if rabbits and not found:
+        check_rabbits(instance, rabbits)
+    return {**answer, "jobs": found}, status
 
-        return keep
+
+def only(values: Collection[str]) -> Optional[str]:
+    """The value, if there is one and no other."""
+    return next(iter(values)) if len(values) == 1 else None
+
+
+def active(instance: Instance, wanted: Json) -> Json:
+    """The answer of ``dws.job-list``, with the nodes of the jobs. A guest who asks for
+    the jobs of others is told why there are none.
+
+    Args:
+        wanted: the payload; what is None is left out.
+    """
+    request = {key: wanted[key] for key in wanted if wanted[key] is not None}
+    answer = all_jobs(instance, request)
+    table.warn_of_age(answer)
+    if request.get("userid") != instance.userid and not instance.is_owner:
+        totals = stats_line(part(answer, "totals"))
+        warn(f"jobs of other users are shown to the instance owner only; all: {totals}")
+    return {**answer, "jobs": with_nodes(instance, answer["jobs"])}
+
+
+def check_rabbits(instance: Instance, names: tuple[str, ...]) -> None:
+    """A Rabbit that is no longer in the mapping may have had jobs, but without any its
+    name is wrong."""
+    try:
+        known = objects(all_rabbits(instance), "rabbits")
+    except Refused:
+        return
+    chosen(known, names)
 
 
 def wanted_states(args: argparse.Namespace) -> set[str]:

@@ -13,7 +13,6 @@ from typing import Iterable, Iterator, Optional
 from dwscli import ended, units
 from dwscli.details import TOPIC
 from dwscli.instance import Instance, Refused, all_jobs, ask, with_nodes
-from dwscli.reading import objects
 from dwscli.terminal import warn
 from dwscli.units import user_id
 from flux_k8s.command import CommandError
@@ -70,18 +69,15 @@ DETAILED = 200
 
 
 def active(instance: Instance, user: Optional[int]) -> tuple[list[Json], Json]:
-    """The active jobs, and the last answer of ``dws.job-list``.
+    """The active jobs, and the answer of ``dws.job-list``.
 
     Args:
         user: of these jobs; None for those of everybody.
 
     Returns: answers of ``dws.job-show``; of many jobs, rows of ``dws.job-list``.
     """
-    request: Json = {} if user is None else {"userid": user}
-    rows: list[Json] = []
-    answer: Json = {}
-    for answer in all_jobs(instance, request):
-        rows += objects(answer, "jobs")
+    answer = all_jobs(instance, {} if user is None else {"userid": user})
+    rows = answer["jobs"]
     if len(rows) > DETAILED:
         warn(f"of {len(rows)} active jobs, only the last state is drawn")
         found = [{**row, "now": answer.get("now")} for row in rows]
