@@ -14,6 +14,7 @@ import pytest
 
 from dwscli import fluxinstance
 from dwscli.fluxinstance import PATIENCE, TICK, FluxInstance
+from flux_k8s.command import CommandError
 
 
 class Clock:
@@ -94,3 +95,14 @@ def test_a_lost_connection_is_no_closed_pipe(
     with pytest.raises(ConnectionResetError, match="its broker on this node") as e:
         getattr(FluxInstance(), method)(*args)
     assert not isinstance(e.value, BrokenPipeError)
+
+
+def test_a_wrong_user_of_the_handle_is_an_error_where_a_user_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLUX_HANDLE_USERID", "54321")
+    assert FluxInstance().userid == 54321
+    monkeypatch.setenv("FLUX_HANDLE_USERID", "root")
+    found = FluxInstance()
+    with pytest.raises(CommandError, match="FLUX_HANDLE_USERID: 'root' is not the ID"):
+        assert found.userid

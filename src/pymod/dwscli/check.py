@@ -28,7 +28,7 @@ from dwscli.fit import (
     why_out,
 )
 from dwscli.instance import Instance, Nodes, all_rabbits
-from dwscli.page import fact_lines, hosts_text
+from dwscli.page import by_value, fact_lines, hosts_text
 from dwscli.reading import number, objects, text
 from dwscli.terminal import RED, add_color, screen, warn, write
 from dwscli.units import duration, f58, size, timestamp
@@ -403,15 +403,8 @@ def now_line(place: Fit) -> str:
 
 def _rooms(room: Mapping[str, int]) -> str:
     """For how many nodes Rabbits have room, those with the same number together."""
-    groups: dict[int, list[str]] = {}
-    for name in sorted(room, key=hostlist.natural_key):
-        groups.setdefault(room[name], []).append(name)
-    words = []
-    for count in sorted(groups, reverse=True):
-        names = groups[count]
-        each = "each of " if len(names) > 1 else ""
-        words.append(f"{_count(count, 'node')} on {each}{hosts_text(names)}")
-    return ", ".join(words)
+    groups = sorted(by_value(room), key=lambda group: -group[0])
+    return ", ".join(f"{_count(count, 'node')} on {on}" for count, on in groups)
 
 
 def _jobs(ids: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from dwscli.instance import (
     Tick,
     ask,
     unknown_job,
-    with_nodes_of_one,
+    with_nodes,
 )
 from dwscli.reading import number
 from dwscli.units import f58
@@ -66,7 +66,7 @@ def ask_about(instance: Instance, request: Json, tick: Optional[Tick] = None) ->
     Raises:
         Refused: the request has failed.
     """
-    answer = with_nodes_of_one(instance, ask(instance, TOPIC, request, tick))
+    (answer,) = with_nodes(instance, [ask(instance, TOPIC, request, tick)])
     return {**answer, "exceptions": ended.exceptions(instance, request["id"])}
 
 

@@ -13,7 +13,7 @@ from dwscli.instance import Instance, Refused, all_rabbits, ask
 from dwscli.rabbits import decode
 from dwscli.reading import objects, part, text, texts
 from dwscli.terminal import KUBERNETES, Notice, warn
-from dwscli.units import user_name
+from dwscli.units import user_of
 from flux_k8s.command import CommandError
 from flux_k8s.formats import hostlist
 from flux_k8s.ports import Json
@@ -57,7 +57,7 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
         if not args.reason.strip():
             raise CommandError("--reason: expected a text, as in --reason='slow ssd'")
         request["reason"] = args.reason
-        request["by"] = user_name(instance.userid) or str(instance.userid)
+        request["by"] = user_of(instance.userid)
     try:
         tick = Notice(KUBERNETES).tick
         answer = ask(instance, f"dws.rabbit-{verb}", request, tick)

@@ -17,13 +17,11 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequenc
 
 from dwscli import records
 from dwscli.instance import Instance
-from dwscli.reading import number, part, text, texts
+from dwscli.reading import number, part, text
 from dwscli.terminal import warn
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats import directives
 from flux_k8s.formats.timestamps import parse_timestamp
-from flux_k8s.objects import workflowmarks
-from flux_k8s.objects.workflowmarks import requested_times
 from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
@@ -68,6 +66,9 @@ AT_A_TIME = 8
 """Jobspecs or eventlogs that are in memory at a time: each may have many MB."""
 
 Kvs = Mapping[tuple[int, str], str]
+
+Raised = tuple[int, str, str]
+"""Severity, type and note of an exception."""
 
 
 def is_inactive(job: Json) -> bool:
@@ -212,19 +213,18 @@ def row(job: Json, kvs: Kvs) -> Json:
     Workflow, and for how long storage.
     """
     workflow = records.json_object(kvs.get((job["id"], WORKFLOW)))
+    view = WorkflowView.parse(workflow)
     moved = records.transfers(kvs.get((job["id"], MOVED)))
     amounts = [each["bytes"] for each in moved if each["bytes"] is not None]
-    begun = _created(workflow)
     end = number(job, "t_inactive")
-    gone = _gone(workflow, end)
+    gone = _gone(view, end)
     nnodes = int(number(job, "nnodes") or 0)
-    lines = texts(part(workflow, "spec"), "dwDirectives")
     sizes = records.allocated(kvs.get((job["id"], ALLOCATIONS)))
     found: Json = {
         "id": job["id"],
         "userid": job.get("userid"),
         "state": ENDED,
-        "status": text(part(workflow, "status"), "status"),
+        "status": view.status,
         "since": end,
         "gone": gone,
         "ready": False,
@@ -232,12 +232,14 @@ def row(job: Json, kvs: Kvs) -> Json:
         "nodes": text(job, "nodelist"),
         "nnodes": nnodes,
         "rabbits": kvs.get((job["id"], HOSTLIST), ""),
-        "capacity": capacity(lines, nnodes) if sizes is None else sum(sizes.values()),
-        "types": types(lines),
+        "capacity": capacity(view.directives, nnodes)
+        if sizes is None
+        else sum(sizes.values()),
+        "types": [*view.types],
         "moved": sum(amounts) if amounts else None,
         "total": None,
         "percent": None,
-        "waits": _lost(job, workflow),
+        "waits": _lost(job, view),
         "result": RESULTS.get(int(number(job, "result") or 0), ""),
         "transfers": moved,
         "bank": text(job, "bank"),
@@ -245,7 +247,8 @@ def row(job: Json, kvs: Kvs) -> Json:
     }
     if sizes is not None:
         found["allocated"] = sizes
-    setup = _requested(workflow, State.Setup)
+    created = text(part(workflow, "metadata"), "creationTimestamp")
+    begun, setup = parse_timestamp(created), view.begun[State.Setup]
     if begun is not None and gone is not None:
         found["seconds"] = max(0.0, gone - begun)
     if setup is not None and gone is not None:
@@ -255,23 +258,28 @@ def row(job: Json, kvs: Kvs) -> Json:
 
 def _details(job: Json, kvs: Kvs) -> Json:
     id = job["id"]
-    workflow = records.json_object(kvs.get((id, WORKFLOW)))
+    view = _view(kvs, id)
     raised = list(_exceptions(kvs.get((id, EVENTLOG), "")))
     outcome = records.json_object(kvs.get((id, DATA_OUT)))
     return {
         **row(job, kvs),
         "serial": 0,
-        "directives": texts(part(workflow, "spec"), "dwDirectives"),
-        "message": text(part(workflow, "status"), "message"),
-        "states": states(workflow, kvs, id),
+        "directives": [*view.directives],
+        "message": view.message,
+        "states": states(view, kvs, id),
         "allocations": records.allocations(kvs.get((id, ALLOCATIONS))),
         "mounts": None,
         "movements": records.movements(records.json_value(kvs.get((id, MOVEMENTS)))),
         "limits": [],
         "exceptions": _shown(raised),
-        "failed": failure(job, workflow, raised, outcome),
+        "failed": failure(job, view, raised, outcome),
         "waits": "",
     }
+
+
+def _view(kvs: Kvs, id: int) -> WorkflowView:
+    """The recorded Workflow of a job; one without a uid if there is none."""
+    return WorkflowView.parse(records.json_object(kvs.get((id, WORKFLOW))))
 
 
 ROW = Form((WORKFLOW, HOSTLIST, ALLOCATIONS, MOVED), row)
@@ -291,7 +299,7 @@ def exceptions(instance: Instance, id: int) -> list[str]:
     return _shown(_exceptions(instance.kvs([key]).get(key, "")))
 
 
-def _shown(exceptions: Iterable[tuple[int, str, str]]) -> list[str]:
+def _shown(exceptions: Iterable[Raised]) -> list[str]:
     return [f"{kind}: {note}" if note else kind for _, kind, note in exceptions]
 
 
@@ -303,15 +311,11 @@ def is_recorded(instance: Instance, id: int) -> bool:
         OSError: EPERM for the job of another user.
     """
     kvs = instance.kvs([(id, WORKFLOW), (id, EVENTLOG), (id, JOBSPEC)])
-    raised = _exceptions(kvs.get((id, EVENTLOG), ""))
-    if any(
-        severity == 0 and kind.startswith(EXCEPTION) for severity, kind, _ in raised
-    ):
+    if _failure(_exceptions(kvs.get((id, EVENTLOG), ""))):
         return True
-    workflow = records.json_object(kvs.get((id, WORKFLOW)))
-    if not workflow:
+    if (id, WORKFLOW) not in kvs:
         return not has_directives(kvs.get((id, JOBSPEC), ""))
-    return _is_over(WorkflowView.parse(workflow))
+    return _is_over(_view(kvs, id))
 
 
 def _is_over(view: WorkflowView) -> bool:
@@ -330,10 +334,7 @@ def is_moving_data(instance: Instance, id: int) -> bool:
 
 
 def failure(
-    job: Json,
-    workflow: Json,
-    exceptions: list[tuple[int, str, str]],
-    data_out: Json,
+    job: Json, view: WorkflowView, exceptions: Iterable[Raised], data_out: Json
 ) -> str:
     """Why the storage of a job that ended has failed, or what data is lost; empty if
     no data is lost, and the storage is gone, or soon will be.
@@ -341,35 +342,30 @@ def failure(
     Args:
         data_out: the report of what became of the data, if there is one.
     """
-    if workflow and WorkflowView.parse(workflow).has_failed and data_out:
-        return text(data_out, "errstr")
-    for severity, kind, note in exceptions:
-        if severity == 0 and kind.startswith(EXCEPTION):
-            return note or kind
-    if data_out.get("success") is True:
-        return ""
     reported = text(data_out, "errstr")
+    if view.has_failed and data_out:
+        return reported
+    failed = _failure(exceptions)
+    if failed or data_out.get("success") is True:
+        return failed
     if reported and number(job, "waitstatus") is not None:  # else it did not run
         return reported
-    if not workflow:
+    if not view.uid:
         return "nothing is recorded of its storage"
-    view = WorkflowView.parse(workflow)
     if view.damage is not None:
         return view.damage
     lost = loss(job, view)
-    if lost:
+    if lost or _is_over(view):
         return lost
-    if not _is_over(view):
-        last = "" if view.state is None else view.state.name
-        return f"its storage was last seen in {last or 'no state'}: {view.message}"
-    return ""
+    last = "" if view.state is None else view.state.name
+    return f"its storage was last seen in {last or 'no state'}: {view.message}"
 
 
 def loss(job: Json, view: WorkflowView) -> str:
     """The data that was not copied out of a job that has run, which others have not
     written: PostRun was requested, or its nodes had mounted all storage and its tasks
     were started, as its wait status shows."""
-    mounted = bool(view.ended) and view.ended[State.PreRun] is not None
+    mounted = view.ended[State.PreRun] is not None
     started = number(job, "waitstatus") is not None
     ran = view.begun[State.PostRun] is not None or (mounted and started)
     if not (ran and view.unsaved):
@@ -377,13 +373,13 @@ def loss(job: Json, view: WorkflowView) -> str:
     return f"not copied: {', '.join(view.unsaved)}"
 
 
-def states(workflow: Json, kvs: Kvs, id: int) -> list[Json]:
+def states(view: WorkflowView, kvs: Kvs, id: int) -> list[Json]:
     """The states of a job's Workflow that it was in, with their seconds."""
     found = []
     for name, state in STATES.items():
         seconds = records.json_number(kvs.get((id, TIMINGS[name])))
         if seconds is not None:
-            begun = _requested(workflow, state)
+            begun = view.begun[state]
             found.append({"state": name, "begun": begun, "seconds": seconds})
     return found
 
@@ -391,24 +387,14 @@ def states(workflow: Json, kvs: Kvs, id: int) -> list[Json]:
 def capacity(lines: Iterable[str], nnodes: int) -> int:
     """The bytes that directives ask for: for each node, or for all together."""
     total = 0
-    for directive in _parsed(lines):
+    for line in lines:
+        try:
+            directive = directives.parse(line)
+        except DirectiveError:
+            continue
         together = directive.arguments.get("type") in NODES_SHARE
         total += directive.capacity * (1 if together else max(1, nnodes))
     return total
-
-
-def types(lines: Iterable[str]) -> list[str]:
-    """The types of file systems that directives name."""
-    found = (one.arguments.get("type") for one in _parsed(lines))
-    return list(dict.fromkeys(kind for kind in found if kind))
-
-
-def _parsed(lines: Iterable[str]) -> Iterator[directives.Directive]:
-    for line in lines:
-        try:
-            yield directives.parse(line)
-        except DirectiveError:
-            continue
 
 
 def _is_marked(job: Json) -> bool:
@@ -426,25 +412,13 @@ def _memos(job: Json) -> Mapping[str, Any]:
     return part(part(job, "annotations"), "user")
 
 
-def _requested(workflow: Json, state: State) -> Optional[float]:
-    """When the module requested a state (UNIX time)."""
-    notes = part(part(workflow, "metadata"), "annotations")
-    return requested_times(notes)[state]
-
-
-def _gone(workflow: Json, end: Optional[float]) -> Optional[float]:
+def _gone(view: WorkflowView, end: Optional[float]) -> Optional[float]:
     """When the storage of a job that ended at ``end`` was gone (UNIX time): later than
     that if the job gave its nodes back before (``dw_release``, ``keep_failed``)."""
-    notes = part(part(workflow, "metadata"), "annotations")
-    if end is None or workflowmarks.NODES_RELEASED not in notes:
+    if end is None or not view.nodes_released:
         return end
-    view = WorkflowView.parse(workflow)
-    completed = view.ended[State.Teardown] if view.ended else None
-    return max(end, _requested(workflow, State.Teardown) or end, completed or end)
-
-
-def _created(workflow: Mapping[str, Any]) -> Optional[float]:
-    return parse_timestamp(text(part(workflow, "metadata"), "creationTimestamp"))
+    times = view.begun[State.Teardown], view.ended[State.Teardown]
+    return max(end, *(time or end for time in times))
 
 
 def _exception(job: Json) -> str:
@@ -455,15 +429,12 @@ def _exception(job: Json) -> str:
     return printable(without_next_step(text(job, "exception_note")) or kind, NOTE)
 
 
-def _lost(job: Json, workflow: Json) -> str:
+def _lost(job: Json, view: WorkflowView) -> str:
     """What a job with a fatal exception has lost of its storage, or data. The first
     fatal exception may be another one, as that of its time limit: job-list has no later
     ones. A job whose data was copied out after that had failed has lost nothing."""
     if number(job, "exception_severity") != 0:
         return ""
-    if not workflow:
-        return _exception(job)
-    view = WorkflowView.parse(workflow)
     if view.has_failed and not view.unsaved:
         return ""
     failure = view.failure.text
@@ -472,8 +443,16 @@ def _lost(job: Json, workflow: Json) -> str:
     return _exception(job) or printable(loss(job, view), NOTE)
 
 
-def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:
-    """Severity, type and note of the exceptions in an eventlog. The user of a job can
+def _failure(exceptions: Iterable[Raised]) -> str:
+    """The first fatal exception that is about storage, or ""."""
+    for severity, kind, note in exceptions:
+        if severity == 0 and kind.startswith(EXCEPTION):
+            return note or kind
+    return ""
+
+
+def _exceptions(eventlog: str) -> Iterator[Raised]:
+    """The exceptions in an eventlog. The user of a job can
     raise them, of any length."""
     for line in eventlog.split("\n"):
         event = records.json_object(line)

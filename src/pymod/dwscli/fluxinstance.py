@@ -21,6 +21,7 @@ from flux_k8s.config.submission import Site
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ingest import Ingest
 from flux_k8s.ports import Json
+from flux_k8s.text import quoted
 
 TICK = 1.0
 """Seconds between the calls of ``tick``."""
@@ -50,9 +51,15 @@ def _connected() -> Iterator[None]:
 class FluxInstance(Instance):
     """The instance that the command runs in. What needs none of it works without."""
 
-    def __init__(self) -> None:
+    @cached_property
+    def userid(self) -> int:  # type: ignore[override]
         # Flux sends requests as this user, if it is set: a tool for tests.
-        self.userid = int(os.environ.get("FLUX_HANDLE_USERID", os.getuid()))
+        word = os.environ.get("FLUX_HANDLE_USERID", str(os.getuid()))
+        try:
+            return int(word)
+        except ValueError:
+            problem = f"FLUX_HANDLE_USERID: {quoted(word)} is not the ID of a user"
+            raise CommandError(problem) from None
 
     @cached_property
     def _handle(self) -> Any:

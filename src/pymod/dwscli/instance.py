@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import AbstractSet, Callable, Iterable, Mapping, Optional
+from typing import AbstractSet, Callable, Iterable, Optional
 
 from dwscli.reading import number, objects, part, text, texts
 from dwscli.units import f58
@@ -323,19 +323,18 @@ def unknown_job(instance: Instance, id: int) -> Refused:
 
 
 def with_nodes(instance: Instance, rows: list[Json]) -> list[Json]:
-    """Rows of ``dws.job-list``, with the nodes that Flux knows. It is asked once for
-    all, and only where nodes are missing."""
-    if not any(map(_lacks_nodes, rows)):
+    """Rows of ``dws.job-list``, or answers of ``dws.job-show``, with the nodes that
+    Flux knows. It is asked once for all, and only where nodes are missing."""
+    lacking = [row["id"] for row in rows if _lacks_nodes(row)]
+    if not lacking:
         return rows
-    return [*_filled(rows, {job["id"]: job for job in instance.running_jobs()})]
-
-
-def with_nodes_of_one(instance: Instance, answer: Json) -> Json:
-    """An answer of ``dws.job-show``, with the nodes that Flux knows."""
-    if not _lacks_nodes(answer):
-        return answer
-    (found,) = _filled([answer], {answer["id"]: instance.job(answer["id"]) or {}})
-    return found
+    one = instance.job(rows[0]["id"]) if len(rows) == 1 else None
+    listed = instance.running_jobs() if len(rows) > 1 else filter(None, [one])
+    jobs = {job["id"]: job for job in listed}
+    return [
+        _with_nodes(row, jobs.get(row["id"], {})) if _lacks_nodes(row) else row
+        for row in rows
+    ]
 
 
 def _lacks_nodes(row: Json) -> bool:
@@ -343,10 +342,6 @@ def _lacks_nodes(row: Json) -> bool:
     return not number(row, "nnodes") and text(row, "wants") in ("ready", "released")
 
 
-def _filled(rows: Iterable[Json], jobs: Mapping[int, Json]) -> Iterable[Json]:
-    for row in rows:
-        job = jobs.get(row["id"], {}) if _lacks_nodes(row) else {}
-        nnodes = number(job, "nnodes")
-        yield (
-            {**row, "nodes": text(job, "nodelist"), "nnodes": nnodes} if nnodes else row
-        )
+def _with_nodes(row: Json, job: Json) -> Json:
+    nnodes = number(job, "nnodes")
+    return {**row, "nodes": text(job, "nodelist"), "nnodes": nnodes} if nnodes else row

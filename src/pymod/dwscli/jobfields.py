@@ -21,7 +21,6 @@ from dwscli.reading import (
     texts,
 )
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
-from dwscli.units import user_name
 from flux_k8s.formats import jobid
 from flux_k8s.objects.workflowstate import ERROR, TRANSIENT
 from flux_k8s.ports import Json
@@ -64,11 +63,6 @@ def _id(write: Callable[[int], str]) -> Callable[[Json], Any]:
     return lambda job: write(id_of(job))
 
 
-def _user(job: Json) -> Any:
-    userid = number(job, "userid")
-    return None if userid is None else user_name(int(userid)) or str(userid)
-
-
 def _data(job: Json) -> Any:
     """The data that was moved of how much, or the per cent of it."""
     moved, total = number(job, "moved"), number(job, "total")
@@ -102,7 +96,7 @@ FIELDS: Mapping[str, Field[Json]] = {
     "id.dec": Field("JOBID", _id(str)),
     "id.hex": Field("JOBID", _id(lambda id: f"{id:#018x}")),
     "userid": Field("UID", number_of("userid")),
-    "username": Field("USER", _user),
+    "username": Field("USER", lambda job: units.user_of(number(job, "userid"))),
     "state": Field("STATE", text_of("state")),
     "status": Field("STATUS", text_of("status")),
     "wants": Field("WANTS", text_of("wants")),

@@ -91,11 +91,11 @@ def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     Raises:
         CommandError: an option is wrong, or the module does not answer.
     """
-    if TABLE.print_formats(args.format):
+    format = TABLE.format(args)
+    if format is None:
         return None
     if args.json and (args.stats or args.stats_only):
         raise CommandError("--json incompatible with --stats or --stats-only")
-    format = TABLE.format(args)
     if args.stats or args.stats_only:
         answer = ask(instance, "dws.job-list", {"max": 1})
         totals = part(answer, "totals")

@@ -9,16 +9,18 @@ its printable characters.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Iterable, Iterator, Mapping
+from typing import Hashable, Iterable, Iterator, Mapping, TypeVar
 
 from dwscli.ended import ENDED
 from dwscli.reading import Fields, id_of, number, objects, part, text, texts
 from dwscli.terminal import RED, YELLOW, Screen
-from dwscli.units import duration, f58, size, timestamp, user_name
+from dwscli.units import duration, f58, size, timestamp, user_of
 from dwscli.width import bar, columns, cut, gauge, padded, wrapped
 from flux_k8s.formats import hostlist
 from flux_k8s.objects.workflowstate import ERROR, TRANSIENT
 from flux_k8s.text import NOTE, printable
+
+Value = TypeVar("Value", bound=Hashable)
 
 LABEL = 12
 """Columns of the labels at the beginning of lines."""
@@ -113,9 +115,8 @@ def fact_lines(
 
 
 def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
-    userid = number(answer, "userid")
-    user = "" if userid is None else user_name(int(userid)) or str(userid)
-    yield "Job", f"{f58(id_of(answer))} of {user or 'nobody known'}"
+    user = user_of(number(answer, "userid")) or "nobody known"
+    yield "Job", f"{f58(id_of(answer))} of {user}"
     yield "State", state_line(answer, now)
     yield "Flux" if lacks_jobs(answer) else "Kubernetes", old_line(answer)
     yield "Waits for", text(answer, "waits") or _ready_for(answer)
@@ -256,15 +257,18 @@ def allocations(answer: Fields) -> Iterator[str]:
 
 def _counts(rabbits: Mapping[str, object]) -> str:
     """The number of allocations on each Rabbit, Rabbits with the same together."""
-    groups: dict[float, list[str]] = {}
-    for name in sorted(rabbits, key=hostlist.natural_key):
-        count = number(rabbits, name)
-        if count is not None:
-            groups.setdefault(count, []).append(name)
-    return ", ".join(
-        f"{count:.0f} on {'each of ' if len(names) > 1 else ''}{hosts_text(names)}"
-        for count, names in groups.items()
-    )
+    found = {name: number(rabbits, name) for name in rabbits}
+    counts = {name: count for name, count in found.items() if count is not None}
+    return ", ".join(f"{count:.0f} on {on}" for count, on in by_value(counts))
+
+
+def by_value(values: Mapping[str, Value]) -> Iterator[tuple[Value, str]]:
+    """Each value, and the hosts that have it: ``tuo201``, ``each of tuo[202-203]``."""
+    groups: dict[Value, list[str]] = {}
+    for name in sorted(values, key=hostlist.natural_key):
+        groups.setdefault(values[name], []).append(name)
+    for value, names in groups.items():
+        yield value, f"{'each of ' if len(names) > 1 else ''}{hosts_text(names)}"
 
 
 def hosts_text(names: list[str]) -> str:

@@ -119,9 +119,9 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
 
 def list_rabbits(args: argparse.Namespace, instance: Instance) -> None:
     """List the Rabbits of an instance."""
-    if TABLE.print_formats(args.format):
-        return
     format = TABLE.format(args)
+    if format is None:
+        return
     names = decode(args.rabbits)
     answer = all_rabbits(instance)
     table.warn_of_age(answer)

@@ -9,7 +9,7 @@ import argparse
 import time
 from pathlib import Path
 
-from dwscli import ended, spans, units
+from dwscli import selection, spans
 from dwscli.instance import Instance, all_rabbits
 from dwscli.rabbits import chosen
 from dwscli.reading import number, objects, part
@@ -51,9 +51,7 @@ def report(args: argparse.Namespace, instance: Instance) -> None:
     Raises:
         Refused: the module does not answer.
     """
-    now = time.time()
-    since = units.moment_of(args.since, now) if args.since else now - HOURS * 3600
-    page = web_page(gather(instance, since))
+    page = web_page(gather(instance, selection.since(args, HOURS)))
     if args.output == STDIN:
         write([page.rstrip("\n")])
     else:
@@ -69,7 +67,7 @@ def gather(instance: Instance, since: float) -> Report:
     rabbits = all_rabbits(instance)
     user = None if instance.is_owner else instance.userid
     jobs, answer = active(instance, user)
-    past = ended.without(jobs, ended_since(instance, user, since))
+    past = ended_since(instance, user, since, jobs)
     now = number(answer, "now") or time.time()
     drawn = [spans.of_job(job, now) for job in (*jobs, *past)]
     return Report(

@@ -40,13 +40,17 @@ def counted(found: list[Json], most: int, no_header: bool) -> list[Json]:
     return found[:most]
 
 
-def since(args: argparse.Namespace) -> float:
-    """The UNIX time since when jobs have ended (``--since``); 0.0 for all.
+def since(args: argparse.Namespace, hours: int = 0) -> float:
+    """The UNIX time since when jobs have ended (``--since``); without the option so
+    many hours ago, 0 for all.
 
     Raises:
         CommandError: the option is no moment, or in the future.
     """
-    return units.moment_of(args.since, time.time()) if args.since else 0.0
+    now = time.time()
+    if args.since:
+        return units.moment_of(args.since, now)
+    return now - hours * 3600 if hours else 0.0
 
 
 def user(text: str, instance: Instance) -> Optional[int]:
@@ -96,8 +100,12 @@ def _details(instance: Instance, rows: Iterable[Json]) -> Iterator[Json]:
                 raise
 
 
-def ended_since(instance: Instance, user: Optional[int], since: float) -> list[Json]:
+def ended_since(
+    instance: Instance, user: Optional[int], since: float, active: Iterable[Json]
+) -> list[Json]:
     """The jobs that ended since a time, as answers of ``dws.job-show``. Guests have
-    their own jobs only."""
+    their own jobs only. A job that ends after the active ones were asked for is found
+    here."""
     owner = user if instance.is_owner else instance.userid
-    return ended.last(instance, ended.DETAILS, owner, since, ended.LARGEST_LIST)
+    past = ended.last(instance, ended.DETAILS, owner, since, ended.LARGEST_LIST)
+    return ended.without(active, past)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Callable, Generic, Iterable, Mapping, TypeVar
+from typing import Callable, Generic, Iterable, Mapping, Optional, TypeVar
 
 from dwscli import namedformats
 from dwscli.formats import Field, Format
@@ -75,18 +75,13 @@ class Table(Generic[Item]):
     fields: Mapping[str, Field[Item]]
     color: Callable[[Item], str] = lambda item: ""
 
-    def print_formats(self, name: str) -> bool:
-        """Print what ``-o help`` and ``-o get-config=NAME`` ask for.
-
-        Returns: whether ``name`` is one of these.
-        """
-        text = namedformats.answer(self.name, name, self.builtin)
-        if text:
-            write([text])
-        return bool(text)
-
-    def format(self, args: argparse.Namespace) -> Format[Item]:
-        """The format that the options ask for."""
+    def format(self, args: argparse.Namespace) -> Optional[Format[Item]]:
+        """The format that the options ask for. None if they ask for the formats that
+        there are, or how one of them is written: that is printed."""
+        answer = namedformats.answer(self.name, args.format, self.builtin)
+        if answer:
+            write([answer])
+            return None
         text = namedformats.format_text(self.name, args.format, self.builtin)
         found = Format(text, self.fields)
         if args.sort:

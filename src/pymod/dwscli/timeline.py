@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from dwscli import ended, spans, units
+from dwscli import selection, spans
 from dwscli.chart import draw
 from dwscli.details import look_up
 from dwscli.instance import Instance, Refused, job_id
@@ -56,16 +56,14 @@ def timeline(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     Raises:
         CommandError: there is none.
     """
-    now = time.time()
-    since = units.moment_of(args.since, now) if args.since else now - HOURS * 3600
-    status = None
+    since, status = selection.since(args, HOURS), None
     if args.jobids:
         found = [*named(instance, args.jobids)]
     else:
         user = None if args.A else instance.userid
         found, status = recent(instance, user, since)
     moment = max([number(answer, "now") or 0.0 for answer in found], default=0.0)
-    drawn = [spans.of_job(answer, moment or now) for answer in found]
+    drawn = [spans.of_job(answer, moment or time.time()) for answer in found]
     jobs: list[JobSpans] = [one for one in drawn if one is not None]
     if not jobs:
         raise CommandError("there is no job with storage to be drawn")
@@ -90,13 +88,12 @@ def recent(
     refusal = None
     jobs: list[Json] = []
     try:
-        jobs += active(instance, user)[0]
+        jobs = active(instance, user)[0]
     except Refused as error:
         refusal = error
-    # After that: a job that ends meanwhile is found here.
-    past = ended_since(instance, user, since)
+    past = ended_since(instance, user, since, jobs)
     if refusal is None:
-        return jobs + ended.without(jobs, past), None
+        return jobs + past, None
     if not past:
         raise refusal
     complain(str(refusal))

@@ -81,6 +81,12 @@ def user_name(userid: int) -> Optional[str]:
         return None
 
 
+def user_of(userid: Optional[float]) -> str:
+    """The name of a job's user, or the number of one without a name; empty where that
+    is not known."""
+    return "" if userid is None else user_name(int(userid)) or str(userid)
+
+
 def user_id(text: str) -> Optional[int]:
     """The user ID of a user's name or number; None for ``EVERYBODY``.
 

@@ -21,7 +21,7 @@ from dwscli.instance import Instance
 from dwscli.namedformats import Formats
 from dwscli.reading import hosts, number, part, text
 from dwscli.terminal import write
-from dwscli.units import EVERYBODY, user_name
+from dwscli.units import EVERYBODY, user_of
 from flux_k8s.formats.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable
@@ -73,9 +73,7 @@ Shares = Callable[[Json], Mapping[str, float]]
 
 
 def _user(row: Json) -> Mapping[str, float]:
-    userid = number(row, "userid")
-    name = UNKNOWN if userid is None else user_name(int(userid)) or str(userid)
-    return {name: 1.0}
+    return {user_of(number(row, "userid")) or UNKNOWN: 1.0}
 
 
 def _name(key: str) -> Shares:
@@ -125,9 +123,9 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
 
 def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     """Show the storage that jobs of an instance had."""
-    if TABLE.print_formats(args.format):
-        return
     format = TABLE.format(args)
+    if format is None:
+        return
     since = selection.since(args)
     user = selection.user(args.user, instance)
     if not instance.is_owner:
