@@ -16,7 +16,7 @@ from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.losses import UNKNOWN_LOSS, data_loss
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
-from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import NOT_HERE, Goal, Haste, WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
@@ -71,7 +71,7 @@ def damaged(value: Any) -> Iterator[Any]:
 
 
 ENDED = frozenset({Goal.RELEASED})
-JOBS = ({}, {"haste": Haste.ABANDON}, {"answered": ENDED}, {"failed": True})
+JOBS = ({}, {"haste": Haste.ABANDON}, {"answered": ENDED}, {"failure": NOT_HERE})
 SITUATIONS = list(itertools.product(Goal, (False, True), JOBS, CONFIGS))
 
 
@@ -120,6 +120,7 @@ def test_a_damaged_workflow_does_not_say_that_data_is_out(
     assert view.damage
     jobid = jobid_of_workflow(workflow["metadata"]["name"])
     assert jobid is not None
-    info = WorkflowInfo(jobid, Goal.RELEASED, ran=True, failed=failed)
+    failure = NOT_HERE if failed else None
+    info = WorkflowInfo(jobid, Goal.RELEASED, ran=True, failure=failure)
     info.last = view
     assert data_loss(info) == (Note(loss, Reason.BAD_OBJECT) if loss else None)

@@ -19,7 +19,7 @@ from flux_k8s.formats.timestamps import parse_go_duration
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
-from flux_k8s.jobs.workflowinfo import Goal, Haste, Mounts, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import NOT_HERE, Goal, Haste, Mounts, WorkflowInfo
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
@@ -124,7 +124,7 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
             {"haste": Haste.ABANDON},
             Step.MOVE(to=S.Teardown),
         ),
-        (view_of(S.PostRun, ready=False), {"failed": True}, Step.WAIT()),
+        (view_of(S.PostRun, ready=False), {"failure": NOT_HERE}, Step.WAIT()),
         (
             view_of(S.PostRun),
             {},
@@ -135,7 +135,7 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
         (view_of(S.PostRun), {"mounts": Mounts(writers=())}, Step.MOVE(to=S.DataOut)),
         (
             view_of(S.PostRun),
-            {"mounts": Mounts(writers=()), "failed": True},
+            {"mounts": Mounts(writers=()), "failure": NOT_HERE},
             Step.MOVE(to=S.Teardown),
         ),
         (view_of(S.PostRun), WRITES, LATER),
@@ -152,10 +152,10 @@ LATER = Step.WAIT(until=NOW + WRITERS_VALID)
             {**WRITES, "withheld": True},
             Step.RELEASE_EPILOG(),
         ),
-        (RELEASED_KEPT, {**WRITES, "failed": True}, Step.MARK_GIVEN_UP()),
+        (RELEASED_KEPT, {**WRITES, "failure": NOT_HERE}, Step.MARK_GIVEN_UP()),
         (
             replace(RELEASED_KEPT, given_up=True),
-            {**WRITES, "failed": True},
+            {**WRITES, "failure": NOT_HERE},
             Step.WITHHOLD(),
         ),
         (RELEASED_KEPT, {**WRITES, "answered": ENDED}, LATER),
@@ -231,7 +231,6 @@ INFOS = st.builds(
     answered=st.frozensets(st.sampled_from(Goal)),
     doubtful=st.booleans(),
     failure=st.none() | st.just(Note("failure", Reason.DWS_REFUSED)),
-    failed=st.booleans(),
     troubled_since=st.none() | st.floats(0, 2 * NOW),
 )
 
@@ -285,7 +284,7 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
     elif chosen.step is Step.DRAIN_MOUNTED:
         info.mounts = Mounts(settled=True, left=())
     elif chosen.step is Step.FAIL:
-        info.failed = True
+        info.failure = chosen.note
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,10 @@ class AllocationError(DWSError):
     reason = Reason.UNSATISFIABLE
 
 
+class StorageDenied(DWSError):
+    """A job cannot have its storage, and will not get it: the job fails."""
+
+
 class StorageUnavailable(Exception):
     """A job's storage is unavailable for now: other jobs use it, or a Rabbit is broken.
     The request is to be tried again. The message names the reason."""

@@ -5,7 +5,14 @@
 from __future__ import annotations
 
 from flux_k8s.config.table import Config
-from flux_k8s.ports import CLIENTMOUNT, COMPUTES, STORAGE, Kind, KubeError
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    COMPUTES,
+    STORAGE,
+    WORKFLOW,
+    Kind,
+    KubeError,
+)
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import break_rabbit, disable, enable, unlink, unload
 from rabbitsim.torture.outages import begin, fail_for, fail_next, pause_dws
@@ -343,6 +350,18 @@ STORIES = (
             (1, "nodes-failed! Teardown..gone"),
             (2, f"{HALF} Setup..gone"),
         )
+    ),
+    Story(
+        "a Rabbit that was Offline when its job got nodes is back when Kubernetes shows"
+        " the Workflow again",
+        LIFE,
+        job=four(1),
+        troubles=(
+            When("alloc", break_rabbit("rabbit-02", 60.0, "Offline")),
+            When("alloc", fail_for(300.0, OUTAGE, "get", kind=WORKFLOW)),
+            When("alloc", unload(1.0)),
+        ),
+        may=("nodes-failed",),  # where that GET is not the last look
     ),
     *(
         Story(

@@ -14,9 +14,8 @@ from typing import Callable, Optional, Sequence
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.errors import DWSError, NotReady
+from flux_k8s.errors import DWSError, NotReady, StorageDenied
 from flux_k8s.jobs.planning import Planner
-from flux_k8s.jobs.reports import FailureReports
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.nodes import Nodes
@@ -69,7 +68,6 @@ class Exclusion:
         context: Context,
         planner: Planner,
         workflows: WorkflowRequests,
-        failures: FailureReports,
         nodes: Nodes,
     ) -> None:
         self._nodes = nodes
@@ -78,7 +76,6 @@ class Exclusion:
         self._settings = context.settings
         self._planner = planner
         self._workflows = workflows
-        self._failures = failures
 
     # Nodes that failed
 
@@ -103,15 +100,12 @@ class Exclusion:
             await self._exclude(info, survey, "")  # Servers were not written
             survey = survey.without_lost(self._flux.now())
         elif late and not _may_be_forced(info, survey):
-            failure: Optional[Note] = why
             if info.failure_tolerance and not survey.known:
                 text = f"{why.text}; Kubernetes does not say which nodes failed"
-                failure = Note(text, Reason.USE_UNKNOWN)
-            elif survey.lost:
-                failure = await self.leave_out(info, survey, why.text)
-            if failure is not None:
-                await self._failures.fail(info, failure)
-                return
+                raise StorageDenied(text, Reason.USE_UNKNOWN)
+            if not survey.lost:
+                raise StorageDenied(why.text, why.reason)
+            await self.leave_out(info, survey, why.text)
             survey = survey.without_lost(self._flux.now())
         if _situation(info) != before:
             return
@@ -122,7 +116,7 @@ class Exclusion:
 
     async def survey(self, info: WorkflowInfo) -> Optional[Survey]:
         """Read from Kubernetes which of the job's nodes have their storage. None if the
-        job fails (``info.failure``), or is not as it was any more.
+        job is not as it was any more.
 
         The Workflow is read last: the state may have become complete, or another one,
         while the watch hangs.
@@ -135,11 +129,11 @@ class Exclusion:
         Raises:
             KubeError: a request failed, and is to be repeated.
             NotReady: DWS is not ready.
+            StorageDenied: an object is malformed.
         """
         view, before, requested_at = info.view, _situation(info), self._flux.now()
         assert view is not None and view.state is not None
         fails = not (info.failure_tolerance or view.complete)
-        survey, failure = None, None
         try:
             if view.state is State.Setup:
                 survey = await self._survey_storage(info)
@@ -148,7 +142,7 @@ class Exclusion:
         except NotReady:
             raise
         except DWSError as error:
-            failure = error.note
+            raise StorageDenied(str(error), error.reason) from error
         except KubeError as error:
             refused = fails and error.status in FORBIDDEN
             if not (refused or await self._workflows.has_persisted(info)):
@@ -157,7 +151,6 @@ class Exclusion:
         await self._workflows.lookup(info)
         if _situation(info) != before:
             return None
-        info.failure = failure or info.failure
         return survey
 
     async def _survey_storage(self, info: WorkflowInfo) -> Survey:
@@ -221,18 +214,18 @@ class Exclusion:
             found = replace(found, excluded=min(found.excluded, requested_at))
         return found
 
-    async def leave_out(
-        self, info: WorkflowInfo, survey: Survey, problem: str
-    ) -> Optional[Note]:
-        """Exclude the failed nodes of ``survey``. If they are too many, return why the
-        job fails instead."""
+    async def leave_out(self, info: WorkflowInfo, survey: Survey, problem: str) -> None:
+        """Exclude the failed nodes of ``survey``.
+
+        Raises:
+            StorageDenied: they are too many.
+        """
         assert info.allocation is not None
         hosts, tolerance = info.allocation.hosts, info.failure_tolerance
         goes_on, note = nodefailure.verdict(hosts, survey, tolerance, problem)
         if not goes_on:
-            return Note(note, Reason.NODES_FAILED)
+            raise StorageDenied(note, Reason.NODES_FAILED)
         await self._exclude(info, survey, note)
-        return None
 
     async def _exclude(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
         """Exclude the failed nodes from the job's storage, and drain them.

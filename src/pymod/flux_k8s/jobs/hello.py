@@ -26,7 +26,7 @@ from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.workflowinfo import Goal, Haste
+from flux_k8s.jobs.workflowinfo import NOT_HERE, Goal, Haste
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, RpcError
 from flux_k8s.reasons import Reason
@@ -238,7 +238,8 @@ class JobLister:
             job.memo = held.memo
         info.failure_tolerance = held.failure_tolerance
         info.owner = held.userid
-        info.failed = info.failed or held.failed
+        if held.failed and not info.failed:
+            info.failure = NOT_HERE
         if known:
             return
         planned = held.phase is not Phase.DEPEND

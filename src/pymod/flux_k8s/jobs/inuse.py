@@ -23,7 +23,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.losses import UNKNOWN_LOSS
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import NOT_HERE, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import TOKEN_KEY, WorkflowRequests
 from flux_k8s.json_reader import Reader
 from flux_k8s.machine.manager import RabbitManager
@@ -439,7 +439,7 @@ class InUse:
         fatal if data is lost, unless the job has a fatal exception already."""
         if info.use_report in ("", SILENT):
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
-            info.failed = True
+            info.failure = info.failure or NOT_HERE
             self._raise(info, DWS, severity, note, why)
         info.use_report = note
 

@@ -160,7 +160,7 @@ class Faults:
         reason = Reason.SERVICE_FAULT
         if info.goal is not Goal.RELEASED:
             if not info.failed:
-                info.failed, info.failure = True, Note(note, reason)
+                info.failure = Note(note, reason)
                 flux.raise_exception(info.jobid, DWS, FATAL, note, reason)
             return False
         self.count += 1

@@ -178,7 +178,7 @@ def failure_of(info: WorkflowInfo) -> str:
     view = info.view
     if view is not None and view.failed_until is not None and not view.complete:
         return with_losses(view.failure, info, view).text
-    return "" if info.failure is None else info.failure.text
+    return "" if info.told is None else info.told.text
 
 
 def rabbits_of(usage: Mapping[str, StorageUsage]) -> dict[str, int]:

@@ -40,7 +40,7 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
 
 def cause_of(info: WorkflowInfo) -> Reason:
     """The reason for which a job loses its data, or its storage."""
-    view, known = info.view, info.failure or info.interference
+    view, known = info.view, info.told or info.interference
     if known is not None:
         return known.reason
     if view is None:

@@ -99,10 +99,10 @@ class Metrics:
         info, shown = job.info, job.shown
         if job.unknown or shown.counted:
             return
-        failing = info.failure is not None or info.failed or job.faults.given_up
+        failing = info.failed or job.faults.given_up
         if failing:
             # One that has failed when it is seen first has done so in another service.
-            self._failed += shown.counted is not None or info.failure is not None
+            self._failed += shown.counted is not None or info.told is not None
         shown.counted = failing
 
     def note_end(self) -> None:

@@ -14,7 +14,7 @@ from typing import Callable, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import TryAgain
-from flux_k8s.errors import NoEffect
+from flux_k8s.errors import NoEffect, StorageDenied
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import describe, left_behind
@@ -166,7 +166,7 @@ class Reconciler:
             if step.step is Step.FORGET:
                 self._forget(job)
                 return
-            await self._steps.carry_out(info, step)
+            await self._carry_out(job, step)
         except FAILURES as error:
             self._waits.step_ended(step, error)
             self._failed(job, error, news=info.view != view)
@@ -176,6 +176,16 @@ class Reconciler:
             self._waits.report_state(job)
         if info.view == view and self._next_step(job) == step:
             self._failed(job, NoEffect(step))
+
+    async def _carry_out(self, job: Job, step: Next) -> None:
+        """Carry out a step. If the job cannot have its storage, it fails, unless the
+        Workflow, which is read once more, calls for another step."""
+        try:
+            await self._steps.carry_out(job.info, step)
+        except StorageDenied as error:
+            await self._steps.workflows.lookup(job.info)
+            if self._next_step(job).is_like(step):
+                await self._steps.deny(job.info, step, error)
 
     async def _confirmed(self, job: Job, step: Next) -> Optional[Next]:
         """A step that cannot be undone, as it is to be taken when what is there was

@@ -24,7 +24,7 @@ from flux_k8s.jobs.losses import left_persistent
 from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
 from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.step import Next, Step
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import NOT_HERE, Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError, WorkflowRequests
 from flux_k8s.objects.workflowmarks import WARNED
 from flux_k8s.objects.workflowstate import State
@@ -56,13 +56,18 @@ class FailureReports:
         self._scope = scope
 
     async def fail(self, info: WorkflowInfo, why: Note) -> None:
+        """Raise a fatal exception, and say where the job's owner learns more. The note
+        about data that is kept says so by itself."""
+        kept = info.view is not None and info.view.has_failed
+        note = why.text if kept else with_next_step(why.text, info.f58)
+        await self.raise_failure(info, replace(why, text=note))
+        if kept:
+            info.failure = NOT_HERE
+
+    async def raise_failure(self, info: WorkflowInfo, why: Note) -> None:
         """Raise a fatal exception, in the answer that the job's dependency
         waits for when there is one."""
-        kept, note = info.view is not None and info.view.has_failed, why.text
-        if info.failure is None and not kept:
-            note = with_next_step(note, info.f58)
-        note = printable(note, NOTE)
-        info.failure = None if kept else replace(why, text=without_next_step(note))
+        note = printable(why.text, NOTE)
         if info.view is not None and info.view.is_of(info.jobid):
             # The job does not wait for it.
             saved = self._workflows.save_failed(info)
@@ -78,7 +83,7 @@ class FailureReports:
             await request_plugin(self._flux, "resource-update", payload)
         else:
             self._flux.raise_exception(info.jobid, DWS, FATAL, note, why.reason)
-        info.failed = True
+        info.failure = replace(why, text=without_next_step(note))
 
     def report_persistent(self, info: WorkflowInfo) -> None:
         """Report what outlives a job that did not run. Its epilog is released next."""
@@ -98,7 +103,7 @@ class FailureReports:
             severity = FATAL if following.failed else WARNING
             self._flux.raise_exception(info.jobid, DWS, severity, note, reason)
         if following.failed:
-            info.failed, info.failure = True, Note(note, reason)
+            info.failure = Note(note, reason)
         info.warned = True
         now = format_timestamp(self._flux.now())
         await self._workflows.annotate(info, {WARNED: now})

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import syslog
 from functools import partial
-from typing import Awaitable, Callable, Mapping, Optional, Union
+from typing import Awaitable, Callable, Mapping, Optional, TypeVar
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import refusal, refused
-from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
+from flux_k8s.errors import DWSError, NotReady, StorageDenied, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.jobs.copies import Copies, Movements
@@ -29,7 +29,7 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import MOUNTING, Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.outcomes import Outcomes
-from flux_k8s.jobs.placement import JobPlacement
+from flux_k8s.jobs.placement import JobPlacement, Proposal
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import read_jobspec, request_plugin
 from flux_k8s.jobs.records import Records
@@ -55,6 +55,8 @@ from flux_k8s.ports import (
 )
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.text import SHOWN, printable
+
+T = TypeVar("T")
 
 Procedure = Callable[[WorkflowInfo, Next], Awaitable[None]]
 """Carries out a step of a job."""
@@ -96,7 +98,7 @@ class Steps:
         self._outcomes = Outcomes(flux)
         self._failures = FailureReports(flux, self.workflows, jobs.scope)
         self._exclusion = Exclusion(
-            context, self._planner, self.workflows, self._failures, machine.nodes
+            context, self._planner, self.workflows, machine.nodes
         )
         self.staging = Staging(context, machine, self._planner, jobs)
         self.in_use = InUse(context, machine, jobs, self.workflows)
@@ -151,6 +153,16 @@ class Steps:
             carried_out = self.workflows.request_state(info, state, carried_out)
         await carried_out
 
+    async def deny(
+        self, info: WorkflowInfo, following: Next, error: StorageDenied
+    ) -> None:
+        """Fail a job for which a step has found that it cannot have its storage. More
+        is to be said where DWS had a problem before."""
+        if following.note is None:
+            await self._failures.raise_failure(info, error.note)
+        else:
+            await self._failures.fail(info, error.note)
+
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share: the scheduler has taken back the job's resources."""
         self._planner.release_share(info)
@@ -192,8 +204,8 @@ class Steps:
 
     async def _move_to(self, info: WorkflowInfo, state: State) -> None:
         marks: Mapping[str, str] = {}
-        if state in MOUNTING and not self._may_mount(info):
-            return
+        if state in MOUNTING:
+            self._check_mountable(info)
         in_setup = info.view is not None and info.view.desired is State.Setup
         if in_setup and not info.recording.rabbits:
             self._record_rabbits(info)  # a module that was killed may not have
@@ -220,12 +232,12 @@ class Steps:
         await self._records.record(info)
         return not info.aborted or info.released
 
-    def _may_mount(self, info: WorkflowInfo) -> bool:
-        """Whether the storage of a job may be mounted. A job with nodes that has waited
-        for it too long fails.
+    def _check_mountable(self, info: WorkflowInfo) -> None:
+        """Check that the storage of a job may be mounted.
 
         Raises:
             StorageUnavailable: not yet.
+            StorageDenied: the job has nodes, and has waited for it too long.
         """
         try:
             self.keeping.check_shared(info)
@@ -235,9 +247,7 @@ class Steps:
             too_long = self._planner.waits_too_long(info, error)
             if too_long is None:
                 raise
-            info.failure = too_long.note
-            return False
-        return True
+            raise StorageDenied(str(too_long), too_long.reason) from error
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
         """Drain the nodes that still mount storage after PostRun, unless DWS has
@@ -257,30 +267,22 @@ class Steps:
     async def _create(self, info: WorkflowInfo, following: Next) -> None:
         if info.planned:
             self._planner.forget(info)
-            try:
-                await read_jobspec(self._context, info)
-            except DWSError as error:
-                self._refuse(info, error)
-                return
+            await _lasting(read_jobspec(self._context, info))
         await self.workflows.create(info)
 
     async def _plan_again(self, info: WorkflowInfo) -> None:
         """Plan the storage of a job whose Workflow was made again. Flux was told before
         what the job needs, and may be about to give it that."""
-        try:
-            jobspec = await read_jobspec(self._context, info)
-            proposal = await self._planner.plan(info)
-        except (KubeError, DWSError) as error:
-            self._refuse(info, error)
-            return
-        info.fits = proposal.fits(jobspec.resources, jobspec.constraints)
-        if not info.fits:
+        jobspec = await _lasting(read_jobspec(self._context, info))
+        proposal = await _lasting(self._planner.plan(info))
+        if not proposal.fits(jobspec.resources, jobspec.constraints):
             text = (
                 f"{info.interference_note(DELETED).text}, and was made again: the job"
                 " needs other resources now than Flux was asked for; please submit it"
                 " again"
             )
-            info.failure = Note(text, Reason.WORKFLOW_DELETED)
+            raise StorageDenied(text, Reason.WORKFLOW_DELETED)
+        info.fits = True
 
     async def _plan(self, info: WorkflowInfo, following: Next) -> None:
         if info.planned:
@@ -289,14 +291,7 @@ class Steps:
         if not info.announced:  # the answer to its creation was lost
             self.workflows.announce(info)
         self.keeping.check_shared(info)
-        try:
-            if info.is_staged:
-                proposal = self.staging.proposal(info)
-            else:
-                proposal = await self._planner.plan(info)
-        except (KubeError, DWSError) as error:
-            self._refuse(info, error)
-            return
+        proposal = await _lasting(self._propose(info))
         payload: Json = {
             "id": info.jobid,
             "resources": proposal.resources,
@@ -306,12 +301,13 @@ class Steps:
         info.answered |= {Goal.PLANNED}
         info.fits = True
 
+    async def _propose(self, info: WorkflowInfo) -> Proposal:
+        if info.is_staged:
+            return self.staging.proposal(info)
+        return await self._planner.plan(info)
+
     async def _place(self, info: WorkflowInfo, following: Next) -> None:
-        try:
-            placement = await self._planner.place(info)
-        except (KubeError, DWSError) as error:
-            self._refuse(info, error)
-            return
+        placement = await _lasting(self._planner.place(info))
         await self._record_placement(info, placement)
         await self._move_to(info, State.Setup)
 
@@ -323,26 +319,20 @@ class Steps:
 
     async def _stage_in_turn(self, info: WorkflowInfo) -> None:
         try:
-            placement, nodes = await self.staging.stage(info)
-        except (KubeError, DWSError) as error:
-            self._refuse(info, error)
+            placement, nodes = await _lasting(self.staging.stage(info))
+        except StorageDenied as error:
             assert info.request is not None
-            if info.request.stage is None:
-                refused, info.failure = info.failure, None
-                assert refused is not None
-                await self.workflows.annotate(info, {STAGE: None})
-                text = f"{info.f58}: not staged ahead: {error}"
-                self._flux.log(syslog.LOG_INFO, text, refused.reason)
+            if info.request.stage is not None:
+                raise
+            await self.workflows.annotate(info, {STAGE: None})
+            text = f"{info.f58}: not staged ahead: {error}"
+            self._flux.log(syslog.LOG_INFO, text, error.reason)
             return
         await self._record_placement(info, placement)
         await self.workflows.move(info, State.Setup, {STAGED_FOR: nodes})
 
     async def _add_nodes(self, info: WorkflowInfo, following: Next) -> None:
-        try:
-            await self._planner.add_nodes(info)
-        except (KubeError, DWSError) as error:
-            self._refuse(info, error)
-            return
+        await _lasting(self._planner.add_nodes(info))
         await self._move_to(info, State.PreRun)
         self.staging.queue.wake()
 
@@ -376,15 +366,6 @@ class Steps:
         info.recording.rabbits = True
         return rabbits
 
-    def _refuse(self, info: WorkflowInfo, error: Union[KubeError, DWSError]) -> None:
-        """The job cannot have its storage. An error that may pass is raised again."""
-        if isinstance(error, DWSError) and not isinstance(error, NotReady):
-            info.failure = error.note
-        elif isinstance(error, KubeError) and refused(error):
-            info.failure = Note(refusal(error), Reason.DWS_REFUSED)
-        else:
-            raise error
-
     # Requests to Flux
 
     async def _release_prolog(self, info: WorkflowInfo, following: Next) -> None:
@@ -404,21 +385,15 @@ class Steps:
                     "nodes that are Disabled in SystemStatus may lack the storage, and"
                     " Kubernetes does not say which nodes have mounted it"
                 )
-                info.failure = Note(text, Reason.USE_UNKNOWN)
-                return
+                raise StorageDenied(text, Reason.USE_UNKNOWN)
             if survey.lost:
                 problem = "passed over by DWS, as Disabled in SystemStatus"
-                failure = await self._exclusion.leave_out(info, survey, problem)
-                info.failure = failure or info.failure
+                await self._exclusion.leave_out(info, survey, problem)
                 return
         await self._give_environment(info, view)
 
     async def _give_environment(self, info: WorkflowInfo, view: WorkflowView) -> None:
-        try:
-            daemons = await self._planner.daemons(info)
-        except (KubeError, DWSError) as error:
-            self._refuse(info, error)
-            return
+        daemons = await _lasting(self._planner.daemons(info))
         variables: dict[str, str] = {}
         for daemon in daemons:
             variables.update(daemon.environment)
@@ -427,7 +402,7 @@ class Steps:
         await self.workflows.give_token(info)
         # One that may be gone is looked up first.
         gone = info.view is None or info.doubtful
-        if info.failure is None and not gone:
+        if not gone:
             payload: Json = {"id": info.jobid, "variables": variables}
             if view.unsaved:
                 copies = ", ".join(view.unsaved)
@@ -459,3 +434,21 @@ class Steps:
             self._failures.report_persistent(info)
         await request_plugin(self._flux, "epilog-remove", payload)
         info.answered |= {Goal.RELEASED}
+
+
+async def _lasting(planned: Awaitable[T]) -> T:
+    """What is planned for a job.
+
+    Raises:
+        StorageDenied: for an error that will not pass.
+    """
+    try:
+        return await planned
+    except (StorageDenied, NotReady):
+        raise
+    except DWSError as error:
+        raise StorageDenied(str(error), error.reason) from error
+    except KubeError as error:
+        if not refused(error):
+            raise
+        raise StorageDenied(refusal(error), Reason.DWS_REFUSED) from error

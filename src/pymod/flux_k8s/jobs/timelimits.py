@@ -341,8 +341,6 @@ def problem_of(
 ) -> tuple[Optional[Problem], Optional[float]]:
     """The present problem of the storage, and the UNIX time at which the next one may
     arise; None for each that there is not."""
-    if info.failure is not None:
-        return Problem(info.failure), None
     if at.lost:
         note = f"its data is lost before it had nodes: {at.lost}"
         return Problem(Note(note, Reason.RABBIT_BROKEN)), None
@@ -413,9 +411,8 @@ def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
     if config.keep_failed is None or view.failed_until is not None:
         return False
     copying = view.desired is State.DataOut and bool(view.unsaved) and info.ran
-    broken = info.failure is not None or view.damage is not None
     given_up = view.given_up or info.aborted or has_ended_badly(info, view)
-    return copying and not (broken or given_up or info.not_kept is not None)
+    return copying and not (view.damage or given_up or info.not_kept is not None)
 
 
 def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:
@@ -426,7 +423,7 @@ def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:
     if not copying or view.complete or view.copies_noted:
         return False
     over = view.given_up or info.aborted or has_ended_badly(info, view)
-    if over or info.data_reported or info.failure is not None:
+    if over or info.data_reported:
         return False
     return len(view.unsaved) > 1 or view.in_error and bool(view.unsaved)
 

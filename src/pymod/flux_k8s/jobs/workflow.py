@@ -95,8 +95,6 @@ def _without_workflow(info: WorkflowInfo, at: Moment) -> Next:
         return Step.FORGET() if info.released else Step.RELEASE_EPILOG()
     if info.failed:
         return Step.WAIT()
-    if info.failure is not None:
-        return Step.FAIL(info.failure)
     if info.existed or (info.goal is Goal.READY and info.again_at is None):
         return Step.FAIL(note)
     problem, _ = unmade(info, at)
@@ -307,7 +305,7 @@ def _give_up(
         given_up = Note("given up", cause_of(info))
         note = given_up if problem is None else problem.note
         note = view.failure if view.failure.text else note
-        return Step.REPORT_DATA(info.failure or with_losses(note, info, view))
+        return Step.REPORT_DATA(info.told or with_losses(note, info, view))
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:

@@ -50,6 +50,10 @@ REMAKE_PAUSES = (1.0, 10.0, 60.0)
 how often it was already. It is not made again more often."""
 
 
+NOT_HERE = Note("", Reason.CAUSE_UNKNOWN)
+"""The failure of a job whose exception has a note that is not known here."""
+
+
 @slotted
 @dataclass
 class WorkflowInfo:
@@ -97,9 +101,9 @@ class WorkflowInfo:
         announced: the job's eventlog names the Workflow.
         answered: the goals that Flux has been told are reached: the plugin has answered
             ``resource-update``, ``prolog-remove``, ``epilog-remove``.
-        failure: the note of the job's fatal exception, if this service raises it. None
-            if the Workflow has it, with the data that is kept.
-        failed: the job has a fatal exception about its storage.
+        failure: the note of the job's fatal exception about its storage; None without
+            one. It has no text if another service has raised the exception, or the
+            Workflow has the note, with the data that is kept.
         warned: the job has a warning that Teardown makes no progress.
         reported_nodes: the failed nodes that an exception of the job names.
         data_reported: it was reported what became of the data of a job that had ended.
@@ -153,7 +157,6 @@ class WorkflowInfo:
     announced: bool = False
     answered: frozenset[Goal] = frozenset()
     failure: Optional[Note] = None
-    failed: bool = False
     warned: bool = False
     reported_nodes: frozenset[str] = frozenset()
     data_reported: bool = False
@@ -254,6 +257,16 @@ class WorkflowInfo:
         return Goal.READY in self.answered
 
     @property
+    def failed(self) -> bool:
+        """Whether the job has a fatal exception about its storage."""
+        return self.failure is not None
+
+    @property
+    def told(self) -> Optional[Note]:
+        """The note of that exception; None if it is not known here."""
+        return self.failure if self.failure is not None and self.failure.text else None
+
+    @property
     def released(self) -> bool:
         """Whether Flux knows that the storage is released, or does not wait for it."""
         return Goal.RELEASED in self.answered
@@ -277,7 +290,7 @@ class WorkflowInfo:
         view, request = self.view, self.request
         return (
             self.stages_ahead
-            and not (self.failed or self.failure)
+            and not self.failed
             and view is not None
             and request is not None
             and not request.held
@@ -408,7 +421,7 @@ class WorkflowInfo:
         and none of its storage was made."""
         return (
             self.goal is Goal.PLANNED
-            and not (self.has_storage or self.failed or self.failure)
+            and not (self.has_storage or self.failed)
             and self.remade < len(REMAKE_PAUSES)
         )
 

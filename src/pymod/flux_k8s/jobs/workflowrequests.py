@@ -17,7 +17,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.policy import releases_unmounted, stages_ahead
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls, in_question, refusal, refused
-from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
+from flux_k8s.errors import DWSError, NoEffect, StorageDenied, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.timestamps import format_timestamp
@@ -219,8 +219,7 @@ class WorkflowRequests:
                 f"user {request.userid} is unknown here: cannot tell which group "
                 "the storage would belong to; please tell an administrator"
             )
-            info.failure = Note(text, Reason.USER_UNKNOWN)
-            return
+            raise StorageDenied(text, Reason.USER_UNKNOWN)
         instance = self._settings.identity.name
         config = self._settings.config
         unmounted = releases_unmounted(request, config)
@@ -259,7 +258,7 @@ class WorkflowRequests:
             elif refused(error):
                 text = self.explain(request.directives)
                 text = text or _refused(request.directives, error)
-                info.failure = Note(text, Reason.DWS_REFUSED)
+                raise StorageDenied(text, Reason.DWS_REFUSED) from error
             else:
                 info.doubtful = error.status == 0 or error.status >= 500
                 raise
@@ -389,8 +388,11 @@ class WorkflowRequests:
     # The workflow token
 
     async def give_token(self, info: WorkflowInfo) -> None:
-        """Write a job's token, if it has one; without one in its Secret the job
-        fails (``info.failure``)."""
+        """Write a job's token, if it has one.
+
+        Raises:
+            StorageDenied: its Secret has none.
+        """
         if info.view is None or info.view.token is None:
             return
         namespace, name = info.view.token
@@ -403,9 +405,8 @@ class WorkflowRequests:
                 f"Secret {namespace}/{name} has no token for the job; please tell an "
                 "administrator"
             )
-            info.failure = Note(text, Reason.TOKEN_MISSING)
-        else:
-            await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
+            raise StorageDenied(text, Reason.TOKEN_MISSING)
+        await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
 
     def unlink_token(self, info: WorkflowInfo) -> None:
         """Take a job's token back, which it has no use for any more."""
@@ -420,7 +421,7 @@ def _refused(directives: Sequence[Directive], error: KubeError) -> str:
 
 def cause_note(info: WorkflowInfo) -> dict[str, str]:
     """The annotation by which the next service knows why the job has failed."""
-    failure = info.failure
+    failure = info.told
     return {} if failure is None else {FAILURE_REASON: failure.reason.value}
 
 
