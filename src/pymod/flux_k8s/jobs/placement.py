@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Where a job's storage and its nodes go: :func:`propose` before it has nodes,
-:class:`StorageChooser` when it has.
+:func:`choose` when it has.
 
 A job that uses existing storage (``persistentdw``) requests no ``ssd``. So ``ssd`` that
 are out of service do not keep the job off a broken Rabbit. A property of the Rabbit's
@@ -19,10 +19,9 @@ written here. Other jobs must not choose before the choice is counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from flux_k8s.config.context import Context
 from flux_k8s.config.policy import check_maximums
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
@@ -32,13 +31,10 @@ from flux_k8s.formats.constraints import conjunction, only_hosts
 from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
 from flux_k8s.json_reader import is_integer
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.machine.storages import Storages
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.storageusage import WORKFLOW_LABEL, beyond_annotation
-from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
-from flux_k8s.rules import nodefailure
 from flux_k8s.rules.directivebreakdown.allocation import (
     Allocation,
     beyond_shares,
@@ -231,24 +227,7 @@ def not_serving(rabbits: Iterable[str], broken: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class JobPlacement:
-    """The placement of a job's storage, written to Servers and Computes.
-
-    Attributes:
-        units: the systemd units that the job needs on its nodes.
-        unmet_wishes: a sentence for each wish about the location of nodes that is not
-            fulfilled.
-        excluded: the nodes without storage, and the note of the exception about them;
-            None when all nodes have storage.
-    """
-
-    units: tuple[str, ...]
-    unmet_wishes: tuple[str, ...]
-    excluded: Optional[tuple[Survey, str]] = None
-
-
-@dataclass(frozen=True)
-class Choice:
+class Placement:
     """The storage that was chosen for a job.
 
     Attributes:
@@ -256,130 +235,65 @@ class Choice:
             after the patches.
         bodies: the patches of these Servers.
         hosts: the nodes of the job that get its storage.
-        placement: the placement after the patches.
+        units: the systemd units that the job needs on its nodes.
+        unmet_wishes: a sentence for each wish about the location of nodes that is not
+            fulfilled.
+        excluded: the nodes without storage, and the note of the exception about them;
+            None when all nodes have storage.
     """
 
     servers: Mapping[Reference, Json]
     bodies: Mapping[Reference, Json]
     hosts: tuple[str, ...]
-    placement: JobPlacement
+    units: tuple[str, ...]
+    unmet_wishes: tuple[str, ...]
+    excluded: Optional[tuple[Survey, str]] = None
 
 
-class StorageChooser:
-    """Chooses the storage of jobs."""
+def choose(
+    info: WorkflowInfo,
+    breakdowns: Breakdowns,
+    existing: Mapping[Reference, Json],
+    allocation: Allocation,
+    settings: Settings,
+) -> Placement:
+    """Choose the storage of a job on the Rabbits of an allocation.
 
-    def __init__(self, context: Context, rabbits: Storages) -> None:
-        self._settings = context.settings
-        self._rabbits = rabbits
-        self._clock = context.clock
+    Args:
+        existing: the Servers of persistent storage that the job uses.
 
-    def choose(
-        self,
-        info: WorkflowInfo,
-        breakdowns: Breakdowns,
-        existing: Mapping[Reference, Json],
-        allocation: Allocation,
-        colocated: Mapping[str, frozenset[str]],
-        room: Mapping[str, int],
-        other_shares: Mapping[str, int],
-        awaited: AbstractSet[str],
-    ) -> Choice:
-        """Choose the job's storage. A job that tolerates failed nodes does without the
-        nodes whose Rabbits are broken, but for the ``awaited`` ones.
+    Raises:
+        AllocationError: it does not fit.
+    """
+    hosts = allocation.hosts
+    with_storage = [b for b in breakdowns if b.servers is not None]
+    specs = build_servers(with_storage, allocation) if with_storage else []
+    bodies = [
+        _servers_body(*each, settings.scheduler)
+        for each in zip(with_storage, specs, beyond_shares(specs, allocation))
+    ]
+    servers = {
+        breakdown.servers: _servers(info, breakdown, body)
+        for breakdown, body in zip(with_storage, bodies)
+        if breakdown.servers is not None
+    }
+    unmet_wishes = check_locations(
+        breakdowns, {**existing, **servers}, hosts, settings.mapping
+    )
+    daemons = daemons_of(breakdowns, settings)
+    units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
+    written = dict(zip(servers, bodies))
+    return Placement(servers, written, hosts, tuple(units), unmet_wishes)
 
-        Args:
-            existing: the Servers of persistent storage that the job uses.
-            allocation: of the job's R alone.
-            colocated, room, other_shares: as in :class:`Allocation`.
 
-        Raises:
-            AllocationError: the storage does not fit.
-        """
-        allocation = replace(
-            allocation,
-            room=room,
-            other_shares=other_shares,
-            storages=self._rabbits.labels,
-            broken_rabbits=self._rabbits.broken,
-            colocated=colocated,
-        )
-        try:
-            return self.choose_on(info, breakdowns, existing, allocation)
-        except AllocationError as error:
-            excluded = self._exclude_broken(info, allocation, error, awaited)
-        survey, _ = excluded
-        places = map(self._settings.mapping.rabbit_of, survey.lost)
-        rest = allocation.without(survey.lost, {r for r in places if r is not None})
-        choice = self.choose_on(info, breakdowns, existing, rest)
-        return replace(choice, placement=replace(choice.placement, excluded=excluded))
+def daemons_of(breakdowns: Breakdowns, settings: Settings) -> tuple[Daemon, ...]:
+    """The daemons that a job requires, in the order of its directives.
 
-    def _exclude_broken(
-        self,
-        info: WorkflowInfo,
-        allocation: Allocation,
-        error: AllocationError,
-        awaited: AbstractSet[str],
-    ) -> tuple[Survey, str]:
-        """The nodes whose Rabbits are broken, and the note of the exception about them.
-
-        Raises:
-            AllocationError: the job cannot do without these nodes.
-        """
-        hosts, tolerance = allocation.hosts, info.failure_tolerance
-        down = allocation.broken_rabbits.items()
-        broken = {rabbit: status for rabbit, status in down if rabbit not in awaited}
-        rabbits = {host: self._settings.mapping.rabbit_of(host) for host in hosts}
-        lost = tuple(host for host in hosts if rabbits[host] in broken)
-        if not lost or tolerance == 0:
-            raise error
-        survey = Survey(State.Setup, self._clock.now(), hosts, lost, served=True)
-        named = dict.fromkeys(str(rabbits[host]) for host in lost)
-        problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in named)
-        goes_on, note = nodefailure.verdict(hosts, survey, tolerance, problem)
-        if not goes_on:
-            raise AllocationError(note, Reason.NODES_FAILED)
-        return survey, note
-
-    def choose_on(
-        self,
-        info: WorkflowInfo,
-        breakdowns: Breakdowns,
-        existing: Mapping[Reference, Json],
-        allocation: Allocation,
-    ) -> Choice:
-        """Choose the storage of a job on the Rabbits of an allocation.
-
-        Raises:
-            AllocationError: it does not fit.
-        """
-        hosts = allocation.hosts
-        with_storage = [b for b in breakdowns if b.servers is not None]
-        specs = build_servers(with_storage, allocation) if with_storage else []
-        bodies = [
-            _servers_body(*each, self._settings.scheduler)
-            for each in zip(with_storage, specs, beyond_shares(specs, allocation))
-        ]
-        servers = {
-            breakdown.servers: _servers(info, breakdown, body)
-            for breakdown, body in zip(with_storage, bodies)
-            if breakdown.servers is not None
-        }
-        unmet_wishes = check_locations(
-            breakdowns, {**existing, **servers}, hosts, self._settings.mapping
-        )
-        daemons = self.daemons(breakdowns)
-        units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
-        placement = JobPlacement(tuple(units), unmet_wishes)
-        return Choice(servers, dict(zip(servers, bodies)), hosts, placement)
-
-    def daemons(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:
-        """The daemons that a job requires, in the order of its directives.
-
-        Raises:
-            DirectiveError: a daemon is not known.
-        """
-        known = self._settings.config.daemons
-        return tuple(known[name] for name in required_daemons(breakdowns, known))
+    Raises:
+        DirectiveError: a daemon is not known.
+    """
+    known = settings.config.daemons
+    return tuple(known[name] for name in required_daemons(breakdowns, known))
 
 
 def _servers_body(

@@ -10,19 +10,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Callable, Mapping, Optional, Sequence, Union
+from typing import Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.context import Context
 from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Call, gather, pause
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.errors import AllocationError, DWSError, NotReady, StorageUnavailable
+from flux_k8s.errors import (
+    AllocationError,
+    DWSError,
+    NotReady,
+    StorageDenied,
+    StorageUnavailable,
+)
 from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs.placement import (
-    Choice,
-    JobPlacement,
+    Placement,
     Proposal,
-    StorageChooser,
+    choose,
+    daemons_of,
     not_serving,
     propose,
 )
@@ -38,6 +44,7 @@ from flux_k8s.ports import (
     Json,
 )
 from flux_k8s.reasons import Reason
+from flux_k8s.rules import nodefailure
 from flux_k8s.rules.directivebreakdown.allocation import (
     Allocation,
     OtherMapping,
@@ -49,6 +56,7 @@ from flux_k8s.rules.directivebreakdown.compute import (
     existing_servers,
     near_hosts,
 )
+from flux_k8s.rules.nodefailure import Survey
 
 LARGE = 1000
 """A job with more nodes is placed in several turns of the reactor."""
@@ -73,7 +81,6 @@ class Planner:
         self._rabbits = machine.rabbits
         self._ledger = machine.ledger
         self._clock = context.clock
-        self._chooser = StorageChooser(context, machine.rabbits)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
         """The job's DirectiveBreakdowns. They do not change once they are ready."""
@@ -99,19 +106,22 @@ class Planner:
         )
         self._ledger.release_share(info.jobid, torn_down)
 
-    def waits_too_long(
+    def check_patience(
         self, info: WorkflowInfo, error: Union[AllocationError, StorageUnavailable]
-    ) -> Optional[AllocationError]:
-        """The error for a job with nodes that has waited too long, with ``error``; None
-        if it has not. A prolog script that gives up takes its node out of service, so
-        the job stops waiting when half of ``prolog_timeout`` is over, which counts from
-        the begin of its prolog, as that of the script does."""
+    ) -> None:
+        """Have a job with nodes wait no more that has waited too long because of
+        ``error``. A prolog script that gives up takes its node out of service, so the
+        job stops waiting when half of ``prolog_timeout`` is over, which counts from the
+        begin of its prolog, as that of the script does.
+
+        Raises:
+            StorageDenied: it has waited too long.
+        """
         waited = self._has_waited(info)
-        if waited is None:
-            return None
-        note = f"the job has waited for {waited:g}s, half of prolog_timeout"
-        text = f"{error}; {note}; please submit it again"
-        return AllocationError(text, Reason.PROLOG_TIMEOUT)
+        if waited is not None:
+            note = f"the job has waited for {waited:g}s, half of prolog_timeout"
+            text = f"{error}; {note}; please submit it again"
+            raise StorageDenied(text, Reason.PROLOG_TIMEOUT) from None
 
     def _has_waited(self, info: WorkflowInfo) -> Optional[float]:
         """Half of ``prolog_timeout`` in seconds, if the job's prolog takes longer."""
@@ -122,12 +132,13 @@ class Planner:
 
     def _await_agreement(
         self, info: WorkflowInfo, error: DWSError
-    ) -> Union[AllocationError, StorageUnavailable]:
+    ) -> StorageUnavailable:
         """What to raise for a job with nodes for which R, its storage, the rabbit
         mapping and Kubernetes do not agree by ``error``: it waits, since a module with
         another mapping may come, or a list that lacks no Rabbit."""
         wait = StorageUnavailable(str(error), error.reason)
-        return self.waits_too_long(info, wait) or wait
+        self.check_patience(info, wait)
+        return wait
 
     async def plan(self, info: WorkflowInfo) -> Proposal:
         """Rewrite the job's resources, and find the nodes that the job must avoid."""
@@ -143,7 +154,7 @@ class Planner:
                 raise StorageUnavailable(why, Reason.MAPPING_DISAGREES) from None
             raise
 
-    async def place(self, info: WorkflowInfo) -> JobPlacement:
+    async def place(self, info: WorkflowInfo) -> Placement:
         """Write the job's Servers and Computes."""
         assert info.allocation is not None
         R, mapping = info.allocation, self._settings.mapping
@@ -160,11 +171,11 @@ class Planner:
         breakdowns = await self.read_breakdowns(info)
         existing = await _read_made(self._calls, existing_servers(breakdowns))
         await self._next_turn(allocation.hosts)
-        choose = partial(self._choose, info, breakdowns, existing, allocation)
-        choice, before = choose(), self._ledger.changes
+        place = partial(self._choose, info, breakdowns, existing, allocation)
+        choice, before = place(), self._ledger.changes
         await self._next_turn(choice.hosts)
         if self._ledger.changes != before:
-            choice = choose()
+            choice = place()
         self._assume(choice)
         self._ledger.note_placed(info.jobid)
         # Other jobs choose beside what is counted now.
@@ -172,32 +183,31 @@ class Planner:
         # A request that fails may be carried out yet, so its storage stays counted.
         computes = self._patch_computes(info, choice.hosts)
         await gather([*self._patch_servers(choice), computes])
-        return choice.placement
+        return choice
 
     def choose_ahead(
         self, info: WorkflowInfo, breakdowns: Breakdowns, allocation: Allocation
-    ) -> Choice:
+    ) -> Placement:
         """Choose the storage of a job that has no nodes yet, and count it as its own.
 
         Args:
             allocation: as if the job had nodes.
         """
         try:
-            choice = self._chooser.choose_on(info, breakdowns, {}, allocation)
+            choice = choose(info, breakdowns, {}, allocation, self._settings)
         except AllocationError as error:
-            colocated = self.colocated(breakdowns, lasting=True)
-            alone = replace(allocation, colocated=colocated, room=self._ledger.sizes)
-            self._chooser.choose_on(info, breakdowns, {}, alone)
+            alone = self._usable(info, breakdowns, allocation, lasting=True)
+            choose(info, breakdowns, {}, alone, self._settings)
             raise _await_others(error) from None
         self._assume(choice)
         return choice
 
-    def withdraw(self, choice: Choice) -> None:
+    def withdraw(self, choice: Placement) -> None:
         """Storage that was chosen is not made: it does not count any more."""
         for reference in choice.servers:
             self._ledger.withdraw(reference)
 
-    async def write_ahead(self, choice: Choice) -> None:
+    async def write_ahead(self, choice: Placement) -> None:
         """Write the Servers of a job that has no nodes yet."""
         # A module that died may have chosen other Rabbits. Its request may come when
         # the storage of this choice is made.
@@ -241,35 +251,79 @@ class Planner:
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
         allocation: Allocation,
-    ) -> Choice:
-        """Choose the job's storage."""
-        own, free = _own(breakdowns), self._ledger
-        # A list may have lacked a Rabbit, or it is yet to come.
-        awaited = self._rabbits.absent if self._has_waited(info) is None else ()
-        choose = partial(
-            self._chooser.choose,
-            info,
-            breakdowns,
-            existing,
-            allocation,
-            awaited=frozenset(awaited),
-        )
-        other_shares = free.unplaced_beside(info.jobid)
+    ) -> Placement:
+        """Choose the job's storage.
 
-        def without_others() -> None:
-            # A job may wait for its share while another job still holds it.
-            scheduler = self._settings.scheduler
-            left = free.sizes if scheduler else free.left(own, lasting=True)
-            choose(self.colocated(breakdowns, lasting=True), left, {})
-
+        Raises:
+            StorageUnavailable: it will fit when others give theirs back, when a broken
+                Rabbit serves again, or when one is there that a list may have lacked.
+            DWSError: it will not.
+        """
+        place = partial(self._place_on, info, breakdowns, existing)
         try:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
-            colocated = self.colocated(breakdowns)
-            return choose(colocated, free.left(own), other_shares)
-        except (DWSError, StorageUnavailable) as error:
-            wait = self._reason_to_wait(info, error, allocation, without_others)
-            raise wait from None
+            return place(self._usable(info, breakdowns, allocation))
+        except (AllocationError, StorageUnavailable) as error:
+            self.check_patience(info, error)
+            if isinstance(error, StorageUnavailable):
+                raise
+            if not self._rabbits.absent.isdisjoint(allocation.rabbits):
+                raise StorageUnavailable(str(error), error.reason) from None
+            place(self._usable(info, breakdowns, allocation, lasting=True))
+            raise _await_others(error) from None
+
+    def _usable(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        allocation: Allocation,
+        lasting: bool = False,
+    ) -> Allocation:
+        """What a job may use now, or (``lasting``) when others have given theirs back:
+        a share may be given to it while another job still holds it."""
+        own, ledger, rabbits = _own(breakdowns), self._ledger, self._rabbits
+        whole = lasting and self._settings.scheduler
+        return replace(
+            allocation,
+            room=ledger.sizes if whole else ledger.left(own, lasting),
+            other_shares={} if lasting else ledger.unplaced_beside(info.jobid),
+            storages=rabbits.labels,
+            broken_rabbits=rabbits.broken,
+            colocated=self.colocated(breakdowns, lasting),
+        )
+
+    def _place_on(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        existing: Mapping[Reference, Json],
+        allocation: Allocation,
+    ) -> Placement:
+        """Choose the job's storage on an allocation. A job that tolerates failed nodes
+        does without those whose Rabbits are broken, but for Rabbits that a list may
+        have lacked, as long as the job may wait."""
+        place = partial(choose, info, breakdowns, existing, settings=self._settings)
+        try:
+            return place(allocation)
+        except AllocationError:
+            awaited = () if self._has_waited(info) else self._rabbits.absent
+            broken, mapping = allocation.broken_rabbits, self._settings.mapping
+            places = {h: mapping.rabbit_of(h) for h in allocation.hosts}
+            lost = tuple(
+                h for h, r in places.items() if r in broken and r not in awaited
+            )
+            if not lost or info.failure_tolerance == 0:
+                raise
+        named = dict.fromkeys(str(places[host]) for host in lost)
+        problem = ", ".join(f"Rabbit {rabbit} is {broken[rabbit]}" for rabbit in named)
+        hosts, tolerance = allocation.hosts, info.failure_tolerance
+        survey = Survey(State.Setup, self._clock.now(), hosts, lost, served=True)
+        goes_on, note = nodefailure.verdict(hosts, survey, tolerance, problem)
+        if not goes_on:
+            raise AllocationError(note, Reason.NODES_FAILED)
+        placement = place(allocation.without(lost, named))
+        return replace(placement, excluded=(survey, note))
 
     def left(self, breakdowns: Breakdowns) -> Mapping[str, int]:
         """The bytes that are left on each Rabbit, beside the job's own storage."""
@@ -284,7 +338,7 @@ class Planner:
             return {}
         return self._ledger.colocated(_own(breakdowns), lasting)
 
-    def _assume(self, choice: Choice) -> None:
+    def _assume(self, choice: Placement) -> None:
         """Count the storage of a job as its own."""
         for reference, servers in choice.servers.items():
             self._ledger.assume(reference, servers)
@@ -303,48 +357,16 @@ class Planner:
             text = not_serving(broken, broken)
             raise StorageUnavailable(text, Reason.RABBIT_BROKEN)
 
-    def _reason_to_wait(
-        self,
-        info: WorkflowInfo,
-        error: Union[DWSError, StorageUnavailable],
-        allocation: Allocation,
-        without_others: Callable[[], None],
-    ) -> Union[DWSError, StorageUnavailable]:
-        """The error to raise for ``error``: StorageUnavailable when it will pass, or
-        else the DWSError that will not pass.
-
-        A prolog script that gives up takes its node out of service. So the job stops
-        waiting after half of ``prolog_timeout``.
-
-        Args:
-            without_others: chooses without the storage that other jobs will give
-                back. Raises a DWSError if the job does not fit then.
-        """
-        if not isinstance(error, (AllocationError, StorageUnavailable)):
-            return error
-        too_long = self.waits_too_long(info, error)
-        if too_long is not None:
-            return too_long
-        if isinstance(error, StorageUnavailable):
-            return error
-        if not self._rabbits.absent.isdisjoint(allocation.rabbits):
-            return StorageUnavailable(str(error), error.reason)
-        try:
-            without_others()
-        except DWSError as lasting:
-            return lasting
-        return _await_others(error)
-
     async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""
         # A reload of the configuration may have removed a daemon since Proposal.
         may_require = info.view is not None and info.view.runs_containers
         if may_require or self._settings.config.daemons:
-            return self._chooser.daemons(await self.read_breakdowns(info))
+            return daemons_of(await self.read_breakdowns(info), self._settings)
         return ()
 
     def _patch_servers(
-        self, choice: Choice, versions: Optional[Mapping[Reference, str]] = None
+        self, choice: Placement, versions: Optional[Mapping[Reference, str]] = None
     ) -> list[Call[Json]]:
         """The requests that write a job's Servers.
 

@@ -34,7 +34,7 @@ from flux_k8s.errors import (
 from flux_k8s.formats import constraints, hostlist
 from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.placement import JobPlacement, Proposal
+from flux_k8s.jobs.placement import Placement, Proposal
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.turns import Full, NoRoom, StagingQueue
 from flux_k8s.jobs.workflowinfo import Breakdowns, Goal, WorkflowInfo
@@ -87,7 +87,7 @@ class Staging:
         self._jobs = jobs
         self.queue = StagingQueue(context.flux, jobs.ask)
 
-    async def stage(self, info: WorkflowInfo) -> tuple[JobPlacement, str]:
+    async def stage(self, info: WorkflowInfo) -> tuple[Placement, str]:
         """Write the job's Servers. Return its placement, and the nodes that it may get
         (RFC 29; "" for all).
 
@@ -107,7 +107,7 @@ class Staging:
             planner.withdraw(choice)
             raise
         await planner.write_ahead(choice)
-        return choice.placement, hostlist.encode(allowed)
+        return choice, hostlist.encode(allowed)
 
     # Where there is room
 

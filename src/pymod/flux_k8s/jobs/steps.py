@@ -29,7 +29,7 @@ from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import MOUNTING, Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.outcomes import Outcomes
-from flux_k8s.jobs.placement import JobPlacement, Proposal
+from flux_k8s.jobs.placement import Placement, Proposal
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import read_jobspec, request_plugin
 from flux_k8s.jobs.records import Records
@@ -242,12 +242,9 @@ class Steps:
         try:
             self.keeping.check_shared(info)
         except StorageUnavailable as error:
-            if info.goal is not Goal.READY:
-                raise
-            too_long = self._planner.waits_too_long(info, error)
-            if too_long is None:
-                raise
-            raise StorageDenied(str(too_long), too_long.reason) from error
+            if info.goal is Goal.READY:
+                self._planner.check_patience(info, error)
+            raise
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
         """Drain the nodes that still mount storage after PostRun, unless DWS has
@@ -336,9 +333,7 @@ class Steps:
         await self._move_to(info, State.PreRun)
         self.staging.queue.wake()
 
-    async def _record_placement(
-        self, info: WorkflowInfo, placement: JobPlacement
-    ) -> None:
+    async def _record_placement(self, info: WorkflowInfo, placement: Placement) -> None:
         """Report and record where the job's storage is."""
         for wish in placement.unmet_wishes:
             text = f"{info.f58}: {wish}"
