@@ -8,8 +8,7 @@ The steps may be repeated without harm, as all of :mod:`flux_k8s.jobs.steps`.
 from __future__ import annotations
 
 import syslog
-from dataclasses import replace
-from typing import Callable, Optional, Sequence
+from typing import Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
@@ -156,63 +155,32 @@ class Exclusion:
     async def _survey_storage(self, info: WorkflowInfo) -> Survey:
         breakdowns = await self._planner.read_breakdowns(info)
         making = [b for b in breakdowns if b.servers is not None]
+        requested_at = self._flux.now()
         calls = [self._find(SERVERS, b.servers) for b in making if b.servers]
-
-        def survey(
-            requested_at: float, computes: Json, servers: Sequence[Json]
-        ) -> Survey:
-            holdings = zip(making, servers)
-            mapping = self._settings.mapping
-            return nodefailure.survey_storage(requested_at, computes, holdings, mapping)
-
-        return await self._make_survey(info, calls, survey)
+        computes, *servers = await gather([self._find_computes(info), *calls])
+        return nodefailure.survey_storage(
+            requested_at, computes, zip(making, servers), self._settings.mapping
+        )
 
     async def _survey_mounts(self, info: WorkflowInfo, view: WorkflowView) -> Survey:
-        selector = cleanup.workflow_selector(info.name)
-        namespace = self._settings.namespace
-        calls = [
-            self._calls.list(
-                CLIENTMOUNT,
-                None,
-                key=info.name,
-                label_selector=selector,
-                some=view.has_clientmounts,
-                certain=True,
-            ),
-            self._calls.list(STORAGE, namespace, key=info.name, some=True),
-        ]
-
-        def survey(
-            requested_at: float, computes: Json, lists: Sequence[Json]
-        ) -> Survey:
-            clientmounts, storages = (found.get("items", []) for found in lists)
-            mapping = self._settings.mapping
-            return nodefailure.survey_mounts(
-                requested_at, computes, clientmounts, storages, view.mounts, mapping
-            )
-
-        return await self._make_survey(info, calls, survey)
-
-    async def _make_survey(
-        self,
-        info: WorkflowInfo,
-        calls: Sequence[Call[Json]],
-        survey: Callable[[float, Json, Sequence[Json]], Survey],
-    ) -> Survey:
-        """Send the requests of a survey.
-
-        Args:
-            survey: makes the survey from the time of the requests, Computes, and the
-                answers to ``calls``.
-        """
         requested_at = self._flux.now()
-        computes, *others = await gather(
-            [self._find(COMPUTES, self._computes(info)), *calls]
+        clientmounts = self._calls.list(
+            CLIENTMOUNT,
+            None,
+            key=info.name,
+            label_selector=cleanup.workflow_selector(info.name),
+            some=view.has_clientmounts,
+            certain=True,
         )
-        found = survey(requested_at, computes, others)
-        if found.excluded is not None:
-            found = replace(found, excluded=min(found.excluded, requested_at))
-        return found
+        namespace = self._settings.namespace
+        storages = self._calls.list(STORAGE, namespace, key=info.name, some=True)
+        computes, *lists = await gather(
+            [self._find_computes(info), clientmounts, storages]
+        )
+        mounts, links = (found.get("items", []) for found in lists)
+        return nodefailure.survey_mounts(
+            requested_at, computes, mounts, links, view.mounts, self._settings.mapping
+        )
 
     async def leave_out(self, info: WorkflowInfo, survey: Survey, problem: str) -> None:
         """Exclude the failed nodes of ``survey``.
@@ -262,6 +230,9 @@ class Exclusion:
         if info.view is not None and info.view.computes is not None:
             return Reference(*info.view.computes)
         return Reference(self._settings.namespace, info.name)
+
+    def _find_computes(self, info: WorkflowInfo) -> Call[Json]:
+        return self._find(COMPUTES, self._computes(info))
 
     def _find(self, kind: Kind, reference: Reference) -> Call[Json]:
         """The request for an object. The answer is {} if the object does not exist."""

@@ -143,7 +143,7 @@ class Faults:
 
     def handle(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
         """Fail the job, or give it up, and return whether to reconcile the job again,
-        if only to let it go (:class:`~flux_k8s.jobs.reconciler.LastResort`). If that
+        if only to let it go (:class:`~flux_k8s.jobs.reconciler.Reconciler`). If that
         raises an exception as well, nothing is done for the job any more."""
         if self.given_up:
             return False

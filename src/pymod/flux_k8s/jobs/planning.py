@@ -96,16 +96,6 @@ class Planner:
         info.breakdowns = ()
         self._ledger.forget(info.jobid)
 
-    def release_share(self, info: WorkflowInfo) -> None:
-        """Free the job's share of the Rabbits, which the scheduler takes back."""
-        view = info.view
-        # Without a view the Workflow may not be known yet, as Kubernetes is away, or an
-        # administrator may have deleted it before its storage was gone.
-        torn_down = (
-            view is not None and view.desired is State.Teardown and view.complete
-        )
-        self._ledger.release_share(info.jobid, torn_down)
-
     def check_patience(
         self, info: WorkflowInfo, error: Union[AllocationError, StorageUnavailable]
     ) -> None:

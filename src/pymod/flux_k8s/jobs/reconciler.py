@@ -16,12 +16,10 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.controller import TryAgain
 from flux_k8s.errors import NoEffect, StorageDenied
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import describe, left_behind
 from flux_k8s.jobs.jobtable import Decision, Job, JobTable
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.outage import Outage
-from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.reports import WaitReports
 from flux_k8s.jobs.step import Next, Step, is_final
@@ -30,7 +28,6 @@ from flux_k8s.jobs.turns import UserTurns
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
-from flux_k8s.ports import Flux
 from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason
 from flux_k8s.text import NOTE, printable
 
@@ -57,7 +54,6 @@ class Reconciler:
         self._steps = steps
         self._staging = steps.staging
         self._turns = UserTurns(context.settings, jobs.ask)
-        self._last_resort = LastResort(context.flux, steps.in_use)
         self._outage = outage
         self._waits = waits
         self._jobs_changed = jobs_changed
@@ -139,15 +135,53 @@ class Reconciler:
         self._jobs_changed()
 
     async def _let_go(self, job: Job) -> None:
-        """Release the epilog of a job that was given up.
+        """Release the epilog of a job that was given up, when the nodes that may still
+        mount its storage are drained, and it is recorded what became of its data. Of
+        these, what ends in an unexpected exception as well is left out: the job does
+        not wait for it.
 
         Raises:
             TryAgain: it is to be tried again after a pause.
         """
+        info = job.info
+        if info.goal is not Goal.RELEASED or info.released:
+            return
         try:
-            await self._last_resort.release(job)
+            for part in (self._drain, self._report_fault, self._record):
+                try:
+                    await part(job)
+                except FAILURES:
+                    raise
+                except Exception as error:
+                    text = f"{info.f58}: internal error: {describe(error)}"
+                    self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
+            await request_plugin(self._flux, "epilog-remove", {"id": info.jobid})
         except FAILURES as error:
             raise TryAgain(error) from error
+        info.answered |= {Goal.RELEASED}
+
+    async def _drain(self, job: Job) -> None:
+        note = Note("the dws module failed", Reason.SERVICE_FAULT)
+        await self._steps.in_use.drain_mounted(job.info, note)
+
+    async def _report_fault(self, job: Job) -> None:
+        """Raise an exception once, fatal if data is lost."""
+        if job.faults.reported:
+            return
+        loss = data_loss(job.info) if job.info.ran else None
+        severity = FATAL if loss is not None and not job.info.failed else WARNING
+        lost = "" if loss is None else loss.text
+        text = "; ".join(filter(None, (left_behind(job.info), lost, job.faults.note)))
+        note, reason = printable(text, NOTE), Reason.SERVICE_FAULT
+        self._flux.raise_exception(job.info.jobid, DWS, severity, note, reason)
+        job.faults.reported = True
+
+    async def _record(self, job: Job) -> None:
+        loss = data_loss(job.info)
+        if loss is not None:
+            loss = Note(f"{job.faults.note}; {loss.text}", Reason.SERVICE_FAULT)
+        await self._steps.outcomes.record(job.info, loss)
+        job.info.data_reported = True
 
     async def _take(self, job: Job, step: Next) -> None:
         """Take a step.
@@ -233,56 +267,3 @@ class Reconciler:
         again = last is following.step
         if not (job.retry_now or (gives_up and not again)):
             raise TryAgain(error) from error
-
-
-class LastResort:
-    """Releases the epilogs of jobs that were given up, and reports what they lose."""
-
-    def __init__(self, flux: Flux, in_use: InUse) -> None:
-        self._flux = flux
-        self._in_use = in_use
-        self._outcomes = Outcomes(flux)
-
-    async def release(self, job: Job) -> None:
-        """Release a job's epilog, when the nodes that may still mount its storage are
-        drained, and it is recorded what became of its data. Of these, what ends in an
-        unexpected exception as well is left out: the job does not wait for it.
-
-        Raises:
-            StepError: it is to be tried again.
-        """
-        if job.info.goal is not Goal.RELEASED or job.info.released:
-            return
-        for part in (self._drain, self._report, self._record):
-            try:
-                await part(job)
-            except FAILURES:
-                raise
-            except Exception as error:
-                text = f"{job.info.f58}: internal error: {describe(error)}"
-                self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
-        await request_plugin(self._flux, "epilog-remove", {"id": job.info.jobid})
-        job.info.answered |= {Goal.RELEASED}
-
-    async def _drain(self, job: Job) -> None:
-        note = Note("the dws module failed", Reason.SERVICE_FAULT)
-        await self._in_use.drain_mounted(job.info, note)
-
-    async def _report(self, job: Job) -> None:
-        """Raise an exception once, fatal if data is lost."""
-        if job.faults.reported:
-            return
-        loss = data_loss(job.info) if job.info.ran else None
-        severity = FATAL if loss is not None and not job.info.failed else WARNING
-        lost = "" if loss is None else loss.text
-        text = "; ".join(filter(None, (left_behind(job.info), lost, job.faults.note)))
-        note, reason = printable(text, NOTE), Reason.SERVICE_FAULT
-        self._flux.raise_exception(job.info.jobid, DWS, severity, note, reason)
-        job.faults.reported = True
-
-    async def _record(self, job: Job) -> None:
-        loss = data_loss(job.info)
-        if loss is not None:
-            loss = Note(f"{job.faults.note}; {loss.text}", Reason.SERVICE_FAULT)
-        await self._outcomes.record(job.info, loss)
-        job.info.data_reported = True

@@ -95,7 +95,7 @@ class Steps:
         self.workflows = WorkflowRequests(context, records, jobs)
         self._records = DataRecords(context, records, self.workflows)
         self.copies = Copies(context, self.workflows, movements_shown, jobs.ask)
-        self._outcomes = Outcomes(flux)
+        self.outcomes = Outcomes(flux)
         self._failures = FailureReports(flux, self.workflows, jobs.scope)
         self._exclusion = Exclusion(
             context, self._planner, self.workflows, machine.nodes
@@ -108,7 +108,7 @@ class Steps:
             jobs,
             self.workflows,
             self.in_use,
-            self._outcomes,
+            self.outcomes,
         )
         self._procedures: dict[Step, Procedure] = {
             Step.CREATE: self._create,
@@ -132,7 +132,7 @@ class Steps:
             Step.KEEP_FAILED: lambda info, it: keeping.keep_failed(info, it.why),
             Step.WARN: self._failures.warn,
             Step.WITHHOLD: self._withhold,
-            Step.REPORT_DATA: lambda info, it: self._outcomes.report(info, it.note),
+            Step.REPORT_DATA: lambda info, it: self.outcomes.report(info, it.note),
             Step.RELEASE_EPILOG: self._release_epilog,
             Step.REMOVE_FINALIZER: lambda info, _: self.workflows.remove_finalizer(
                 info
@@ -165,7 +165,13 @@ class Steps:
 
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share: the scheduler has taken back the job's resources."""
-        self._planner.release_share(info)
+        view = info.view
+        # Without a view the Workflow may not be known yet, as Kubernetes is away, or an
+        # administrator may have deleted it before its storage was gone.
+        torn_down = (
+            view is not None and view.desired is State.Teardown and view.complete
+        )
+        self._ledger.release_share(info.jobid, torn_down)
         self.staging.queue.wake()
 
     def forget(self, info: WorkflowInfo) -> None:
@@ -420,10 +426,10 @@ class Steps:
         view = info.view
         moving = view is not None and view.desired is not State.Teardown
         if moving and view is not None and view.nodes_released:
-            await self._outcomes.write_release(info)
+            await self.outcomes.write_release(info)
             payload["data"] = "moving"
         else:
-            await self._outcomes.record(info, data_loss(info))
+            await self.outcomes.record(info, data_loss(info))
             # Others may wait for a report on a job that has ended before, or was to.
             info.data_reported = not info.nodes_released
             self._failures.report_persistent(info)

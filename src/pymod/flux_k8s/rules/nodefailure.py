@@ -139,7 +139,7 @@ def survey_storage(
     Raises:
         BadObject: an object is not as DWS's schema says.
     """
-    hosts, excluded = _read_computes(computes, State.Setup)
+    hosts, excluded = _read_computes(computes, State.Setup, requested_at)
     lost: set[str] = set()
     patches: list[tuple[Reference, Json]] = []
     for breakdown, servers in holdings:
@@ -186,7 +186,7 @@ def survey_mounts(
     Raises:
         BadObject: Computes is not as DWS's schema says.
     """
-    hosts, excluded = _read_computes(computes, State.PreRun)
+    hosts, excluded = _read_computes(computes, State.PreRun, requested_at)
     mounted: dict[str, dict[str, bool]] = {}
     for mount in map(ClientMount.read, clientmounts):
         if mount.node in hosts:
@@ -206,14 +206,16 @@ def survey_mounts(
 
 
 def _read_computes(
-    computes: Json, state: State
+    computes: Json, state: State, now: float
 ) -> tuple[tuple[str, ...], Optional[float]]:
-    """The nodes of a Computes object, and the UNIX time at which nodes were last
-    removed from it in ``state``."""
+    """The nodes of a Computes object, and the UNIX time, up to ``now``, at which nodes
+    were last removed from it in ``state``."""
     found = Computes.read(computes)
     date = found.metadata.annotation(EXCLUSION_DATE)
-    excluded = found.metadata.annotation(EXCLUSION_STATE) == state.name
-    return found.hosts, parse_timestamp(date) if excluded else None
+    if found.metadata.annotation(EXCLUSION_STATE) != state.name:
+        return found.hosts, None
+    excluded = parse_timestamp(date)
+    return found.hosts, None if excluded is None else min(excluded, now)
 
 
 def _missing(servers: Servers) -> dict[str, set[str]]:
