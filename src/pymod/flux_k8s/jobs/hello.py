@@ -237,7 +237,8 @@ class JobLister:
         if job.memo is None:
             job.memo = held.memo
         info.failure_tolerance = held.failure_tolerance
-        info.owner = held.userid
+        if held.userid is not None:
+            info.userid = held.userid
         if held.failed and not info.failed:
             info.failure = NOT_HERE
         if known:

@@ -67,7 +67,8 @@ class WorkflowInfo:
             Workflow was not planned when the service was started, that of submission.
         request: the storage that the job asks for; None for a job that was planned
             before the module was started.
-        owner: the user of a job that the plugin held when the module was started.
+        userid: the job's user; None as long as neither Flux nor Kubernetes has named
+            it.
         group: the primary group of the job's user, once it is known.
         failure_tolerance: the number of nodes without whose storage the job may run.
         prolog_since: the UNIX time since which the job is in its prolog; None before.
@@ -132,7 +133,7 @@ class WorkflowInfo:
     goal: Goal
     learned: Optional[float] = None
     request: Optional[StorageRequest] = None
-    owner: Optional[int] = None
+    userid: Optional[int] = None
     group: Optional[int] = None
     failure_tolerance: int = 0
     prolog_since: Optional[float] = None
@@ -212,15 +213,6 @@ class WorkflowInfo:
         if self.last is not None and self.last.is_of(self.jobid):
             return self.last.token is not None or bool(self.last.damage)
         return self.existed or self.request is None
-
-    @property
-    def userid(self) -> Optional[int]:
-        """The job's user; None as long as neither Flux nor Kubernetes has named it."""
-        if self.request is not None:
-            return self.request.userid
-        if self.owner is not None:
-            return self.owner
-        return None if self.view is None else self.view.userid
 
     @property
     def has_storage(self) -> bool:
@@ -319,6 +311,7 @@ class WorkflowInfo:
     def want_planned(self, request: StorageRequest, failure_tolerance: int) -> None:
         """Flux wants storage to be planned."""
         self.request = request
+        self.userid = request.userid
         self.failure_tolerance = failure_tolerance
         self.answered -= {Goal.PLANNED}
 
@@ -402,6 +395,8 @@ class WorkflowInfo:
         self.doubtful = self.doubtful or not view.is_of(self.jobid)
         if view.desired is not None:
             self.begun.setdefault(view.desired, now)
+        if self.userid is None and view.is_of(self.jobid):
+            self.userid = view.userid
         self.nodes_released = self.nodes_released or view.nodes_released
         self.again_at = None
         if view.trouble is None:
