@@ -192,7 +192,6 @@ def token(text: str) -> None:
 
 READERS: dict[str, Callable[[str], Any]] = {
     "directive": directives.parse,
-    "directives": lambda text: list(directives._split_directives(text)),
     "attribute": lambda text: directives.parse_attribute([text, text]),
     "capacity": lambda text: directives.parse_capacity("#DW", text + "GiB"),
     "submission": lambda text: check_submission(

@@ -240,6 +240,3 @@ def test_that_more_reasons_for_failures_are_known_is_told() -> None:
     answers = {"dws.rabbit-list": {**FRESH, "rabbits": []}, "dws.job-list": FRESH}
     page, _ = page_of(FixedInstance(answers, jobs=map(ended_job, ids), kvs=kvs))
     assert f"The {LISTED} most frequent of {LISTED + 1} reasons." in page.texts["p"]
-
-
-# In a browser

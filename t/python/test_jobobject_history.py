@@ -184,9 +184,6 @@ def test_a_job_that_is_held_says_so() -> None:
     assert job.text("State") == "Completed" and job.find("Hold") is None
 
 
-# More than one job
-
-
 # Records
 
 

@@ -247,6 +247,3 @@ def test_elements_and_an_extension_may_say_the_same(said: str) -> None:
         for key in str(inner.attribute("name")).split("."):
             place = place[key]
         assert place == json.loads(str(inner.value))
-
-
-# Counts of RFC 14

@@ -313,9 +313,6 @@ def test_a_document_without_what_it_must_have_is_refused(
     assert errors(document)
 
 
-# 8.0 Property Categories
-
-
 # The XML Schema
 
 

@@ -12,7 +12,6 @@ from support.jobtap import JobManager
 from support.jobtap_jobs import WITH_TIMEOUT, notes, outcome, play, up_to
 
 MOUNTED = "may still be mounted on node[1-2],node7,"
-RELEASED = "INACTIVE post_run+started"
 ABORT = "abort post_run+started"
 ABORTED = f"CLEANUP {ABORT}"
 COURSES = [

@@ -133,7 +133,7 @@ def test_queries_are_answered_in_all_trouble_and_leave_nothing(seed: int) -> Non
     trace: list[tuple[float, str]] = []
     world = World(plan, lambda line: trace.append((0.0, line)))
     users = Users(world)
-    outcome = torture._Run(
+    outcome = torture.Run(
         world, trace, lambda line: trace.append((world.now, line))
     ).run()
     assert outcome.breach is None

@@ -31,9 +31,6 @@ from support.service import (
 )
 from support.watched import watched
 
-# A whole system, with scheduler=none
-
-
 # All who count agree
 
 

@@ -192,9 +192,6 @@ def test_a_dependent_with_finalizers_outlives_its_owner(store: Store) -> None:
     assert store.find(SERVERS, "default", "s") is None
 
 
-# Patches
-
-
 # Lists and watches
 
 

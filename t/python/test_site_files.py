@@ -524,6 +524,3 @@ def test_all_jobs_are_checked_over_one_connection_until_it_fails(plugin: Any) ->
             plugin.RabbitPlugin.check(checker, jobspec)
     assert len({id(handle) for handle in handles[:3]}) == 1
     assert handles[2] is not handles[3] and handles[3] is handles[4]
-
-
-# The plugin of flux-job-frobnicator

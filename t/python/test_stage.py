@@ -11,6 +11,7 @@ import pytest
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, Json, KubeError, Request
 from flux_k8s.rules.directivebreakdown.resources import below_chassis
+from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.errors import ApiError
 from support.queries import query
@@ -91,10 +92,23 @@ def test_a_job_asks_for_no_ssd_with_the_resources_of_one_that_had_some() -> None
 
 def test_a_job_is_staged_where_the_nodes_have_the_cores_that_it_needs() -> None:
     system = slow()
-    pool = system.instance.scheduler.pool
-    for node in pool.nodes[:2]:
-        node.cores = 2
-        pool._free["core", node.rank] = [0, 1]
+
+    def spy(resource: Offered) -> Offered:
+        def answer(method: str, payload: Json, user: int, respond: Respond) -> None:
+            def fewer(errnum: int, text: str, status: Optional[Json]) -> None:
+                if status is not None:
+                    two, four = ({"core": f"0-{last}"} for last in (1, 3))
+                    status["R"]["execution"]["R_lite"] = [
+                        {"rank": "0-1", "children": two},
+                        {"rank": "2-3", "children": four},
+                    ]
+                respond(errnum, text, status)
+
+            resource(method, payload, user, fewer)
+
+        return answer
+
+    system.instance.broker.stand_in("resource", spy)
     system.instance.drain("compute-02", "to have the nodes read again")
     system.instance.undrain("compute-02")
     wait(system, 2.0)
@@ -142,9 +156,8 @@ def test_a_late_request_of_a_module_that_died_changes_no_storage() -> None:
         return Fault(error=KubeError(0, "ConnectionLost", "it was lost"))
 
     system = slow()
-    system.kill_module()
-    system._faults = dies
-    system.load_module()
+    assert system.service_kube is not None
+    system.service_kube.faults = dies
     occupy(system, 4)
     jobid = submit(system, 1)
     reaches(system, jobid, "DataIn")

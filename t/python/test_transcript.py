@@ -48,7 +48,6 @@ TRANSCRIPT = runpy.run_path(str(TOP / "t/transcript.py"))
 STATES = "Proposal Setup DataIn PreRun PostRun DataOut Teardown".split()
 STAY = 1.0
 """Seconds that a job that is followed stays in each state."""
-OTHER = 4711
 """A user ID."""
 
 TOPOLOGY = Topology.of(

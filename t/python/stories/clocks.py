@@ -8,7 +8,6 @@ from flux_k8s.config.table import Config
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.outage import QUIET
 from flux_k8s.objects.workflowmarks import RESCUED
-from flux_k8s.ports import KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import patch_workflows, set_clock, unload
 from rabbitsim.torture.life import StorySystem
@@ -26,7 +25,6 @@ LIMITS = {
 }
 LATE = "Proposal..PreRun nodes-failed! Teardown..gone"
 BACK = set_clock(-2 * HOUR)
-READ_ONLY = KubeError(403, "Forbidden", "read only")
 
 
 def slow(state: str) -> DwsFault:

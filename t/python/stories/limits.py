@@ -27,7 +27,6 @@ ALL = Config.parse(dict.fromkeys(KEYS, 60))
 SLOW = dict.fromkeys(STATES, 1.0)
 OUTAGE = 900.0
 
-NO_LEADER = KubeError(500, "InternalError", "etcd has no leader")
 REFUSED = KubeError(500, "InternalError", "failed calling webhook: refused")
 
 STEPS = (

@@ -313,13 +313,6 @@ class Recorder:
         self.errors.append(error)
 
 
-def unused_port() -> int:
-    """A port of this machine that nothing listens to."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
 OK = {"kind": "Workflow", "metadata": {"name": "w"}}
 
 

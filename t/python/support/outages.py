@@ -22,7 +22,6 @@ from support.service import (
 )
 
 READ_TIMEOUT = 30.0
-RECONNECT = 31.0
 """Seconds until a watch tries again, at most."""
 
 

@@ -55,10 +55,10 @@ def run(plan: Plan) -> Outcome:
         trace.append((0.0 if world is None else world.now, line))
 
     world = World(plan, note)
-    return _Run(world, trace, note).run()
+    return Run(world, trace, note).run()
 
 
-class _Run:
+class Run:
     def __init__(self, world: World, trace: list[tuple[float, str]], note: Any) -> None:
         self._world = world
         self._trace = trace
