@@ -146,6 +146,14 @@ def test_an_empty_colocation_key_is_a_key() -> None:
     assert breakdown.allocation_sets[0].colocation == ("",)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_location_that_is_mandatory_and_best_effort_is_mandatory(order: int) -> None:
+    access = [{"type": "physical", "priority": p} for p in ("mandatory", "bestEffort")]
+    place = "status.compute.constraints.location.0.access"
+    (location,) = parse(changed(XFS, place, access[::order])).locations
+    assert location.access == {"physical": "mandatory"}
+
+
 XFS_SET = ("AllocatePerCompute", 11051991040, None, None, ())
 OST = ("AllocateAcrossServers", 50 * GIB, None, 5, ())
 MGTMDT = ("AllocateAcrossServers", 5 * GIB, 1, None, ("lustre-mgt",))
