@@ -23,13 +23,12 @@ from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.machine import manager
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.machine.mountwatch import MountWatch
 from flux_k8s.machine.nodes import Nodes
+from flux_k8s.machine.undrain import Undrain
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
-from flux_k8s.ports import Seen
 from flux_k8s.reasons import Note
 from rabbitsim.torture.life import live
 from rabbitsim.torture.plan import make_plan
@@ -86,14 +85,14 @@ async def forgetful(self: Outcomes, info: WorkflowInfo) -> None:
     """It lets a job end, and leaves no record of that."""
 
 
-class HastyMountWatch(MountWatch):
+class HastyUndrain(Undrain):
     """It looks at no mount, and takes every job's storage for unmounted."""
 
     def __init__(self, context: Context, nodes: Nodes, *rest: Any) -> None:
         super().__init__(context, nodes, lambda jobid: False)
 
-    def event(self, type: str, object: Seen) -> None:
-        self.jobs_changed()
+    async def _mounted(self) -> frozenset[str]:
+        return frozenset()
 
     async def _still_unmounted(self, jobid: int, hosts: list[str]) -> list[str]:
         return hosts
@@ -191,7 +190,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "puts nodes back on which storage is mounted": (
         "mounted",
-        replacing(manager, "MountWatch", HastyMountWatch),
+        replacing(manager, "Undrain", HastyUndrain),
         ("abort", "dws", "outage"),
     ),
 }

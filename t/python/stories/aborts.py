@@ -76,6 +76,10 @@ OTHERS = "undrain:compute-01 undrain:compute-03 undrain:compute-04"
 MOUNTED = f"{BACK} undrain:compute-02 enable:compute-02"
 SEEN = f"{UNKNOWN} {OTHERS} {DISABLED} Teardown disable:compute-02 {MOUNTED}"
 SEEN_LATER = f"{UNKNOWN} {DISABLED} Teardown {OTHERS} disable:compute-02"
+ALL = "disable:compute-01 disable:compute-02 disable:compute-03 disable:compute-04"
+AGAIN = "enable:compute-01 enable:compute-03 enable:compute-04"
+SEEN_BY_NEXT = f"{UNKNOWN} {DISABLED} Teardown {ALL} {OTHERS} {AGAIN}"
+"""A module that is new disables drained nodes before it looks what is mounted."""
 
 
 def aborted(
@@ -172,7 +176,7 @@ STORIES = (
             (
                 ", without the module",
                 (When("clean", unload(5.0), 10.0),),
-                f"{SEEN_LATER} {MOUNTED}",
+                f"{SEEN_BY_NEXT} {MOUNTED}",
             ),
             (
                 ", without the plugin",
@@ -186,7 +190,7 @@ STORIES = (
                     When("clean", unload(5.0), 10.0),
                     When("clean", unload_plugin(4.0), 10.0),
                 ),
-                f"{SEEN_LATER} {MOUNTED}",
+                f"{SEEN_BY_NEXT} {MOUNTED}",
             ),
         )
     ),
@@ -202,7 +206,7 @@ STORIES = (
         for kind, course in (
             (
                 CLIENTMOUNT,
-                f"{UNKNOWN} {DISABLED} {OTHERS} disable:compute-02 Teardown {MOUNTED}",
+                f"{SEEN_LATER} {MOUNTED}",
             ),
             (
                 SERVERS,
@@ -212,7 +216,7 @@ STORIES = (
     ),
     aborted(
         "an abort that the module knows nothing of drains all nodes",
-        f"{SEEN_LATER} {MOUNTED}",
+        f"{SEEN_BY_NEXT} {MOUNTED}",
         LONG,
         When("PostRun", unload(1.0), 1.0),
         When("PostRun", outage(100.0), 1.0),
@@ -229,7 +233,7 @@ STORIES = (
         When("PostRun", outage(150.0), 40.0),
         data="epilog-given-up",
         stuck=replace(STUCK, duration=HOUR),
-        spans=(("PostRun", "undrain:compute-02", HOUR + 190.6),),
+        spans=(("PostRun", "undrain:compute-02", HOUR + 192.1),),
         away=150.0,
     ),
     aborted(
@@ -241,7 +245,7 @@ STORIES = (
         When("undrain:compute-04", hide(CLIENTMOUNT), 60.5),
         data="epilog-given-up",
         stuck=replace(STUCK, duration=HOUR),
-        spans=(("PostRun", "undrain:compute-02", HOUR + 190.6),),
+        spans=(("PostRun", "undrain:compute-02", HOUR + 193.1),),
         away=150.0,
     ),
     aborted(
@@ -254,8 +258,9 @@ STORIES = (
     ),
     aborted(
         "a node that unmounts while no module is there is given back",
-        f"{UNKNOWN} gone undrain:compute-01 undrain:compute-02 undrain:compute-03 "
-        "undrain:compute-04 2:alloc 2:start 2:finish 2:clean",
+        f"{UNKNOWN} gone {ALL} undrain:compute-01 undrain:compute-02 "
+        "undrain:compute-03 undrain:compute-04 2:alloc 2:start 2:finish 2:clean "
+        "enable:compute-01 enable:compute-02 enable:compute-03 enable:compute-04",
         When("PostRun", outage(150.0), 40.0),
         When("clean", unload(30.0)),
         When("clean", delete, 1.0),

@@ -41,11 +41,11 @@ from flux_k8s.machine.disagreements import Disagreements
 from flux_k8s.machine.fences import Fences
 from flux_k8s.machine.fluxion import Fluxion
 from flux_k8s.machine.ledger import Ledger
-from flux_k8s.machine.mountwatch import MountWatch
 from flux_k8s.machine.nodes import Nodes, NodeUse
 from flux_k8s.machine.ssdcounts import SsdCounts
 from flux_k8s.machine.storages import KEEPING, UNKNOWN, Storages
 from flux_k8s.machine.systemstatus import SystemStatus
+from flux_k8s.machine.undrain import Undrain
 from flux_k8s.machine.wanted import (
     ALLOC_RABBIT,
     BAD_RABBIT,
@@ -85,7 +85,7 @@ class RabbitManager:
             to wait for that any longer).
         awaited: returns the nodes of jobs that wait for their storage to be mounted;
             None as long as they are not known.
-        has_mounts: as for :class:`~flux_k8s.machine.mountwatch.MountWatch`.
+        has_mounts: as for :class:`~flux_k8s.machine.undrain.Undrain`.
         may_hold: as for :class:`~flux_k8s.machine.ledger.Ledger`.
         rabbits_changed: is called when a Rabbit is used again, or has lost the storage
             on it.
@@ -145,7 +145,7 @@ class RabbitManager:
         self._awaited = awaited
         self._awaited_disabled = False
         self._fences = Fences(context, self.system_status.check)
-        self.mount_watch = MountWatch(context, self.nodes, has_mounts)
+        self._undrain = Undrain(context, self.nodes, has_mounts)
         self._rabbit_hold_down = HoldDown()
         self._link_hold_down = HoldDown()
         self._machine = Machine()
@@ -165,7 +165,7 @@ class RabbitManager:
         self.ledger.stop()
         self.nodes.stop()
         self.system_status.stop()
-        self.mount_watch.stop()
+        self._undrain.stop()
         self._fluxion.stop()
 
     def config_changed(self) -> None:
@@ -175,10 +175,9 @@ class RabbitManager:
         self.system_status.check()
 
     def jobs_changed(self) -> None:
-        """Note that a job may no longer wait for its mounts, or has no mounts left."""
+        """Note that a job may no longer wait for its mounts."""
         if self._awaited_disabled:
             self.system_status.check()
-        self.mount_watch.jobs_changed()
 
     def workflows_listed(self) -> None:
         """Note that all Workflows have been seen, and with them all jobs that have
@@ -400,7 +399,7 @@ class RabbitManager:
             self._rabbit_nodes = self._settings.mapping.rabbits_among(states.hosts)
             self._fences.nodes_changed(states)
             self.system_status.nodes_changed()
-            self.mount_watch.nodes_changed(states)
+            self._undrain.nodes_changed(states)
         self._changed()
 
     def _changed(self) -> None:
