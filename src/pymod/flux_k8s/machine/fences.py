@@ -10,7 +10,8 @@ are cut off for good, as hostlists. It is asked again each time, for a node may 
 from __future__ import annotations
 
 import syslog
-from typing import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Callable, Iterable, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Answer, Call, call, drive
@@ -21,13 +22,6 @@ from flux_k8s.text import NOTE, printable
 
 PATIENCE = 30.0
 """Seconds after which the program is killed."""
-
-VALID = 50.0
-"""Seconds for which an answer about nodes counts that are off, or drained. Each job
-whose storage is kept asks again after a little more."""
-
-LONGEST = 100_000
-"""Characters of a hostlist for the program: Linux takes no argument of 128 KiB."""
 
 
 class Fences:
@@ -50,31 +44,20 @@ class Fences:
         self._failure = ""
         self._away: frozenset[str] = frozenset()
         self._asked: frozenset[str] = frozenset()  # that the program answers about
-        self._waiting: list[Answer] = []
+        self._waiting: list[tuple[Sequence[str], Answer]] = []
         self._running = False
-        self._wanted: dict[str, None] = {}  # the nodes that jobs ask for
-        self._known: frozenset[str] = frozenset()  # those with an answer that counts
-        self._known_since = 0.0
 
     async def ask(self, hosts: Sequence[str]) -> None:
-        """Find out which of these nodes are fenced. None are if the program fails.
-
-        One program runs at a time, whatever the number of jobs: the next one is for the
-        nodes of all that have asked meanwhile, and for those that were asked for before
-        and are still off, or drained. So one run in ``VALID`` seconds is enough for all
-        nodes that jobs ask for again and again.
-        """
-        if not (self._settings.config.fence_command and hosts):
+        """Find out which of these nodes are fenced. None are if the program fails. One
+        program runs at a time, whatever the number of jobs: the next one is for the
+        nodes of all that have asked meanwhile."""
+        if self._settings.config.fence_command and hosts:
+            await Call(partial(self._enqueue, hosts))
+        else:
             self._note(self.nodes.difference(hosts))
-            return
-        if self._flux.now() - self._known_since >= VALID:
-            self._known = frozenset()
-        self._wanted.update(dict.fromkeys(hosts))
-        if not self._known.issuperset(hosts):
-            await Call(self._enqueue)
 
-    def _enqueue(self, answer: Answer) -> None:
-        self._waiting.append(answer)
+    def _enqueue(self, hosts: Sequence[str], answer: Answer) -> None:
+        self._waiting.append((hosts, answer))
         if not self._running:
             self._running = True
             drive(self._run(), lambda result: None, ())
@@ -84,11 +67,9 @@ class Fences:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                hosts = [host for host in self._wanted if host not in self._known]
-                self._wanted = {h: None for h in self._wanted if h in self._away}
-                for part in _parts(hosts):
-                    await self._find(part)
-                for answer in waiting:
+                hosts = dict.fromkeys(host for asked, _ in waiting for host in asked)
+                await self._find(tuple(hosts))
+                for _, answer in waiting:
                     answer(None)
         finally:
             self._running = False
@@ -97,7 +78,7 @@ class Fences:
         """Run the program for these nodes, unless it is configured no more."""
         program = self._settings.config.fence_command
         found: frozenset[str] = frozenset()
-        self._asked, now = frozenset(hosts), self._flux.now()
+        self._asked = frozenset(hosts)
         if program:
             try:
                 argv = [*program, hostlist.encode(hosts)]
@@ -106,21 +87,15 @@ class Fences:
                 self._failure = ""
             except (OSError, ValueError) as error:
                 self._note_failure(error)
-            found = found & self._asked
             if program != self._settings.config.fence_command:
                 return
-            # Of a node that may serve, the next answer may be another one at any time.
-            if not self._known:
-                self._known_since = now
-            self._known |= self._away.intersection(hosts)
-        self._note(self.nodes.difference(hosts) | found)
+        self._note(self.nodes.difference(hosts) | found & self._asked)
 
     def config_changed(self) -> None:
         """What another program has said does not count."""
         program = self._settings.config.fence_command
         if program != self._program:
             self._program, self._failure = program, ""
-            self._known = frozenset()
             self._note(frozenset())
 
     def nodes_changed(self, states: NodeStates) -> None:
@@ -128,7 +103,6 @@ class Fences:
         away = {*states.offline, *states.drained}
         self._asked -= self._away - away  # the answer may be older than its return
         self._away = frozenset(away)
-        self._known &= self._away
         self._note(self.nodes & self._away)
 
     def _note_failure(self, error: Exception) -> None:
@@ -162,18 +136,3 @@ def _read_nodes(output: str) -> frozenset[str]:
         ValueError: it prints what is no hostlist.
     """
     return frozenset(hostlist.decode(",".join(output.split())))
-
-
-def _parts(hosts: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Nodes in parts whose hostlists have at most :data:`LONGEST` characters."""
-    part: list[str] = []
-    left = LONGEST
-    for host in hosts:
-        size = len(host) + len("[],")
-        if size > left:
-            yield part
-            part, left = [], LONGEST
-        part.append(host)
-        left -= size
-    if part:
-        yield part
