@@ -287,7 +287,7 @@ def test_a_cluster_that_forbids_the_watches_costs_the_numbers_only(
     assert found["movements"] == [] and found["kubernetes"] == "ok"
     settle_jobs(system)
     assert "start" in names(system, jobid) and "exception" not in names(system, jobid)
-    assert len(tries) <= 8  # less and less often
+    assert len(tries) < 40  # with pauses, as any watch has
     lines = [text for _, _, text in system.log if "it is forbidden" in text]
     assert len(lines) <= 2
 

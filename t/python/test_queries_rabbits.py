@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from flux_k8s.formats.directives import GIB
-from flux_k8s.jobs import optionalwatches, rabbitqueries
+from flux_k8s.jobs import rabbitqueries
+from flux_k8s.kube.watch import LONGEST_PAUSE
 from flux_k8s.machine.ledger import Share
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError, Request, Sender
 from rabbitsim.kube.direct import Fault
@@ -68,7 +69,7 @@ def test_rules_that_went_while_they_were_forbidden_are_gone() -> None:
     new = {"metadata": {"name": "new", "namespace": namespace}, "spec": [RULE]}
     system.store.create(DWDIRECTIVERULE, namespace, new)
     system.service_kube.faults = None
-    system.loop.run(timeout=2 * optionalwatches.FIRST_DELAY)
+    system.loop.run(timeout=2 * LONGEST_PAUSE)
     assert query(system, "rules")["rules"] == [RULE]
 
 
@@ -245,14 +246,13 @@ def test_rabbits_are_listed_in_portions() -> None:
     )
 
 
-def test_queries_that_waited_for_the_same_rows_are_answered_one_in_a_turn(
+def test_queries_that_come_together_are_answered_one_in_a_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Many guests may ask while the rows of a large machine are made."""
     monkeypatch.setattr(rabbitqueries, "ROWS_AT_A_TIME", 1)
     system = started()
     seen(system)
-    system.loop.run(timeout=2 * rabbitqueries.FRESH)
     asked, answers = 8, list[int]()
     assert system.service is not None
     for number in range(asked):

@@ -323,7 +323,9 @@ def a_long_copy_shows_how_far_it_is(rbac: Rbac) -> None:
     system = confined(rbac, options=options, files=NoFiles(size=10 * GIB))
     jobid = system.instance.submit(jobspec([XFS, COPY_IN], 1))
     assert system.loop.run(in_state(system, "DataIn"), HOUR)
+    listed = lists_of(system)
     system.loop.run(timeout=100.0)
+    assert listed["nnfdatamovements"] == 1
     percent = query(system, "job-show", {"id": jobid})["percent"]
     assert percent is not None and 40 <= percent <= 60
     settle(system)
@@ -381,7 +383,7 @@ NEEDED: dict[str, Need] = {
     "watch nnfdatamovements everywhere": a_long_copy_shows_how_far_it_is,
     "patch nnfdatamovements/status everywhere": a_copy_that_has_failed_is_made_again,
     "list dwdirectiverules everywhere": rules_for_directives_are_followed,
-    "watch dwdirectiverules everywhere": rules_for_directives_are_followed,
+    "watch dwdirectiverules everywhere": each_kind_is_listed_once_and_then_watched,
     "get secrets": a_job_that_requires_a_token_gets_it,
     "list pods": what_containers_wrote_is_recorded,
     "get pods/log": what_containers_wrote_is_recorded,

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import abc
 import syslog
-from functools import partial
 from typing import Any, Callable, Generic, Optional, Sequence, TypeVar
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.controller import Controller
-from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
+from flux_k8s.control.kubecalls import absent_or_forbidden
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.jobid import jobid_of_workflow
@@ -45,10 +42,6 @@ from flux_k8s.ports import (
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.directiverules import read_rules
 
-FIRST_DELAY = 10.0
-"""Seconds until a watch that Kubernetes refuses is tried again. A server that starts
-refuses for a while what it allows later."""
-
 PATIENCE = 3.0
 """Seconds in a state until its objects are watched."""
 
@@ -70,43 +63,35 @@ Key = tuple[str, str]
 
 
 class OptionalWatch(abc.ABC):
-    """A watch that is open while it is wanted (a ``WatchHandler``). One that Kubernetes
-    forbids, or of a kind that it does not know, is tried again after
-    :data:`FIRST_DELAY`, and each time after twice as long, up to
-    :data:`REOPEN_DELAY`. Until then nothing is known.
+    """A watch that Kubernetes may forbid, or whose kind it may not know (a
+    ``WatchHandler``). Like any watch, it tries again by itself.
 
     Attributes:
         kind: that of the objects.
         unseen: the words for the log about what is not seen without it.
+        known: the objects that are kept are those that there are.
     """
 
     kind: Kind
     unseen: str
 
     def __init__(self, context: Context) -> None:
+        self.known = False
         self._flux = context.flux
         self._kube = context.kube
         self._watch: Optional[Watch] = None
-        self._wanted = False
-        self._pauses = Backoff(FIRST_DELAY, REOPEN_DELAY)
-        self._closed_until = float("-inf")
-        self._synced = False
         self._logged = False
-        self._controller = Controller[Kind](context.flux, self._reconcile)
 
-    def start(self) -> None:
-        """Open the watch before this returns."""
-        self._wanted = True
-        self._controller.run(self.kind)
+    def open(self) -> None:
+        if self._watch is None:
+            self.clear()
+            self._watch = self._kube.watch(self.kind, None, self)
 
-    def want(self, wanted: bool, delay: float = 0.0) -> None:
-        """Have the watch open, or closed, within ``delay`` seconds."""
-        self._wanted = wanted
-        self._controller.add(self.kind, delay)
-
-    def stop(self) -> None:
-        self._controller.stop()
-        self._close()
+    def close(self) -> None:
+        self.known = False
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
 
     @abc.abstractmethod
     def clear(self) -> None:
@@ -118,47 +103,17 @@ class OptionalWatch(abc.ABC):
         """An object has changed."""
 
     def synced(self) -> None:
-        self._synced = True
-
-    @property
-    def known(self) -> bool:
-        """Whether the objects that are kept are those that there are."""
-        return self._watch is not None and self._synced
+        self.known = True
 
     def trouble(self, error: KubeError) -> None:
-        """The objects stay as they were. A watch that fails by another error tries
-        again by itself."""
+        """After another error the objects stay as they were."""
         if not absent_or_forbidden(error):
             return
-        self._close()
-        now = self._flux.now()
-        if now >= self._closed_until + REOPEN_DELAY:
-            self._pauses.reset()
-        pause = self._pauses.fail()
-        self._closed_until = now + pause
+        self.known = False
         if not self._logged:
             self._logged = True
             text = f"{self.kind.plural}: {error}; queries do not show {self.unseen}"
             self._flux.log(syslog.LOG_INFO, text, Reason.OBJECTS_UNSEEN)
-        self._controller.add(self.kind, pause)
-
-    async def _reconcile(self, kind: Kind) -> Optional[float]:
-        """Open or close the watch. Returns the seconds until that is due, or None."""
-        if not self._wanted:
-            self._close()
-        elif self._watch is None:
-            left = self._closed_until - self._flux.now()
-            if 0.0 < left <= REOPEN_DELAY:  # else the clock was set back
-                return left
-            self.clear()
-            self._synced = False
-            self._watch = self._kube.watch(kind, None, self)
-        return None
-
-    def _close(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
 
 
 class DirectiveRules(OptionalWatch):
@@ -220,6 +175,7 @@ class JobObjects(OptionalWatch, Generic[T]):
         self.moved: Callable[[WorkflowInfo, Optional[T], T], None] = lambda *args: None
         self._jobs = jobs
         self._needed: dict[int, Timer] = {}
+        self._linger: Optional[Timer] = None
         self._objects: dict[int, Optional[dict[Key, T]]] = {}  # None: too many
         self._jobid_of: dict[Key, int] = {}
 
@@ -236,12 +192,16 @@ class JobObjects(OptionalWatch, Generic[T]):
         if needed == (jobid in self._needed):
             return
         if needed:
-            open = partial(self.want, True)
-            self._needed[jobid] = self._flux.call_later(PATIENCE, open)
+            self._needed[jobid] = self._flux.call_later(PATIENCE, self.open)
             return
         self._needed.pop(jobid).cancel()
+        if self._linger is None:
+            self._linger = self._flux.call_later(LINGER, self._close_unneeded)
+
+    def _close_unneeded(self) -> None:
+        self._linger = None
         if not self._needed:
-            self.want(False, LINGER)
+            self.close()
 
     def forget(self, jobid: int) -> None:
         """A job is over."""
@@ -249,9 +209,10 @@ class JobObjects(OptionalWatch, Generic[T]):
         self._drop(jobid)
 
     def stop(self) -> None:
-        for timer in self._needed.values():
-            timer.cancel()
-        super().stop()
+        for timer in (*self._needed.values(), self._linger):
+            if timer is not None:
+                timer.cancel()
+        self.close()
 
     def clear(self) -> None:
         self._objects.clear()

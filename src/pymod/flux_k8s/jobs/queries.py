@@ -158,11 +158,11 @@ class Queries:
 
     def start(self) -> None:
         """Open the watch of the rules."""
-        self.rules.start()
+        self.rules.open()
 
     def stop(self) -> None:
         """Answer nothing any more. The module answers the queries that still wait."""
-        self.rules.stop()
+        self.rules.close()
         self._facts.stop()
         self._memos.stop()
         self._held.stop()

@@ -5,33 +5,28 @@
 from __future__ import annotations
 
 import errno
-import math
-from typing import AbstractSet, Any, Iterator, Optional
+from functools import lru_cache
+from typing import AbstractSet, Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Answer, Call, Turns, drive
+from flux_k8s.control.coroutines import Turns
 from flux_k8s.errors import QueryError
 from flux_k8s.formats import hostlist
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.json_reader import Reader
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.machine.storages import UNKNOWN, Disabled, annotate
-from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json, Sender
 from flux_k8s.text import SHOWN, printable, quoted
 
-JOBS_AT_A_TIME, ROWS_AT_A_TIME = 200, 25
-"""Jobs whose storage is looked at, and rows that are made, in one turn of the
-reactor."""
+ROWS_AT_A_TIME = 25
+"""Rows that are made in one turn of the reactor."""
 
 NAMES = 4096
 """The most Rabbits that one request may name."""
 
 ROWS, JOBS = 250, 4000
 """The most rows of an answer, and the most jobs in them if there are several rows."""
-
-FRESH = 1.0
-"""Seconds for which the rows that were made for one sender serve others."""
 
 
 class RabbitQueries:
@@ -46,9 +41,6 @@ class RabbitQueries:
         self._jobs = jobs
         self._machine = machine
         self._turns = turns
-        self._rows: list[Json] = []
-        self._made = self._valid_from = -math.inf
-        self._waiting: list[Answer] = []
 
     async def rows(self, payload: Any, sender: Sender) -> Json:
         """The rows of Rabbits, those after the one that the payload names. Guests see
@@ -58,68 +50,84 @@ class RabbitQueries:
             BadObject, QueryError: the query is refused.
         """
         after = Reader("dws.rabbit-list", payload).optional_string("after")
-        now = self._flux.now()
-        if not self._valid_from <= self._made <= now < self._made + FRESH:
-            await Call[None](self._wait_for_rows)
-            await self._turns.next()  # many queries may have waited
-        rest = self._rows_after(after)
-        rows = rest[: _portion(rest)]
-        more = len(rows) < len(rest)
-        if not sender.owner:
-            own = frozenset(self._jobs.after(-1, sender.userid))
-            rows = [_restricted(row, own) for row in rows]
+        names = self._names_after(after)
+        own = None if sender.owner else frozenset(self._jobs.after(-1, sender.userid))
+        ledger, rows = self._machine.ledger, list[Json]()
+        left, rabbits_of = ledger.left(()), lru_cache(None)(ledger.rabbits_of)
+        async for name in self._turns.each(self._portion(names), ROWS_AT_A_TIME):
+            known = (id for id in ledger.jobs_on(name) if id in self._jobs)
+            jobs = sorted(id for id in known if name in rabbits_of(id))
+            row = self._row(name, left, jobs)
+            rows.append(row if own is None else _restricted(row, own))
         return {
             "rabbits": rows,
-            "next": rows[-1]["name"] if more else None,
+            "next": rows[-1]["name"] if len(rows) < len(names) else None,
             "gives_ssd": self._settings.scheduler,
             "why_none": self._machine.why_none,
             "disagreement": self._machine.disagreement,
         }
 
-    def _rows_after(self, name: Optional[str]) -> list[Json]:
+    def _names_after(self, name: Optional[str]) -> list[str]:
+        """The Rabbits of the mapping, and those of the resource graph that the mapping
+        lacks."""
+        rabbits = self._settings.mapping.rabbits
+        names = [*rabbits, *self._machine.disagreements.unmapped]
         if name is None:
-            return self._rows
-        names = [row["name"] for row in self._rows]
+            return names
         if name not in names:
             raise _unknown(name)
-        return self._rows[names.index(name) + 1 :]
+        return names[names.index(name) + 1 :]
 
-    def _wait_for_rows(self, answer: Answer) -> None:
-        """Have the rows made, once for all queries that come meanwhile."""
-        self._waiting.append(answer)
-        if len(self._waiting) > 1:
-            return
-        waiting, begun = self._waiting, self._flux.now()
+    def _portion(self, names: Sequence[str]) -> Sequence[str]:
+        """The first of some Rabbits, as many as fit into an answer."""
+        jobs = 0
+        for count, name in enumerate(names[:ROWS]):
+            jobs += len(self._machine.ledger.jobs_on(name))
+            if count and jobs > JOBS:
+                return names[:count]
+        return names[:ROWS]
 
-        def done(rows: Any) -> None:
-            if self._waiting is waiting:
-                self._waiting = []
-            failed = isinstance(rows, Exception)
-            if not failed:
-                self._rows, self._made = rows, begun
-            for each in waiting:
-                each(rows if failed else None)
+    def _row(self, name: str, left: Mapping[str, int], jobs: Sequence[int]) -> Json:
+        """The row of a Rabbit.
 
-        drive(self._make(), done, (Exception,))
-
-    async def _make(self) -> list[Json]:
-        jobs: dict[str, list[int]] = {}
-        ledger, each = self._machine.ledger, self._turns.each
-        known = set[int]()
-        async for jobid in each(self._jobs.after(-1), JOBS_AT_A_TIME):
-            known.add(jobid)
-            for rabbit in ledger.rabbits_of(jobid):
-                jobs.setdefault(rabbit, []).append(jobid)
-        rows: list[Json] = []
-        rabbits = rabbit_rows(self._machine, self._settings.mapping)
-        async for row in each(rabbits, ROWS_AT_A_TIME):
-            found = jobs.get(row["name"], [])
-            ssds = self._machine.ssds.of_jobs(row["name"])
-            job_ssds = {str(id): count for id, count in ssds.items() if id in known}
-            free = max(0, row["ssds"] - sum(job_ssds.values()))
-            own = {"njobs": len(found), "jobs": found, "job_ssds": job_ssds}
-            rows.append({**row, "ssds_free": free, **own})
-        return rows
+        Args:
+            left: the bytes that are left on each Rabbit.
+            jobs: those with storage on it.
+        """
+        machine, mapping = self._machine, self._settings.mapping
+        state = machine.rabbits.state(name) or UNKNOWN
+        is_known = state is not UNKNOWN and machine.ledger.counted
+        disabled = state.disabled
+        sentence = machine.disagreements.sentence(name)
+        ssds, given = machine.ssds.on(name), machine.ssds.of_jobs(name)
+        job_ssds = {str(id): count for id, count in given.items() if id in self._jobs}
+        hosts, avoided = (
+            mapping.hosts_of(name),
+            machine.system_status.disabled_by_others,
+        )
+        off = hostlist.encode([host for host in hosts if host in avoided])
+        return {
+            "name": name,
+            "state": printable(state.reported or state.status, SHOWN),
+            "reason": printable(machine.why_not(name), SHOWN),
+            **({"disagreement": printable(sentence, SHOWN)} if sentence else {}),
+            "capacity": mapping.capacity(name),
+            "free": left.get(name, 0) if is_known else None,
+            "withheld": machine.ledger.withheld_on(name) if is_known else None,
+            "ssd_size": ssds.size,
+            "ssds": ssds.count,
+            "ssds_withheld": ssds.withheld,
+            "ssds_free": max(0, ssds.count - sum(job_ssds.values())),
+            "nodes": hostlist.encode(hosts),
+            "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
+            **({"disabled_nodes": off} if off else {}),
+            "disabled": None
+            if disabled is None
+            else {"by": disabled.by, "at": disabled.at, "reason": disabled.reason},
+            "njobs": len(jobs),
+            "jobs": jobs,
+            "job_ssds": job_ssds,
+        }
 
     # Out of service, and back
 
@@ -141,10 +149,7 @@ class RabbitQueries:
             if state is not None and state.disabled is not None
         }
         note = Disabled(by, self._flux.now(), reason)
-        try:
-            await annotate(self._kube, self._settings.namespace, names, note)
-        finally:
-            self._changed()
+        await annotate(self._kube, self._settings.namespace, names, note)
         replaced = {
             name: before[name] for name in names if before.get(name, reason) != reason
         }
@@ -160,17 +165,8 @@ class RabbitQueries:
         states = ((name, self._machine.rabbits.state(name)) for name in names)
         # Those that are out of service, and those of which that is not known.
         found = [name for name, state in states if state is None or state.disabled]
-        try:
-            await annotate(self._kube, self._settings.namespace, found, None)
-        finally:
-            self._changed()
+        await annotate(self._kube, self._settings.namespace, found, None)
         return {"rabbits": found}
-
-    def _changed(self) -> None:
-        """Make rows anew for each sender until the watch of the Storages has surely
-        shown the change."""
-        self._valid_from = self._flux.now() + FRESH
-        self._waiting = []
 
     def _names(self, reader: Reader, sender: Sender) -> list[str]:
         """The Rabbits that a request of the instance owner names."""
@@ -186,16 +182,6 @@ class RabbitQueries:
         return names
 
 
-def _portion(rows: list[Json]) -> int:
-    """How many of the rows fit into an answer."""
-    jobs = 0
-    for count, row in enumerate(rows[:ROWS]):
-        jobs += max(row["njobs"], len(row["job_ssds"]))
-        if count and jobs > JOBS:
-            return count
-    return ROWS
-
-
 def _unknown(name: str) -> QueryError:
     text = f"{quoted(name)} is no Rabbit of rabbit.mapping"
     return QueryError(errno.ENOENT, text)
@@ -209,37 +195,3 @@ def _restricted(row: Json, own: AbstractSet[int]) -> Json:
         "jobs": [id for id in row["jobs"] if id in own],
         "job_ssds": {id: count for id, count in ssds.items() if int(id) in own},
     }
-
-
-def rabbit_rows(machine: RabbitManager, mapping: RabbitMapping) -> Iterator[Json]:
-    """The row of each Rabbit of the mapping, and of those of the resource graph that
-    the mapping lacks, without its jobs."""
-    ledger, disagreements = machine.ledger, machine.disagreements
-    free, withheld = ledger.left(()), ledger.withheld
-    avoided = machine.system_status.disabled_by_others
-    for name in (*mapping.rabbits, *disagreements.unmapped):
-        state = machine.rabbits.state(name) or UNKNOWN
-        is_known = state is not UNKNOWN and ledger.counted
-        disabled = state.disabled
-        sentence = disagreements.sentence(name)
-        ssds = machine.ssds.on(name)
-        hosts = mapping.hosts_of(name)
-        off = hostlist.encode([host for host in hosts if host in avoided])
-        yield {
-            "name": name,
-            "state": printable(state.reported or state.status, SHOWN),
-            "reason": printable(machine.why_not(name), SHOWN),
-            **({"disagreement": printable(sentence, SHOWN)} if sentence else {}),
-            "capacity": mapping.capacity(name),
-            "free": free.get(name, 0) if is_known else None,
-            "withheld": withheld.get(name, 0) if is_known else None,
-            "ssd_size": ssds.size,
-            "ssds": ssds.count,
-            "ssds_withheld": ssds.withheld,
-            "nodes": hostlist.encode(hosts),
-            "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
-            **({"disabled_nodes": off} if off else {}),
-            "disabled": None
-            if disabled is None
-            else {"by": disabled.by, "at": disabled.at, "reason": disabled.reason},
-        }
