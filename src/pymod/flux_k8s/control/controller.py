@@ -145,6 +145,10 @@ class Controller(Generic[Key]):
         self._runs = 0
         self._stopped = False
 
+    def __len__(self) -> int:
+        """The number of keys that are queued, or that the reconciler runs for."""
+        return len(self._items)
+
     def stop(self) -> None:
         """Run nothing any more. Answers that come do not count."""
         self._stopped = True

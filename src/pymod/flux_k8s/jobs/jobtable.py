@@ -61,7 +61,8 @@ class Shown:
         timed: the last state whose duration is counted.
         nodes: the job's nodes as a hostlist, and their number.
         nodes_of: the allocation that ``nodes`` are of.
-        memo: the last memo about its progress, and when it was posted (UNIX time).
+        memo: the last memo about its progress; empty if an earlier service may have
+            posted one.
         serial: of the details that were made last; 0 before.
         details: their hash.
     """
@@ -71,7 +72,7 @@ class Shown:
     timed: Optional[State] = None
     nodes: tuple[str, int] = ("", 0)
     nodes_of: Optional[Allocated] = None
-    memo: Optional[tuple[str, float]] = None
+    memo: Optional[str] = None
     serial: int = 0
     details: int = 0
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.controller import Controller
 from flux_k8s.control.coroutines import Turns
 from flux_k8s.formats import hostlist
 from flux_k8s.jobs.jobrows import NONE, Known, MountCount, state_of
@@ -180,17 +180,15 @@ def _count_mounts(nodes: Mapping[str, tuple[bool, bool]]) -> Optional[MountCount
 
 MEMO = "rabbit_progress"
 
-INTERVAL = 10.0
-"""Seconds between two memos of a job."""
+FIRST, INTERVAL = 1.0, 10.0
+"""Seconds from a change until the first memo of a job, and until another one."""
+
+MEMOS_PER_SECOND = 10.0
+"""The most memos of all jobs, on average."""
 
 RECENT = 3600.0
 """Seconds from the begin of a state for which a memo of an earlier service is looked
 for once the state is reached."""
-
-TICK = 1.0
-MEMOS_PER_TICK = 10
-LOOKS_PER_TICK = 100
-"""The most memos that are posted in one tick, and jobs that are looked at."""
 
 
 class ProgressMemos:
@@ -206,15 +204,15 @@ class ProgressMemos:
         self._flux = flux
         self._jobs = jobs
         self._text_of = text_of
-        self._waiting: dict[int, None] = {}
-        self._controller = Controller[str](
-            flux, self._reconcile, options=Options[str](debounce=TICK)
-        )
+        self._controller = Controller[int](flux, self._reconcile)
 
     def changed(self, jobid: int) -> None:
         """The memo of a job may have to be another."""
-        self._waiting[jobid] = None
-        self._controller.add(MEMO)
+        job = self._jobs.get(jobid)
+        if job is not None:
+            pause = INTERVAL if job.shown.memo else FIRST
+            others = len(self._controller) / MEMOS_PER_SECOND
+            self._controller.add(jobid, max(pause, others))
 
     def note(self, job: Job, before: Optional[str]) -> None:
         """A job is there, or may have changed: remove its memo if its state is another,
@@ -226,54 +224,34 @@ class ProgressMemos:
         """
         info, shown = job.info, job.shown
         if before is None and shown.memo is None and (info.existed or info.planned):
-            shown.memo = "", 0.0
+            shown.memo = ""
         if shown.memo is None:
             return
         view, state = info.view, state_of(info)
-        text, _ = shown.memo
         over = state == State.Teardown.name or before not in (None, NONE, state)
         if view is not None and view.complete:
             # Nobody knows which jobs have a memo of an earlier service. Few of those
             # that run do: the others have not just been through PreRun.
             late = view.since is None or self._flux.now() - view.since > RECENT
-            over = over or bool(text) or not late
+            over = over or bool(shown.memo) or not late
         if over:
             shown.memo = None
             self._flux.post_memo(info.jobid, {MEMO: None}, volatile=True)
 
     def forget(self, jobid: int) -> None:
         """A job is over, and takes no memos."""
-        self._waiting.pop(jobid, None)
+        self._controller.forget(jobid)
 
     def stop(self) -> None:
         self._controller.stop()
 
-    async def _reconcile(self, memo: str) -> Optional[float]:
-        """Post some of the memos that wait. Returns the seconds until the next ones, or
-        None."""
-        posts = 0
-        for jobid in list(islice(self._waiting, LOOKS_PER_TICK)):
-            del self._waiting[jobid]
-            posts += self._post(jobid)
-            if posts == MEMOS_PER_TICK:
-                break
-        return TICK if self._waiting else None
-
-    def _post(self, jobid: int) -> bool:
-        """Post a job's memo if it is another. One that is too early waits."""
+    async def _reconcile(self, jobid: int) -> None:
+        """Post a job's memo if it is another."""
         job, text = self._jobs.get(jobid), self._text_of(jobid)
-        if job is None or text is None:
-            return False
-        before, then = job.shown.memo or (None, 0.0)
-        if text == before:
-            return False
-        now = self._flux.now()
-        if then <= now < then + INTERVAL:  # else the clock was set back
-            self._waiting[jobid] = None
-            return False
-        job.shown.memo = text, now
+        if job is None or text is None or text == job.shown.memo:
+            return
+        job.shown.memo = text
         self._flux.post_memo(jobid, {MEMO: text}, volatile=True)
-        return True
 
 
 def data_text(state: str, progress: Progress) -> str:
