@@ -7,22 +7,20 @@ from __future__ import annotations
 import errno
 import json
 from itertools import zip_longest
-from typing import Any, Callable, Union
+from typing import Any, Union
 
 import pytest
 
 from flux_k8s.broker.querybounds import QUERY_BYTES
 from flux_k8s.config.table import Config
-from flux_k8s.control.coroutines import Call
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs import heldqueries, queries
 from flux_k8s.jobs.progress import JobFacts
-from flux_k8s.ports import STORAGE, Json, KubeError, Sender
+from flux_k8s.ports import STORAGE, Json, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault
-from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.outages import Broken
 from support.queries import (
@@ -574,24 +572,6 @@ def test_the_queries_that_wait_are_bounded_for_each_guest() -> None:
     system.loop.run(timeout=heldqueries.HOLD_TIME + 1)
     assert all(answer() is not None for answer in asked)
     settle_jobs(system)
-
-
-def test_a_change_while_the_details_are_made_is_answered() -> None:
-    """The details of a large job take several turns: they may be older than a change
-    that comes before they are made."""
-    loop = VirtualLoop()
-    made: list[Callable[[Any], None]] = []
-    answers: list[Any] = []
-    held = heldqueries.HeldQueries(loop, lambda jobid: Call(made.append))
-    held.hold(1, Sender(GUEST, owner=False), 7, answers.append)
-    held.changed(1)
-    loop.run(timeout=1.0)
-    held.changed(1)
-    made.pop()({"serial": 7})
-    loop.run(timeout=1.0)
-    assert not answers
-    made.pop()({"serial": 8})
-    assert answers == [{"serial": 8}]
 
 
 def test_a_service_that_does_not_know_all_jobs_yet_says_so() -> None:

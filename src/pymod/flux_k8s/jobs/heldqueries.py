@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from typing import Awaitable, Callable, Optional
+from typing import Callable, Optional
 
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Answer
@@ -51,7 +51,7 @@ class HeldQueries:
         details: makes the details of a job, with their serial.
     """
 
-    def __init__(self, clock: Clock, details: Callable[[int], Awaitable[Json]]) -> None:
+    def __init__(self, clock: Clock, details: Callable[[int], Json]) -> None:
         self._clock = clock
         self._details = details
         self._held: list[HeldQuery] = []
@@ -113,7 +113,7 @@ class HeldQueries:
         if not self._awaits(jobid):
             return
         try:
-            details = await self._details(jobid)
+            details = self._details(jobid)
         except Exception as error:
             self.fail(jobid, error)
             return

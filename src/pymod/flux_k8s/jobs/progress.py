@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller
-from flux_k8s.control.coroutines import Turns
 from flux_k8s.formats import hostlist
 from flux_k8s.jobs.jobrows import NONE, Known, MountCount, state_of
 from flux_k8s.jobs.jobtable import Job, JobTable
@@ -26,10 +25,6 @@ from flux_k8s.objects import datamovement
 from flux_k8s.objects.datamovement import Progress
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Flux
-
-SLICE = 500
-"""The most hosts that are encoded in one turn of the reactor. A longer list has an
-expression for each part, at least."""
 
 REASONS = 3
 """The most reasons for which Rabbits take no jobs that the row of a job names."""
@@ -49,13 +44,11 @@ class JobFacts:
         jobs: JobTable,
         machine: RabbitManager,
         movements: DataMovements,
-        turns: Turns,
         changed: Callable[[int], None],
     ) -> None:
         self._jobs = jobs
         self._machine = machine
         self._movements = movements
-        self._turns = turns
         self._mounts = ClientMounts(context, jobs, machine.is_rabbit)
         movements.changed = self._mounts.changed = changed
 
@@ -75,13 +68,13 @@ class JobFacts:
         self._movements.stop()
         self._mounts.stop()
 
-    async def for_row(self, job: Job, out: str) -> Known:
+    def for_row(self, job: Job, out: str) -> Known:
         """The state for the row of a job.
 
         Args:
             out: :meth:`out_of_service`, which costs too much for each row.
         """
-        nodes, nnodes = await self._node_text(job)
+        nodes, nnodes = _nodes(job)
         return Known(
             nodes=nodes,
             nnodes=nnodes,
@@ -91,9 +84,9 @@ class JobFacts:
             progress=self.progress(job),
         )
 
-    async def for_details(self, job: Job) -> Known:
+    def for_details(self, job: Job) -> Known:
         """The state for the details of a job."""
-        known = await self.for_row(job, self.out_of_service())
+        known = self.for_row(job, self.out_of_service())
         nodes = self._nodes_mounting(job)
         names = [node for node, (_, done) in nodes.items() if not done]
         names = sorted(names, key=lambda name: (len(name), name))
@@ -102,7 +95,7 @@ class JobFacts:
             known,
             movements=tuple(movements.values()),
             mounts=_count_mounts(nodes),
-            waiting=await self._encode(names),
+            waiting=hostlist.encode(names),
         )
 
     def memo(self, jobid: int) -> Optional[str]:
@@ -149,25 +142,17 @@ class JobFacts:
             for reason, rabbits in islice(groups.items(), REASONS)
         )
 
-    async def _node_text(self, job: Job) -> tuple[str, int]:
-        """A job's nodes as a hostlist, and their number."""
-        allocation, shown = job.info.allocation, job.shown
-        if allocation is None:
-            return "", 0
-        if shown.nodes_of is not allocation:
-            hosts = tuple(dict.fromkeys(allocation.hosts))
-            nodes = await self._encode(hosts), len(hosts)
-            shown.nodes_of, shown.nodes = allocation, nodes
-        return shown.nodes
 
-    async def _encode(self, hosts: Sequence[str]) -> str:
-        """A hostlist; a long one in parts."""
-        begins = range(0, len(hosts), SLICE)
-        texts = [
-            hostlist.encode(hosts[begin : begin + SLICE])
-            async for begin in self._turns.each(begins, 1)
-        ]
-        return ",".join(texts)
+def _nodes(job: Job) -> tuple[str, int]:
+    """A job's nodes as a hostlist, and their number. To encode those of a whole machine
+    takes 10 ms, so the text is kept."""
+    allocation, shown = job.info.allocation, job.shown
+    if allocation is None:
+        return "", 0
+    if shown.nodes_of is not allocation:
+        hosts = dict.fromkeys(allocation.hosts)
+        shown.nodes_of, shown.nodes = allocation, (hostlist.encode(hosts), len(hosts))
+    return shown.nodes
 
 
 def _count_mounts(nodes: Mapping[str, tuple[bool, bool]]) -> Optional[MountCount]:

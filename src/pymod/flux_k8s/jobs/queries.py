@@ -134,7 +134,7 @@ class Queries:
         self._keeping = keeping
         self._turns = turns = Turns(context.clock)
         progressed = partial(self._safely, self._progressed)
-        self._facts = JobFacts(context, jobs, machine, movements, turns, progressed)
+        self._facts = JobFacts(context, jobs, machine, movements, progressed)
         self._memos = ProgressMemos(
             context.flux, jobs, partial(self._safely, self._facts.memo)
         )
@@ -284,7 +284,7 @@ class Queries:
                     break
         rows, out = [], self._facts.out_of_service()
         async for job in self._turns.each(listed, ROWS_AT_A_TIME):
-            rows.append(jobrows.row(job.info, await self._facts.for_row(job, out)))
+            rows.append(jobrows.row(job.info, self._facts.for_row(job, out)))
         more = len(listed) == found.limit and listed[-1].info.jobid != jobids[-1]
         return {
             "jobs": rows,
@@ -301,7 +301,7 @@ class Queries:
         jobid = reader.integer("id", minimum=0)
         seen = reader.optional_integer("seen", minimum=0)
         self._find(jobid, sender)
-        details = await self._details(jobid)
+        details = self._details(jobid)
         if seen is None or details["serial"] > seen:
             return details
         self._held.check_room(sender)
@@ -328,16 +328,14 @@ class Queries:
             raise QueryError(errno.EAGAIN, text)
         raise QueryError(errno.EPERM, f"job {f58(jobid)} is not yours")
 
-    async def _details(self, jobid: int) -> Json:
+    def _details(self, jobid: int) -> Json:
         """The details of a job, with a serial that grows when they change.
 
         Raises:
             QueryError: the job is over.
         """
         job = self._find(jobid)
-        known = await self._facts.for_details(job)
-        if self._jobs.get(jobid) is not job:
-            raise _no_job(jobid)
+        known = self._facts.for_details(job)
         moment = self._jobs.moment(self._settings.config)
         details = jobrows.details(job.info, known, moment)
         shown, found = job.shown, hash(json.dumps(details))
