@@ -45,8 +45,8 @@ class Call(Generic[T]):
     """A request that is sent when it is awaited, once.
 
     Args:
-        start: sends it. The function that it gets is to be called once with the
-            answer, at once or later.
+        start: sends it. The function that it gets is to be called with the answer, at
+            once or later. The first answer counts.
     """
 
     def __init__(self, start: Callable[[Answer], object]) -> None:

@@ -290,17 +290,8 @@ class Staging:
             raise Full(text, Reason.NO_ROOM, rabbits)
 
     def _when_kept(self, jobid: int, answer: Answer) -> None:
-        waits = True
-
-        def done(kept: bool) -> None:
-            nonlocal waits
-            if waits:
-                waits = False
-                timer.cancel()
-                answer(kept)
-
-        timer = self._flux.call_later(KEEPING, partial(done, False))
-        self._machine.when_withheld(jobid, partial(done, True))
+        self._machine.when_withheld(jobid, partial(answer, True))
+        self._flux.call_later(KEEPING, partial(answer, False))
 
     # When its data is there
 
