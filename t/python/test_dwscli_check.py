@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.fit import Rabbit, Release, fit
-from dwscli.width import columns
 from flux_k8s.formats import hostlist
 from flux_k8s.objects.mapping import assemble
 from flux_k8s.rules.directiverules import read_rules
+from flux_k8s.text import columns
 from rabbitsim.dws.directive import read_data
 from support.dwscli import (
     ANY_RABBITS,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dwscli.width import columns
+from flux_k8s.text import columns
 from support.dwscli import (
     FIRST,
     GIB,

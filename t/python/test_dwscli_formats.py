@@ -20,8 +20,8 @@ from dwscli.jobfields import BUILTIN as JOB_FORMATS
 from dwscli.jobfields import FIELDS as JOB_FIELDS
 from dwscli.rabbits import BUILTIN as RABBIT_FORMATS
 from dwscli.rabbits import FIELDS as RABBIT_FIELDS
-from dwscli.width import columns, cut, padded, wrapped
-from flux_k8s.text import printable
+from dwscli.width import cut, padded, wrapped
+from flux_k8s.text import columns, printable
 from support.dwscli import FRESH, FixedInstance, dws, row
 
 NAMES = ("name", "count", "time", "share", "none")

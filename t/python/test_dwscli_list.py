@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dwscli.ended import AT_A_TIME
 from dwscli.instance import PORTION
-from dwscli.width import columns
+from flux_k8s.text import columns
 from support import commands
 from support.dwscli import (
     FIRST,

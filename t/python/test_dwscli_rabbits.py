@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwscli.width import columns
 from flux_k8s.ports import Json
+from flux_k8s.text import columns
 from support.dwscli import (
     ANY_RABBITS,
     FRESH,

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from dwscli.page import page
 from dwscli.terminal import UNKNOWN_HEIGHT, UNKNOWN_WIDTH, Screen, screen
-from dwscli.width import bar, columns, gauge
+from dwscli.width import bar, gauge
 from flux_k8s.objects.workflowmarks import REQUESTED
+from flux_k8s.text import columns
 from support.dwscli import (
     FIRST as JOB,
 )

@@ -33,9 +33,9 @@ from typing import (
 )
 
 from dwscli import units
-from dwscli.width import beginning, columns, cut, padded
+from dwscli.width import beginning, cut, padded
 from flux_k8s.command import CommandError
-from flux_k8s.text import printable, quoted
+from flux_k8s.text import columns, printable, quoted
 
 Item = TypeVar("Item")
 

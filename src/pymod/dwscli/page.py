@@ -15,10 +15,10 @@ from dwscli.ended import ENDED
 from dwscli.reading import Fields, id_of, number, objects, part, text, texts
 from dwscli.terminal import RED, YELLOW, Screen
 from dwscli.units import duration, f58, size, timestamp, user_of
-from dwscli.width import bar, columns, cut, gauge, padded, wrapped
+from dwscli.width import bar, cut, gauge, padded, wrapped
 from flux_k8s.formats import hostlist
 from flux_k8s.objects.workflowstate import ERROR, TRANSIENT
-from flux_k8s.text import NOTE, printable
+from flux_k8s.text import NOTE, columns, printable
 
 Value = TypeVar("Value", bound=Hashable)
 

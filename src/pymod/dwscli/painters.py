@@ -25,10 +25,10 @@ from dwscli.page import (
 from dwscli.reading import id_of, number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
-from dwscli.width import columns, cut, gauge
+from dwscli.width import cut, gauge
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import Json
-from flux_k8s.text import SHOWN, printable
+from flux_k8s.text import SHOWN, columns, printable
 
 STEP = 10
 """The per cent of data movement that make a plain line."""

@@ -1,34 +1,18 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Texts, and bars of letters, by the columns that they take on a terminal.
-
-A wide character (Chinese, Japanese, Korean, most emoji) takes two columns, a combining
-mark none.
-"""
+"""Texts, and bars of letters, by the columns that they take on a terminal."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from functools import lru_cache
 from typing import Iterator
+
+from flux_k8s.text import columns
 
 CUT = "+"
 """The last character of a text that is cut, as in ``flux jobs``."""
 
 _PIECES = re.compile(r"[^ ,]*,|[^ ,]+| +")
-
-
-def columns(text: str) -> int:
-    """The columns that a printable text takes."""
-    return len(text) if text.isascii() else sum(map(_columns, text))
-
-
-@lru_cache(maxsize=4096)
-def _columns(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def beginning(text: str, width: int) -> str:
@@ -37,7 +21,7 @@ def beginning(text: str, width: int) -> str:
         return text[: max(0, width)]
     room = width
     for index, character in enumerate(text):
-        room -= _columns(character)
+        room -= columns(character)
         if room < 0:
             return text[:index]
     return text

@@ -9,6 +9,7 @@ that begins a false line of the log, or a mark that reverses the order of letter
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 from typing import Optional
 
@@ -47,6 +48,19 @@ def printable_bytes(text: str, size: int) -> bytes:
     if len(line) > size:
         line = line[: size - 3].decode(errors="ignore").encode() + b"..."
     return line
+
+
+def columns(text: str) -> int:
+    """The columns that a printable text takes on a terminal: a wide character (Chinese,
+    Japanese, Korean, most emoji) takes two, a combining mark none."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+@lru_cache(maxsize=4096)
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def quoted(text: str) -> str:
