@@ -18,12 +18,7 @@ from typing import Any, Iterable, Optional, Sequence
 from flux_k8s.config.policy import check_request, check_stage_limits
 from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError, DirectiveError, show
-from flux_k8s.formats.directives import (
-    GIB,
-    check_submitted_size,
-    is_empty,
-    parse_attribute,
-)
+from flux_k8s.formats.directives import GIB, is_empty, parse_attribute
 from flux_k8s.json_reader import check_extent, is_integer
 from flux_k8s.limits import NODES
 from flux_k8s.objects.mapping import RabbitMapping
@@ -95,8 +90,7 @@ def check_submission(
         config = Config.parse(site.table)
     except ConfigError:
         return
-    check_submitted_size(dw, config.directives_limit)
-    directives = parse_attribute(dw, config.presets)
+    directives = parse_attribute(dw, config.presets, most=config.directives_limit)
     site.rules.check(directives)
     check_extent("jobspec", "resources", resources)
     if userid is None:

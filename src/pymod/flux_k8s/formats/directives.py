@@ -304,6 +304,7 @@ def parse_attribute(
     value: Any,
     presets: Mapping[str, Sequence[str]] = MappingProxyType({}),
     called: str = "dw=",
+    most: int = DIRECTIVES_BYTES,
 ) -> tuple[Directive, ...]:
     """All directives of ``attributes.system.dw``.
 
@@ -314,6 +315,8 @@ def parse_attribute(
         presets: the ``rabbit.presets`` of the configuration, each a sequence of
             strings like those of ``value``.
         called: the words with which an error about all of ``value`` begins.
+        most: the bytes that it may have: ``rabbit.directives_limit``, for a job that is
+            submitted.
 
     Raises:
         DirectiveError: as :func:`parse`; ``value`` is of another type or has no
@@ -324,7 +327,7 @@ def parse_attribute(
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list) or not all(isinstance(s, str) for s in strings):
         raise _wrong_whole(whole, "expected a string or a list of strings")
-    _check_size(strings, whole)
+    _check_size(strings, whole, most)
     directives: list[Directive] = []
     for string in strings:
         for line in _split(string, presets):
@@ -344,29 +347,16 @@ def _wrong_whole(whole: str, problem: str) -> DirectiveError:
     return DirectiveError(whole, 0, len(whole), problem)
 
 
-def _check_size(strings: Sequence[str], whole: str) -> None:
+def _check_size(strings: Sequence[str], whole: str, most: int) -> None:
     """Refuse an attribute that is too large, before its directives are parsed."""
-    if len(strings) > DIRECTIVES:
-        raise _too_many(whole)
-    _check_bytes(strings, whole, DIRECTIVES_BYTES)
-    if sum(len(string.split()) for string in strings) > WORDS:
-        raise _wrong_whole(whole, f"has more than {WORDS} words")
-
-
-def _check_bytes(strings: Sequence[str], whole: str, most: int, key: str = "") -> None:
     size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
     if size > most:
-        raise _wrong_whole(whole, f"has {size} bytes, at most {most} are accepted{key}")
-
-
-def check_submitted_size(value: Any, most: int) -> None:
-    """Refuse ``attributes.system.dw`` that a job is submitted with and that has more
-    bytes than ``rabbit.directives_limit``, which is ``most``, with a DirectiveError.
-    Other errors are for :func:`parse_attribute`."""
-    strings = [value] if isinstance(value, str) else value
-    if isinstance(strings, list) and all(isinstance(s, str) for s in strings):
         key = " (rabbit.directives_limit)" if most < DIRECTIVES_BYTES else ""
-        _check_bytes(strings, f"dw={show(value)}", most, key)
+        raise _wrong_whole(whole, f"has {size} bytes, at most {most} are accepted{key}")
+    if len(strings) > DIRECTIVES:
+        raise _too_many(whole)
+    if sum(len(string.split()) for string in strings) > WORDS:
+        raise _wrong_whole(whole, f"has more than {WORDS} words")
 
 
 def _too_many(whole: str) -> DirectiveError:
