@@ -191,20 +191,6 @@ def test_storage_that_a_node_may_write_to_is_kept(
     assert step(info, unmount_failure="keep") == expected
 
 
-def test_nodes_that_failed_are_found_again_after_a_pause_whatever_dws_says() -> None:
-    views = (
-        view_of(S.PreRun, ready=False, status="Error", message=text)
-        for text in ("it broke", "it broke again")
-    )
-    info = info_of(READY, failure_tolerance=1, troubled_since=NOW - 20.0)
-    for info.last in views:
-        info.left_out = {S.PreRun: NOW - 10.0}
-        found = step(info, tc_timeout=10.0)
-        assert found == Step.TOLERATE(found.note, patience=10.0)
-        info.left_out = {S.PreRun: NOW, S.Setup: NOW + 5.0}
-        assert step(info, tc_timeout=10.0) == Step.WAIT(until=NOW + 10.0)
-
-
 STATES = st.sampled_from(list(State))
 VIEWS = st.none() | st.builds(
     view_of,

@@ -144,9 +144,14 @@ class BadObject(DWSError):
 
 
 class NotReady(BadObject):
-    """An object of DWS is not ready yet. Its other fields do not count until it is."""
+    """An object of DWS is not ready yet. Its other fields do not count until it is.
+
+    Attributes:
+        retry_after: seconds until it may be; None if that is not known.
+    """
 
     reason = Reason.NOT_READY
+    retry_after: Optional[float] = None
 
 
 class AllocationError(DWSError):

@@ -88,7 +88,7 @@ class Exclusion:
 
         Raises:
             KubeError: a request failed, and is to be repeated.
-            NotReady: DWS is not ready.
+            NotReady: DWS is not ready, or has not served the others yet.
         """
         survey = await self.survey(info)
         if survey is None:
@@ -111,7 +111,9 @@ class Exclusion:
         if _may_be_forced(info, survey):
             await self._workflows.force(info)
         elif survey.excluded is not None:
-            info.left_out[survey.state] = survey.excluded
+            waits = NotReady(f"Workflow {info.name}", "status.ready", False, "true")
+            waits.retry_after = survey.excluded + patience - self._flux.now()
+            raise waits
 
     async def survey(self, info: WorkflowInfo) -> Optional[Survey]:
         """Read from Kubernetes which of the job's nodes have their storage. None if the

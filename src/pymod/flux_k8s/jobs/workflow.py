@@ -77,7 +77,7 @@ def next_step(info: WorkflowInfo, at: Moment) -> Next:
     if problem is not None and info.mounted:
         return Step.FAIL(with_losses(problem.note, info, info.view))
     if problem is not None:
-        return _tolerate(info, info.view, problem, at.now)
+        return _tolerate(info, info.view, problem)
     return _prepare(info, info.view, deadline)
 
 
@@ -381,16 +381,11 @@ def _await_teardown(
     return Step.WARN(Note(text, Reason.TEARDOWN_LATE))
 
 
-def _tolerate(
-    info: WorkflowInfo, view: WorkflowView, problem: Problem, now: float
-) -> Next:
+def _tolerate(info: WorkflowInfo, view: WorkflowView, problem: Problem) -> Next:
     """The step for a problem that a few nodes may be the cause of."""
     if problem.since is None:
         return Step.FAIL(problem.note)
     if info.allocation is None or view.forced:
         # A job that tolerates no failure would only have had the nodes named.
         return Step.WAIT() if info.failure_tolerance else Step.FAIL(problem.note)
-    left_out = info.left_out.get(view.state) if view.state is not None else None
-    if left_out is not None and now < left_out + problem.patience:
-        return Step.WAIT(until=left_out + problem.patience)
     return Step.TOLERATE(problem.note, patience=problem.patience)

@@ -117,8 +117,6 @@ class WorkflowInfo:
         **What steps have found out or are about; another service finds it out anew.**
 
         fits: the plan of a Workflow that was made again fits what Flux was told.
-        left_out: for each state the UNIX time at which failed nodes were left out: DWS
-            has some time for the others, then it is found out again which failed.
         mounts: the nodes that have its storage mounted at its end.
         not_kept: why the storage of the job cannot be kept after a failure, for the
             exception about it: the limit that its user would exceed; "" if the service
@@ -166,7 +164,6 @@ class WorkflowInfo:
 
     # What steps have found out or are about; another service finds it out anew.
     fits: bool = False
-    left_out: dict[State, float] = field(default_factory=dict)
     mounts: Mounts = field(default_factory=Mounts)
     not_kept: Optional[str] = None
     rescuing: bool = False
