@@ -177,23 +177,26 @@ def test_after_a_conflict_what_is_there_is_read_though_the_watch_hangs() -> None
 
 
 def test_dws_waits_for_a_node_that_is_back_before_it_mounts_storage() -> None:
-    """The write that it is Enabled has failed so far, and is tried again later."""
-    refused = False
+    """The write that it is Enabled has failed so far, and is tried again later. A
+    refusal that passes is no answer: the job's own write is tried again as well."""
+    error: Optional[KubeError] = None
 
     def refuse(request: Request) -> Optional[Fault]:
-        if refused and request.kind == SYSTEMSTATUS and request.verb == "patch":
-            return Fault(error=KubeError(429, "TooManyRequests", "wait"))
-        return None
+        patches = request.kind == SYSTEMSTATUS and request.verb == "patch"
+        return None if error is None or not patches else Fault(error=error)
 
     system = system_of(faults=refuse)
     system.instance.set_up("compute-02", False)
     wait(system)
-    refused = True
+    error = KubeError(429, "TooManyRequests", "wait")
     system.instance.set_up("compute-02", True)
     wait(system, 200.0)
     assert shown(system) == {"compute-02": "Disabled"}
-    refused = False
+    error = KubeError(403, "Forbidden", "no")
     jobid = system.instance.submit(jobspec(XFS, nodes=4))
+    wait(system, 20.0)
+    assert shown(system) == {"compute-02": "Disabled"}
+    error = None
     settle(system)
     assert exceptions(system, jobid) == [] and shown(system) == {}
 

@@ -398,7 +398,7 @@ class RabbitManager:
         if states is not None:
             self._rabbit_nodes = self._settings.mapping.rabbits_among(states.hosts)
             self._fences.nodes_changed(states)
-            self.system_status.nodes_changed()
+            self.system_status.check()
             self._undrain.nodes_changed(states)
         self._changed()
 
@@ -429,7 +429,7 @@ class RabbitManager:
         now = self._flux.now()
         before, self._machine = self._machine, self._look(now)
         self._wanted = wanted(self._machine, self._settings)
-        self._note_rabbits(before)
+        self._note_changes(before)
         self._fluxion.want(self._wanted)
         self._check_withheld()
         if not self._fluxion_started:
@@ -465,9 +465,22 @@ class RabbitManager:
             withheld=dict(ledger.withheld) if counted else None,
         )
 
-    def _note_rabbits(self, before: Machine) -> None:
-        """Log which Rabbits go out of service, and which return."""
+    def _note_changes(self, before: Machine) -> None:
+        """Log which Rabbits and nodes go out of service, and which return."""
         machine = self._machine
+        self._log_nodes(
+            syslog.LOG_WARNING,
+            machine.disabled - before.disabled,
+            "disabled by somebody else: jobs with Rabbit storage avoid it until it is"
+            " Enabled again",
+            Reason.NODE_DISABLED,
+        )
+        self._log_nodes(
+            syslog.LOG_NOTICE,
+            before.disabled - machine.disabled,
+            "not disabled any more by somebody else",
+            Reason.NODE_BACK,
+        )
         for rabbit in sorted(machine.down - before.down, key=hostlist.natural_key):
             hosts = hostlist.encode(self._settings.mapping.hosts_of(rabbit))
             status = machine.broken.get(rabbit, "down")
@@ -482,3 +495,10 @@ class RabbitManager:
             self._flux.log(syslog.LOG_NOTICE, text, Reason.RABBIT_BACK)
         if recovered or not machine.emptied <= before.emptied:
             self._rabbits_changed()
+
+    def _log_nodes(
+        self, level: int, nodes: AbstractSet[str], text: str, why: Reason
+    ) -> None:
+        if nodes:
+            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+            self._flux.log(level, f"SystemStatus: {names} is {text}", why)

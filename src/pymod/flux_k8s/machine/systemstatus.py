@@ -18,7 +18,6 @@ from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
 from flux_k8s.errors import BadObject
-from flux_k8s.formats import hostlist
 from flux_k8s.machine.nodes import Nodes
 from flux_k8s.objects.systemstatus import (
     ENABLED,
@@ -55,10 +54,7 @@ class SystemStatus:
     Args:
         disabled: returns the nodes that are to be Disabled, given those that Flux has
             disabled already; None as long as they are not known.
-        changed: is called when others have disabled a node, or have enabled it.
-
-    Attributes:
-        disabled_by_others: the nodes of Flux that another program has disabled.
+        changed: is called when another SystemStatus has been seen.
     """
 
     def __init__(
@@ -68,7 +64,6 @@ class SystemStatus:
         disabled: Callable[[frozenset[str]], Optional[frozenset[str]]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.disabled_by_others: frozenset[str] = frozenset()
         self._flux = context.flux
         self._calls = KubeCalls(context.kube)
         self._kube = context.kube
@@ -91,7 +86,7 @@ class SystemStatus:
         self._watch: Optional[Watch] = None
         self._view: Optional[SystemStatusView] = None
         self._synced = False
-        self._trouble_logged = False
+        self._trouble: Optional[KubeError] = None
         self._constant_since = float("inf")
 
     def start(self) -> None:
@@ -102,10 +97,13 @@ class SystemStatus:
         if self._watch is not None:
             self._watch.stop()
 
-    def nodes_changed(self) -> None:
-        """The states of the nodes of Flux have changed."""
-        self._compare_others()
-        self._controller.add(NAME)
+    @property
+    def disabled_by_others(self) -> frozenset[str]:
+        """The nodes of Flux that another program has disabled."""
+        states, view = self._nodes.states, self._view
+        if states is None or view is None:
+            return frozenset()
+        return view.disabled_by_others.intersection(states.hosts)
 
     def check(self) -> None:
         """Others may have to be Disabled now."""
@@ -150,18 +148,26 @@ class SystemStatus:
         Raises:
             KubeError: a request failed.
         """
-        try:
-            if not self._synced or self._controller.busy(NAME):
+        if not self._synced or self._controller.busy(NAME):
+            try:
                 self._see(await self._get(QUEUE))
-            view = self._view or SystemStatusView()
-            ours = view.disabled_by_flux.intersection(hosts)
-            if ours:
-                body = patch(view, dict.fromkeys(ours, ENABLED))
-                self._see(await self._patch(body))
-        except KubeError as error:
-            # Then no node is Disabled, or Flux has disabled none of them.
-            if not absent_or_forbidden(error):
-                raise
+            except KubeError as error:
+                if not self._is_kept_from_us(error):
+                    raise
+        view = self._view or SystemStatusView()
+        ours = view.disabled_by_flux.intersection(hosts)
+        if ours:
+            body = patch(view, dict.fromkeys(ours, ENABLED))
+            self._see(await self._patch(body))
+
+    def _is_kept_from_us(self, error: KubeError) -> bool:
+        """Whether there is no SystemStatus, or the service may not read it, as the
+        watch says as well: then Flux has disabled no node there. A refusal that the
+        watch does not know of passes."""
+        trouble = self._trouble
+        known = trouble is not None and absent_or_forbidden(trouble)
+        is_answer = gone(error) or (known and absent_or_forbidden(error))
+        return self._view is None and is_answer
 
     def _get(self, key: str) -> Call[Json]:
         return self._calls.get(SYSTEMSTATUS, self._namespace, NAME, key=key)
@@ -198,7 +204,7 @@ class SystemStatus:
         if not before <= (frozenset() if view is None else view.disabled):
             self._constant_since = self._flux.now()
         self._view = view
-        self._compare_others()
+        self._changed()
         self._controller.add(NAME)
 
     def _parse(self, object: Encoded) -> SystemStatusView:
@@ -208,48 +214,19 @@ class SystemStatus:
             self._flux.log(syslog.LOG_ERR, str(error), error.reason)
             return SystemStatusView()
 
-    def _compare_others(self) -> None:
-        """Log the nodes that another program has disabled, or has enabled again."""
-        view = self._view or SystemStatusView()
-        states = self._nodes.states
-        hosts = () if states is None else states.hosts
-        before, now = self.disabled_by_others, view.disabled_by_others & {*hosts}
-        if now == before:
-            return
-        avoided = ": jobs with Rabbit storage avoid it until it is Enabled again"
-        self._log(
-            syslog.LOG_WARNING,
-            now - before,
-            f"disabled by somebody else{avoided}",
-            Reason.NODE_DISABLED,
-        )
-        self._log(
-            syslog.LOG_NOTICE,
-            before - now,
-            "not disabled any more by somebody else",
-            Reason.NODE_BACK,
-        )
-        self.disabled_by_others = now
-        self._changed()
-
-    def _log(self, level: int, nodes: Iterable[str], text: str, why: Reason) -> None:
-        if nodes:
-            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
-            self._flux.log(level, f"SystemStatus: {names} is {text}", why)
-
     def synced(self) -> None:
         self._synced = True
         self._constant_since = self._flux.now()
-        self._trouble_logged = False
+        self._trouble = None
         self._controller.add(NAME)
 
     def trouble(self, error: KubeError) -> None:
         """No job depends on this watch: its loss is logged once. An outage of all of
         Kubernetes is logged elsewhere."""
-        if error.status and not self._trouble_logged:
+        if error.status and self._trouble is None:
             text = f"SystemStatus: {error}"
             self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
-            self._trouble_logged = True
+            self._trouble = error
 
     # Reconciling
 
