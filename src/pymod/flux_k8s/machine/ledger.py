@@ -17,15 +17,16 @@ import syslog
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
 from typing import (
     AbstractSet,
     Callable,
     Collection,
+    Iterable,
     Iterator,
     Mapping,
     NamedTuple,
     Optional,
+    TypeVar,
 )
 
 from flux_k8s.errors import BadObject
@@ -72,18 +73,15 @@ class _Job:
 
     Attributes:
         servers: its Servers.
-        shares: what the scheduler has given it, by Rabbit: as it was ``said``, or as it
-            follows from its Servers, if the module was loaded after it was set up.
+        shares: the bytes of each Rabbit that the scheduler has given it; None if the
+            module was loaded after it was set up: then they follow from its Servers.
         placed: the shares have become storage, which may be of no job.
-        rabbits: those with claims of it.
     """
 
     servers: set[Reference] = field(default_factory=set)
-    shares: Mapping[str, Share] = field(default_factory=dict)
-    said: bool = False
+    shares: Optional[Mapping[str, int]] = None
     placed: bool = False
     stage: _Stage = _Stage.HOLDS
-    rabbits: AbstractSet[str] = frozenset()
 
 
 class _Claim(NamedTuple):
@@ -117,7 +115,6 @@ class Ledger:
     Attributes:
         reserved: bytes that persistent storage and others' Workflows hold, by Rabbit.
         listed: all Servers have been seen once.
-        settled: they have, or they cannot be seen for now.
         changes: how often what is counted has changed, by which storage is chosen.
     """
 
@@ -141,18 +138,16 @@ class Ledger:
         self.reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
         self._withheld: dict[str, int] = {}
-        self._jobs_on: dict[str, set[int]] = {}
-        self._open: Optional[Callable[[], Watch]] = None
+        self._jobs_on: dict[str, dict[int, int]] = {}
         self._watch: Optional[Watch] = None
-        self._answered = False
         self._trouble: Optional[KubeError] = None
         self.listed = False
-        self.settled = False
         self.changes = 0
 
     def start(self, kube: Kube) -> None:
-        self._open = partial(kube.watch, SERVERS, None, self)
-        self._watch = self._open()
+        """Kubernetes answers: a watch that fails from now on does so by itself."""
+        if self._watch is None:
+            self._watch = kube.watch(SERVERS, None, self)
 
     def stop(self) -> None:
         if self._watch is not None:
@@ -254,7 +249,7 @@ class Ledger:
 
     def jobs_on(self, rabbit: str) -> AbstractSet[int]:
         """The jobs with storage on a Rabbit, or with a share of it."""
-        return self._jobs_on.get(rabbit, frozenset())
+        return self._jobs_on.get(rabbit, {}).keys()
 
     def usage_of(self, jobid: int) -> dict[str, StorageUsage]:
         """The Servers of a job, by name."""
@@ -289,16 +284,23 @@ class Ledger:
     def share_of(self, jobid: int, rabbit: str) -> Optional[Share]:
         """What the scheduler has given a job on a Rabbit, and the job still holds."""
         job = self._jobs.get(jobid)
-        share = None if job is None else job.shares.get(rabbit)
-        return share if share is not None and self._holds(jobid) else None
+        if job is None or not self._holds(jobid):
+            return None
+        if job.shares is not None:
+            return Share(job.shares[rabbit]) if rabbit in job.shares else None
+        size = sum(
+            usage.unavailable.get(rabbit, 0) - usage.beyond.get(rabbit, 0)
+            for usage in self.usage_of(jobid).values()
+        )
+        return Share(size, self.allocations_of(jobid)[rabbit] or 1) if size else None
 
     def unplaced_beside(self, jobid: int) -> Counter[str]:
         """The bytes of other jobs' shares on each Rabbit that no Servers have yet."""
         found: Counter[str] = Counter()
         for other, job in self._jobs.items():
             placed = job.placed or job.servers
-            if job.said and not placed and other != jobid and self._holds(other):
-                found.update({r: share.size for r, share in job.shares.items()})
+            if job.shares and not placed and other != jobid and self._holds(other):
+                found.update(job.shares)
         return found
 
     def _holds(self, jobid: int) -> bool:
@@ -311,8 +313,8 @@ class Ledger:
     def note_share(self, jobid: int, sizes: Mapping[str, int]) -> None:
         """The scheduler has given a job so many bytes, by Rabbit."""
         job = self._jobs.setdefault(jobid, _Job())
-        job.shares = {name: Share(size) for name, size in sizes.items()}
-        job.said, job.stage = True, _Stage.HOLDS
+        self._set_shares(jobid, job, sizes)
+        job.stage = _Stage.HOLDS
         self.changes += 1
         self._recount_job(jobid, job)
 
@@ -358,7 +360,8 @@ class Ledger:
             self._assumed.pop(servers, None)
             if job.stage is _Stage.TORN_DOWN:
                 self._seen.pop(servers, None)
-        job.said, job.stage = False, _Stage.GAVE_BACK
+        self._set_shares(jobid, job, None)
+        job.stage = _Stage.GAVE_BACK
         self._recount_job(jobid, job)
         if not job.servers:
             self._jobs.pop(jobid, None)
@@ -366,7 +369,14 @@ class Ledger:
     def _recount_job(self, jobid: int, job: _Job) -> None:
         for servers in tuple(job.servers):
             self._recount(servers)
-        self._see_job(jobid)
+        self._drop_unless_needed(jobid)
+
+    def _set_shares(
+        self, jobid: int, job: _Job, shares: Optional[Mapping[str, int]]
+    ) -> None:
+        self._count_job(jobid, job.shares or (), -1)
+        self._count_job(jobid, shares or (), 1)
+        job.shares = shares
 
     # What Kubernetes shows: the WatchHandler
 
@@ -390,40 +400,30 @@ class Ledger:
 
     def synced(self) -> None:
         self._trouble, self.listed = None, True
-        self._settle()
+        self._watched()
+        self._note_change()
 
     def trouble(self, error: KubeError) -> None:
-        """The watch has failed, which may be an outage until Kubernetes answers."""
-        if not self.listed:
-            self._trouble = error
-            if self._answered or self.counted:
-                self._settle()
+        """The watch has failed."""
+        if self.listed:
+            return
+        if self._trouble is None:
+            text = f"Servers: {error}; what persistent storage holds is not known"
+            self._log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
+        self._trouble = error
+        self._watched()
+        self._note_change()
+
+    @property
+    def settled(self) -> bool:
+        """All Servers have been seen once, or they cannot be seen for now."""
+        return self.listed or self._trouble is not None
 
     @property
     def counted(self) -> bool:
         """All Servers have been seen once, or Kubernetes forbids the watch."""
         forbidden = self._trouble is not None and self._trouble.status == 403
         return self.listed or forbidden
-
-    def note_answer(self) -> None:
-        """Kubernetes answers: a watch that fails from now on does so by itself. One
-        that has failed before is opened anew, since it tells each error once."""
-        first, self._answered = not self._answered, True
-        if first and self._trouble is not None and self._open is not None:
-            self.stop()
-            self._watch = self._open()
-
-    def _settle(self) -> None:
-        """All Servers were seen, or cannot be seen."""
-        first, self.settled = not self.settled, True
-        if first and self._trouble is not None:
-            text = (
-                f"Servers: {self._trouble}; what persistent storage holds is not known"
-            )
-            self._log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
-        if first:
-            self._watched()
-        self._note_change()
 
     def _read(self, object: Encoded) -> StorageUsage:
         servers = Servers.read(object)
@@ -467,49 +467,44 @@ class Ledger:
             self._jobs[before.jobid].servers.discard(servers)
         if after.jobid is not None:
             self._jobs.setdefault(after.jobid, _Job()).servers.add(servers)
-        for jobid in {before.jobid, after.jobid}:
-            self._see_job(jobid)
+        elif before.jobid is not None:
+            self._drop_unless_needed(before.jobid)
         self._note_change()
 
-    def _see_job(self, jobid: Optional[int]) -> None:
-        """Note on which Rabbits a job has which claims. One of which nothing else is
-        known, or that holds no share, is dropped with the last of its Servers."""
-        job = None if jobid is None else self._jobs.get(jobid)
-        if jobid is None or job is None:
+    def _drop_unless_needed(self, jobid: int) -> None:
+        """Forget a job without Servers of which nothing else is known, or that nobody
+        knows."""
+        job = self._jobs.get(jobid)
+        if job is None or job.servers:
             return
-        says_nothing = not job.said and job.stage is _Stage.HOLDS
-        if not job.said:
-            job.shares = self._share_by_servers(jobid)
-        rabbits = {*self.bytes_of(jobid), *job.shares}
-        if not job.servers and (says_nothing or not self._may_hold(jobid)):
+        says_nothing = job.shares is None and job.stage is _Stage.HOLDS
+        if says_nothing or not self._may_hold(jobid):
+            self._set_shares(jobid, job, None)
             del self._jobs[jobid]
-            rabbits.clear()
-        for rabbit in job.rabbits - rabbits:
-            self._jobs_on[rabbit].discard(jobid)
-        for rabbit in rabbits - job.rabbits:
-            self._jobs_on.setdefault(rabbit, set()).add(jobid)
-        job.rabbits = rabbits
-
-    def _share_by_servers(self, jobid: int) -> dict[str, Share]:
-        sizes, parts = self.bytes_of(jobid), self.allocations_of(jobid)
-        for usage in self.usage_of(jobid).values():
-            sizes.subtract(usage.beyond)
-        return {name: Share(n, parts[name] or 1) for name, n in sizes.items() if n}
 
     def _note_change(self) -> None:
         self.changes += 1
         self._changed()
 
     def _count(self, claim: _Claim, sign: int) -> None:
-        usage = claim.usage
-        sums = self.reserved if claim.jobid is None else self._in_use
-        _add(sums, usage.unavailable, sign)
+        sizes = claim.usage.unavailable
+        if claim.jobid is not None:
+            self._count_job(claim.jobid, sizes, sign)
+        _add(self.reserved if claim.jobid is None else self._in_use, sizes, sign)
         _add(self._withheld, claim.withheld, sign)
 
+    def _count_job(self, jobid: int, rabbits: Iterable[str], sign: int) -> None:
+        """Note that a job has one claim more, or less, on each of these Rabbits."""
+        for rabbit in rabbits:
+            _add(self._jobs_on.setdefault(rabbit, {}), {jobid: 1}, sign)
 
-def _add(counts: dict[str, int], sizes: Mapping[str, int], sign: int) -> None:
+
+Name = TypeVar("Name")
+
+
+def _add(counts: dict[Name, int], sizes: Mapping[Name, int], sign: int) -> None:
     """Add to counts, or subtract. Counts that become 0 are removed."""
-    for rabbit, size in sizes.items():
-        counts[rabbit] = counts.get(rabbit, 0) + sign * size
-        if counts[rabbit] == 0:
-            del counts[rabbit]
+    for name, size in sizes.items():
+        counts[name] = counts.get(name, 0) + sign * size
+        if counts[name] == 0:
+            del counts[name]

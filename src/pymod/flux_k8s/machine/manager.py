@@ -155,7 +155,6 @@ class RabbitManager:
 
     def start(self) -> None:
         self.rabbits.start()
-        self.ledger.start(self._kube)
         self.nodes.start()
         self.system_status.start()
 
@@ -412,7 +411,7 @@ class RabbitManager:
 
     def _storages_watched(self, error: Optional[KubeError]) -> None:
         if error is None:
-            self.ledger.note_answer()
+            self.ledger.start(self._kube)
         self._watched(STORAGE, error)
 
     def _storages_changed(self) -> None:
