@@ -12,10 +12,15 @@ import pytest
 
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
-from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.formats.resourcestatus import NodeStates
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.machine.wanted import BAD_RABBIT, Machine, drain_reason, wanted
+from flux_k8s.machine.wanted import (
+    BAD_RABBIT,
+    FIRST_HOLD,
+    Machine,
+    drain_reason,
+    wanted,
+)
 from flux_k8s.objects import mapping
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
 from rabbitsim.dws.topology import Topology

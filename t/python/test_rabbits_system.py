@@ -10,9 +10,9 @@ from typing import Optional
 
 import pytest
 
-from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.formats import rset
 from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.wanted import FIRST_HOLD
 from flux_k8s.objects import storageusage
 from flux_k8s.ports import SERVERS, STORAGE, Json
 from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit

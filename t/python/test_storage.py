@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
-from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, HoldDown
 from flux_k8s.errors import BadObject, ConfigError
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.resourcestatus import parse
 from flux_k8s.machine.storages import Storages, parse_storage
+from flux_k8s.machine.wanted import FIRST_HOLD, LAST_HOLD, HoldDown
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.drainreason import LOST_CONNECTION

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import GIB
+from flux_k8s.machine.wanted import FIRST_HOLD
 from flux_k8s.ports import SERVERS, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws.options import Fault
 from rabbitsim.dws.topology import Topology

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import syslog
 from functools import partial
+from math import inf
 from typing import (
     AbstractSet,
     Callable,
@@ -31,7 +32,6 @@ from typing import (
 from flux_k8s.config.arguments import NOT_WITH_FLUXION
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options
-from flux_k8s.control.holddown import HoldDown
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.constraints import conjunction, exclude_hosts, exclude_properties
@@ -50,6 +50,7 @@ from flux_k8s.machine.wanted import (
     ALLOC_RABBIT,
     BAD_RABBIT,
     OFFLINE,
+    HoldDown,
     Machine,
     Wanted,
     disabled_nodes,
@@ -436,8 +437,8 @@ class RabbitManager:
             self._fluxion.start()
         self.nodes.want(self._wanted.drains)
         hold_downs = self._rabbit_hold_down, self._link_hold_down
-        ends = [hold_down.next_end(now) for hold_down in hold_downs]
-        return min((end - now for end in ends if end is not None), default=None)
+        end = min(hold_down.next_end(now) for hold_down in hold_downs)
+        return None if end == inf else end - now
 
     def _look(self, now: float) -> Machine:
         """What is known now. Hardware that has recovered is held down for a while."""

@@ -7,6 +7,7 @@ compares its part with what is there, and sends the difference.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import AbstractSet, Callable, Mapping, Optional
 
 from flux_k8s.config.settings import Settings
@@ -25,6 +26,53 @@ ALLOC_RABBIT = "alloc_rabbit"
 does not know the storage itself."""
 
 PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
+
+
+FIRST_HOLD, LAST_HOLD = 2.0, 300.0
+"""Seconds for which hardware has to be well before it is used again, as routers have
+it: twice as many each time that it breaks again, up to ``LAST_HOLD``. Each failure and
+each return is a change for many nodes, and may go on for ever."""
+
+FORGET = 3600.0
+"""Seconds of good health after which earlier failures do not count any more."""
+
+
+class HoldDown:
+    """Which of many things have recovered, and are not used yet. Names stand for
+    things; those that are well for long cost nothing."""
+
+    def __init__(self) -> None:
+        # Since when it is well, infinite as long as it is broken; and its hold.
+        self._known: dict[str, tuple[float, float]] = {}
+
+    def update(self, broken: AbstractSet[str], now: float) -> frozenset[str]:
+        """Note which things are ``broken`` now.
+
+        Returns:
+            Those that are not, and are held down.
+        """
+        known: dict[str, tuple[float, float]] = {}
+        for name in broken:
+            since, hold = self._known.get(name, (-inf, FIRST_HOLD))
+            if since < inf:  # it was well
+                again = now < since + FORGET
+                hold = min(2 * hold, LAST_HOLD) if again else FIRST_HOLD
+            known[name] = inf, hold
+        for name in self._known.keys() - broken:
+            since, hold = self._known[name]
+            # A time that is yet to come is from before the clock was set back.
+            since = min(since, now)
+            if now < since + FORGET:
+                known[name] = since, hold
+        self._known = known
+        held = {n for n, (since, hold) in known.items() if now < since + hold}
+        return frozenset(held - broken)
+
+    def next_end(self, now: float) -> float:
+        """The end of the next hold-down, unless something breaks before; infinite
+        for none."""
+        ends = (since + hold for since, hold in self._known.values())
+        return min((end for end in ends if end > now), default=inf)
 
 
 def drain_reason(rabbit: str, status: str) -> str:
