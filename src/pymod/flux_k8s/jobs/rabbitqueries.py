@@ -108,7 +108,7 @@ class RabbitQueries:
         off = hostlist.encode([host for host in hosts if host in avoided])
         return {
             "name": name,
-            "state": printable(state.reported or state.status, SHOWN),
+            "state": printable(state.reported, SHOWN),
             "reason": printable(machine.why_not(name), SHOWN),
             **({"disagreement": printable(sentence, SHOWN)} if sentence else {}),
             "capacity": mapping.capacity(name),

@@ -239,12 +239,12 @@ class RabbitManager:
         """Whether a Rabbit keeps the storage of the jobs on it, as far as is known. One
         that was only taken out of service does."""
         state = self.rabbits.state(rabbit)
-        return state is None or state.as_reported in KEEPING
+        return state is None or state.reported in KEEPING
 
     def status(self, rabbit: str) -> str:
         """How a Rabbit is, in a word, as DWS has it."""
         state = self.rabbits.state(rabbit)
-        return UNKNOWN.status if state is None else state.as_reported
+        return UNKNOWN.status if state is None else state.reported
 
     def room(self, rabbit: str, jobid: int) -> Optional[int]:
         """The bytes in the ``ssd`` of a Rabbit that are of no other job. None if it is

@@ -74,36 +74,37 @@ class RabbitState:
     """How a Rabbit is.
 
     Attributes:
-        status: in a word, as DWS has it.
-        serving: it takes allocations.
+        reported: the status, as DWS has it.
         lost: the compute nodes that cannot reach it, with the state of their
             connection.
         labels: of its Storage.
-        reported: the status as DWS has it, where ``status`` is another.
         disabled: who took it out of service for jobs, if anybody did.
         sizes: what its Storage says about its size.
     """
 
-    status: str
-    serving: bool
+    reported: str
     lost: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    reported: str = ""
     disabled: Optional[Disabled] = None
     sizes: Sizes = Sizes()
 
     @property
-    def as_reported(self) -> str:
-        """The status as DWS has it."""
-        return self.reported or self.status
+    def status(self) -> str:
+        """The status, or who took it out of service for jobs."""
+        return self.reported if self.disabled is None else str(self.disabled)
+
+    @property
+    def serving(self) -> bool:
+        """Whether it takes allocations."""
+        return self.reported in SERVING and self.disabled is None
 
     @property
     def well(self) -> bool:
         return self.serving and not self.lost
 
 
-MISSING = RabbitState(ABSENT, False)
-UNKNOWN = RabbitState("unknown", False)
+MISSING = RabbitState(ABSENT)
+UNKNOWN = RabbitState("unknown")
 """The state of a Rabbit before Kubernetes has shown it."""
 
 
@@ -114,7 +115,6 @@ def parse_storage(storage: Encoded) -> RabbitState:
         BadObject: the object does not have the form that its kind prescribes.
     """
     found = Storage.read(storage)
-    status = DISABLED if found.disabled else found.state or NEW
     lost = {
         link.host: link.status
         for link in found.links
@@ -124,14 +124,11 @@ def parse_storage(storage: Encoded) -> RabbitState:
         and hostlist.is_name(link.host)
     }
     labels = found.metadata.labels or {}
-    disabled = read_note(found.metadata.annotation(ANNOTATION))
     return RabbitState(
-        status if disabled is None else str(disabled),
-        status in SERVING and disabled is None,
+        DISABLED if found.disabled else found.state or NEW,
         lost,
         {key: value or "" for key, value in labels.items()},
-        status,
-        disabled,
+        read_note(found.metadata.annotation(ANNOTATION)),
         _sizes(found),
     )
 
@@ -261,7 +258,7 @@ class Storages:
             state = parse_storage(storage)
         except BadObject as error:
             self._log(syslog.LOG_ERR, str(error), error.reason)
-            return RabbitState(UNREADABLE, False)
+            return RabbitState(UNREADABLE)
         free = max(state.sizes.free, self._mapping.size(name))
         return replace(state, sizes=replace(state.sizes, free=free))
 
