@@ -39,9 +39,13 @@ class Ssds(RuleBasedStateMachine):
         return frozenset(range(TOTAL)) - self.down - self.allocated
 
     @property
+    def wanted(self) -> int:
+        return TOTAL if self.out else self.needed
+
+    @property
     def is_done(self) -> bool:
-        change = self.ssds.change(self.needed, self.out)
-        return change is None and not self.ssds.is_unsure(self.needed, self.out)
+        change = self.ssds.change(self.wanted)
+        return change is None and not self.ssds.is_unsure(self.wanted)
 
     @rule(data=st.data())
     def a_job_takes(self, data: st.DataObject) -> None:
@@ -60,7 +64,7 @@ class Ssds(RuleBasedStateMachine):
 
     @rule(answered=st.booleans())
     def do_one_step(self, answered: bool) -> None:
-        change = self.ssds.change(self.needed, self.out)
+        change = self.ssds.change(self.wanted)
         if change is not None:
             number = change.numbers[0]
             self.down = self.down | {number} if change.down else self.down - {number}
@@ -68,16 +72,16 @@ class Ssds(RuleBasedStateMachine):
                 self.ssds.set(number, change.down)
             else:
                 self.it_is_read_again()
-        elif self.ssds.is_unsure(self.needed, self.out):
+        elif self.ssds.is_unsure(self.wanted):
             self.ssds.see_allocated(self.allocated)
 
     @rule()
     def time_passes(self) -> None:
-        self.ssds.forget_taken()
+        self.ssds.asked = False
 
     @rule()
     def it_is_read_again(self) -> None:
-        self.ssds = Chassis("/c/r", TOTAL, down=dict.fromkeys(self.down))
+        self.ssds = Chassis("/c/r", TOTAL, down={*self.down})
 
     @rule()
     def fluxion_is_reloaded(self) -> None:
@@ -86,7 +90,7 @@ class Ssds(RuleBasedStateMachine):
 
     @invariant()
     def what_is_down_is_known(self) -> None:
-        assert self.ssds.down.keys() == self.down
+        assert self.ssds.down == self.down
         assert self.allocated.isdisjoint(self.ssds.free)
 
     @invariant()
@@ -97,9 +101,9 @@ class Ssds(RuleBasedStateMachine):
     @precondition(lambda self: self.is_done)
     @invariant()
     def as_much_as_needed_is_missing(self) -> None:
-        if self.out or self.needed >= TOTAL:
+        if self.wanted >= TOTAL:
             assert len(self.down) == TOTAL
-        elif self.ssds.is_short(self.needed, self.out):
+        elif self.ssds.is_short(self.wanted):
             assert not self.free
         else:
             assert len(self.down) == self.needed
@@ -108,7 +112,7 @@ class Ssds(RuleBasedStateMachine):
     def teardown(self) -> None:
         """All is done in the end, in not too many steps."""
         for _ in range(20 * TOTAL):
-            self.ssds.forget_taken()
+            self.ssds.asked = False
             if self.is_done:
                 self.as_much_as_needed_is_missing()
                 return

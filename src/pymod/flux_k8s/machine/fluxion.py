@@ -253,7 +253,7 @@ class Fluxion:
             chassis = None if graph is None else graph.chassis.get(rabbit)
             if chassis is None or chassis.refused or not chassis.ssds:
                 return True
-            free = chassis.down.keys() - allocated.get(chassis.path, set())
+            free = chassis.down - allocated.get(chassis.path, set())
             if len(free) < chassis.needed(size):
                 return True
         return False
@@ -282,7 +282,7 @@ class Fluxion:
             return None
         if key == CHECK:
             for chassis in self._graph.chassis.values() if self._graph else ():
-                chassis.forget_taken()
+                chassis.asked = False
             self._controller.add(KEY, 0.0)
             return None
         try:
@@ -381,7 +381,7 @@ class Fluxion:
     async def _change_ssds(self, graph: Graph) -> bool:
         """Set ``ssd`` of a Rabbit down, or up. Returns whether there were any."""
         for rabbit, chassis, needed in self._concerned(graph):
-            change = chassis.change(*needed)
+            change = chassis.change(needed)
             if change is not None:
                 await self._set_ssds(rabbit, chassis, change)
                 return True
@@ -415,13 +415,13 @@ class Fluxion:
         Fluxion goes through its whole graph. Jobs that have too many have it done again
         later. Returns whether that was done."""
         concerned = list(self._concerned(graph))
-        unsure = [each for _, each, needed in concerned if each.is_unsure(*needed)]
+        unsure = [each for _, each, needed in concerned if each.is_unsure(needed)]
         if unsure:
             with _to("cannot find the storage of jobs in its graph"):
                 allocated = read_ssds(await self._find(ALLOCATED))
             for chassis in unsure:
                 chassis.see_allocated(allocated.get(chassis.path, set()))
-        if any(each.is_short(*needed) for _, each, needed in concerned):
+        if any(each.is_short(needed) for _, each, needed in concerned):
             self._controller.add(CHECK, CHECK_PAUSE)
         return bool(unsure)
 
@@ -439,20 +439,18 @@ class Fluxion:
         """Whether a Rabbit is taken out of service by the status of its ``ssd``."""
         return not chassis.refused and 0 < chassis.ssds <= self._ssds_by_status
 
-    def _concerned(
-        self, graph: Graph
-    ) -> Iterator[tuple[str, Chassis, tuple[int, bool]]]:
-        """The Rabbits of which ``ssd`` are down, or are to be: how many that no job
-        has, and whether all are. As long as it is not known how many, none is set
-        up."""
+    def _concerned(self, graph: Graph) -> Iterator[tuple[str, Chassis, int]]:
+        """The Rabbits of which ``ssd`` are down, or are to be, and how many that no job
+        has. As long as it is not known how many, none is set up."""
         withheld = self._wanted.withheld
         for rabbit, chassis in graph.chassis.items():
             out = rabbit in self._wanted.out_of_service and self._by_status(chassis)
             if chassis.refused or (withheld is None and not out):
                 continue
             needed = chassis.needed((withheld or {}).get(rabbit, 0))
-            if chassis.down or needed or out:
-                yield rabbit, chassis, (needed, out)
+            needed = chassis.ssds if out else needed
+            if chassis.down or needed:
+                yield rabbit, chassis, needed
 
     # Nodes that the graph lacks
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import (
     AbstractSet,
     Any,
@@ -92,9 +91,10 @@ class Chassis:
         nodes: those below it; None if Fluxion does not show nodes.
         size: GiB of each ``ssd``, as ``flux dws2jgf`` cuts a Rabbit; 0 if that is not
             known.
-        down: the numbers of the ``ssd`` that are down, and whether a job has each; None
-            as long as Fluxion has not said so. One that no job has stays so as long as
-            it is down.
+        down: the numbers of the ``ssd`` that are down.
+        free: those of them that no job has, as Fluxion has said. They stay so as long
+            as they are down.
+        asked: Fluxion has said it of all that are down.
         refused: Fluxion does not let them be changed.
     """
 
@@ -104,64 +104,53 @@ class Chassis:
     ssd_size: Optional[int] = None
     nodes: Optional[frozenset[str]] = None
     size: int = 0
-    down: dict[int, Optional[bool]] = field(default_factory=dict)
+    down: set[int] = field(default_factory=set)
+    free: set[int] = field(default_factory=set)
+    asked: bool = False
     refused: bool = False
 
     def needed(self, bytes: int) -> int:
         """How many are needed for so many bytes."""
         return -(-bytes // (self.size * GIB)) if self.size else 0
 
-    @property
-    def free(self) -> list[int]:
-        """Those that are down, and that no job has."""
-        return sorted(number for number, taken in self.down.items() if taken is False)
-
     def set(self, number: int, down: bool) -> None:
         """Note what Fluxion has carried out."""
         if down:
-            self.down[number] = None
+            self.down.add(number)
+            self.asked = False
         else:
-            self.down.pop(number, None)
+            self.down.discard(number)
+            self.free.discard(number)
 
     def see_allocated(self, allocated: AbstractSet[int]) -> None:
         """Note which of those that are down jobs have."""
-        self.down = {number: number in allocated for number in self.down}
+        self.free, self.asked = self.down - allocated, True
 
-    def forget_taken(self) -> None:
-        """Jobs may have given some back."""
-        self.down = {n: None if taken else taken for n, taken in self.down.items()}
-
-    def change(self, needed: int, out_of_service: bool) -> Optional[Change]:
-        """The next change; None if none is needed, or possible.
-
-        Args:
-            needed: how many are to be down that no job has.
-            out_of_service: all of them are to be down.
-        """
-        up = self.ssds - len(self.down)
-        taken = sum(each is True for each in self.down.values())
-        if out_of_service or needed >= self.ssds:
-            lacking, kept = up, {*self.down}
+    def change(self, needed: int) -> Optional[Change]:
+        """The next change, so that as many are down that no job has; None if none is
+        needed, or possible."""
+        if needed >= self.ssds:
+            lacking, kept = self.ssds - len(self.down), self.down
         else:
-            lacking, kept = needed - len(self.down) + taken, {*self.free[:needed]}
-        if lacking > 0 and up:
-            first = (n for n in range(self.ssds) if n not in self.down)
-            return Change([*islice(first, lacking)], True)
-        if lacking > 0 or len(kept) < needed:
+            taken = len(self.down - self.free) if self.asked else 0
+            lacking = needed + taken - len(self.down)
+            kept = {*sorted(self.free)[:needed]}
+        if lacking > 0:
+            up = [n for n in range(self.ssds) if n not in self.down]
+            return Change(up[:lacking], True) if up else None
+        if len(kept) < needed:
             return None  # jobs have too many, or Fluxion is to be asked which they have
-        superfluous = sorted(self.down.keys() - kept)
+        superfluous = sorted(self.down - kept)
         return Change(superfluous, False) if superfluous else None
 
-    def is_unsure(self, needed: int, out_of_service: bool) -> bool:
+    def is_unsure(self, needed: int) -> bool:
         """Whether Fluxion is to be asked which of those that are down jobs have, when
         there is no :meth:`change`."""
-        some = not out_of_service and len(self.free) < needed < self.ssds
-        return some and None in self.down.values()
+        return len(self.free) < needed < self.ssds and not self.asked
 
-    def is_short(self, needed: int, out_of_service: bool) -> bool:
+    def is_short(self, needed: int) -> bool:
         """Whether too few are left that no job has."""
-        some = not out_of_service and len(self.free) < needed < self.ssds
-        return some and len(self.down) == self.ssds
+        return len(self.free) < needed < self.ssds == len(self.down)
 
     def withholds(self, needed: int) -> bool:
         """Whether jobs get none of as many as are needed, or none at all."""
@@ -248,9 +237,7 @@ async def read_graph(
     for rabbit, each in chassis.items():
         if each.ssds:
             each.size = mapping.capacity(rabbit) // GIB // each.ssds
-            numbers = range(each.ssds)
-            known = (n for n in down.get(each.path, set()) if n in numbers)
-            each.down = dict.fromkeys(known)
+            each.down = down.get(each.path, set()).intersection(range(each.ssds))
     return Graph(chassis, paths, marked)
 
 
