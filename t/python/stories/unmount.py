@@ -700,7 +700,7 @@ AWAY = (
         When("PostRun", unload(LONG)),
         When("PostRun", fail_for(LONG + 30.0, NO_ANSWER, *READS, kind=SERVERS)),
         SOON,
-        spans=(("PostRun", "clean", LONG + 47.6),),
+        spans=(("PostRun", "clean", LONG + 31.6),),
     ),
     Story(
         "a job that is let go waits until Servers are listed",
@@ -726,7 +726,7 @@ AWAY = (
         ),
         config=replace(KEPT, release="unmounted"),
         latency={"PostRun": 10.0, "DataOut": 60.0},
-        spans=(("PostRun", "DataOut", 97.5),),
+        spans=(("PostRun", "DataOut", 91.5),),
     ),
     kept(
         "a node that comes back before it is disabled keeps the storage",
