@@ -121,6 +121,9 @@ class Model:
             self.over.discard(jobid)
         elif what in ("release", "tear down"):
             self.over.add(jobid)
+            if what == "tear down":
+                self.seen.pop(jobid, None)
+                self.assumed.pop(jobid, None)
         elif what == "forget":
             self.forgotten.add(jobid)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import syslog
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import (
     AbstractSet,
     Callable,
@@ -57,16 +56,6 @@ class Share(NamedTuple):
         return self.parts * -(-self.size // (self.parts * size * GIB))
 
 
-class _Stage(IntEnum):
-    """What a job has done with its share, and its storage."""
-
-    HOLDS = 0
-    GAVE_BACK = 1
-    """The scheduler has the share. The storage is still there."""
-    TORN_DOWN = 2
-    """The storage is gone, whether the watch has shown that or not."""
-
-
 @dataclass
 class _Job:
     """A job with claims.
@@ -76,12 +65,13 @@ class _Job:
         shares: the bytes of each Rabbit that the scheduler has given it; None if the
             module was loaded after it was set up: then they follow from its Servers.
         placed: the shares have become storage, which may be of no job.
+        gave_back: the scheduler has the shares again.
     """
 
     servers: set[Reference] = field(default_factory=set)
     shares: Optional[Mapping[str, int]] = None
     placed: bool = False
-    stage: _Stage = _Stage.HOLDS
+    gave_back: bool = False
 
 
 class _Claim(NamedTuple):
@@ -305,8 +295,7 @@ class Ledger:
 
     def _holds(self, jobid: int) -> bool:
         job = self._jobs.get(jobid)
-        held = job is None or job.stage is _Stage.HOLDS
-        return held and self._may_hold(jobid)
+        return not (job and job.gave_back) and self._may_hold(jobid)
 
     # What jobs do
 
@@ -314,7 +303,7 @@ class Ledger:
         """The scheduler has given a job so many bytes, by Rabbit."""
         job = self._jobs.setdefault(jobid, _Job())
         self._set_shares(jobid, job, sizes)
-        job.stage = _Stage.HOLDS
+        job.gave_back = False
         self.changes += 1
         self._recount_job(jobid, job)
 
@@ -344,9 +333,10 @@ class Ledger:
         a job that is torn down is gone, whether the watch has shown that or not. That
         of another job is still there."""
         job = self._jobs.setdefault(jobid, _Job())
-        stage = _Stage.TORN_DOWN if torn_down else _Stage.GAVE_BACK
-        if job.stage < stage:
-            job.stage = stage
+        if torn_down:
+            self._drop(job, self._seen, self._assumed)
+        if torn_down or not job.gave_back:
+            job.gave_back = True
             self._recount_job(jobid, job)
             self._note_change()
 
@@ -356,15 +346,17 @@ class Ledger:
         or others have taken it over, is there until the watch shows that it is
         gone."""
         job = self._jobs.setdefault(jobid, _Job())
-        for servers in job.servers:
-            self._assumed.pop(servers, None)
-            if job.stage is _Stage.TORN_DOWN:
-                self._seen.pop(servers, None)
+        self._drop(job, self._assumed)
         self._set_shares(jobid, job, None)
-        job.stage = _Stage.GAVE_BACK
+        job.gave_back = True
         self._recount_job(jobid, job)
         if not job.servers:
             self._jobs.pop(jobid, None)
+
+    def _drop(self, job: _Job, *known: dict[Reference, StorageUsage]) -> None:
+        for usages in known:
+            for servers in job.servers:
+                usages.pop(servers, None)
 
     def _recount_job(self, jobid: int, job: _Job) -> None:
         for servers in tuple(job.servers):
@@ -448,9 +440,6 @@ class Ledger:
         jobid = usage.jobid
         if jobid is None:
             return _Claim(None, usage, usage.unavailable)
-        job = self._jobs.get(jobid)
-        if job is not None and job.stage is _Stage.TORN_DOWN:
-            return _Claim(jobid)
         holds = self._holds(jobid)
         return _Claim(jobid, usage, usage.beyond if holds else usage.unavailable)
 
@@ -477,7 +466,7 @@ class Ledger:
         job = self._jobs.get(jobid)
         if job is None or job.servers:
             return
-        says_nothing = job.shares is None and job.stage is _Stage.HOLDS
+        says_nothing = job.shares is None and not job.gave_back
         if says_nothing or not self._may_hold(jobid):
             self._set_shares(jobid, job, None)
             del self._jobs[jobid]
