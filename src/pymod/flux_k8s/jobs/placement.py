@@ -168,8 +168,8 @@ def _check_fits(
         problem = f"the job asks for {nodes} nodes, and Flux has {machine.most_nodes}"
     if problem:
         raise AllocationError(problem)
-    if share and machine.why_none:
-        raise StorageUnavailable(machine.why_none, Reason.MAPPING_DISAGREES)
+    if share and machine.fluxion.why_none:
+        raise StorageUnavailable(machine.fluxion.why_none, Reason.MAPPING_DISAGREES)
 
 
 def _both(near: frozenset[str], labelled: Hosts, nodes: int) -> frozenset[str]:

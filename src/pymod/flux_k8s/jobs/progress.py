@@ -49,7 +49,7 @@ class JobFacts:
         self._jobs = jobs
         self._machine = machine
         self._movements = movements
-        self._mounts = ClientMounts(context, jobs, machine.is_rabbit)
+        self._mounts = ClientMounts(context, jobs, context.settings.mapping.has)
         movements.changed = self._mounts.changed = changed
 
     def changed(self, jobid: int) -> None:

@@ -63,7 +63,7 @@ class RabbitQueries:
             "rabbits": rows,
             "next": rows[-1]["name"] if len(rows) < len(names) else None,
             "gives_ssd": self._settings.scheduler,
-            "why_none": self._machine.why_none,
+            "why_none": self._machine.fluxion.why_none,
             "disagreement": self._machine.disagreement,
         }
 
@@ -95,7 +95,7 @@ class RabbitQueries:
             jobs: those with storage on it.
         """
         machine, mapping = self._machine, self._settings.mapping
-        state = machine.rabbits.state(name) or UNKNOWN
+        state = machine.rabbits.state(name)
         is_known = state is not UNKNOWN and machine.ledger.counted
         disabled = state.disabled
         sentence = machine.disagreements.sentence(name)
@@ -146,7 +146,7 @@ class RabbitQueries:
         before = {
             name: state.disabled.reason
             for name, state in states
-            if state is not None and state.disabled is not None
+            if state.disabled is not None
         }
         note = Disabled(by, self._flux.now(), reason)
         await annotate(self._kube, self._settings.namespace, names, note)
@@ -164,7 +164,7 @@ class RabbitQueries:
         names = self._names(Reader("dws.rabbit-enable", payload), sender)
         states = ((name, self._machine.rabbits.state(name)) for name in names)
         # Those that are out of service, and those of which that is not known.
-        found = [name for name, state in states if state is None or state.disabled]
+        found = [n for n, state in states if state is UNKNOWN or state.disabled]
         await annotate(self._kube, self._settings.namespace, found, None)
         return {"rabbits": found}
 
@@ -177,7 +177,7 @@ class RabbitQueries:
         if not 0 < len(names) <= NAMES:
             raise reader.bad("rabbits", f"the names of 1 to {NAMES} Rabbits")
         for name in names:
-            if not self._machine.is_rabbit(name):
+            if not self._settings.mapping.has(name):
                 raise _unknown(name)
         return names
 

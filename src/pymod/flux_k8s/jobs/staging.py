@@ -164,7 +164,7 @@ class Staging:
             share,
             own=self._machine.ledger.bytes_of(info.jobid),
             chassis=requested_chassis(info.request.resources) or 0,
-            spread=self._machine.spreads,
+            spread=self._machine.fluxion.has_chassis,
         )
 
     def _below(
@@ -328,10 +328,11 @@ class Staging:
             return ""
         machine = self._machine
         rabbits = machine.ledger.rabbits_of(info.jobid)
+        states = {name: machine.rabbits.state(name) for name in rabbits}
         return ", ".join(
-            f"Rabbit {name} is {machine.status(name)}"
+            f"Rabbit {name} is {states[name].reported}"
             for name in sorted(rabbits, key=hostlist.natural_key)
-            if not machine.keeps_data(name)
+            if not states[name].keeps_data
         )
 
 

@@ -43,7 +43,7 @@ from flux_k8s.machine.fluxion import Fluxion
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.nodes import Nodes, NodeUse
 from flux_k8s.machine.ssdcounts import SsdCounts
-from flux_k8s.machine.storages import KEEPING, UNKNOWN, Storages
+from flux_k8s.machine.storages import UNKNOWN, Storages
 from flux_k8s.machine.systemstatus import SystemStatus
 from flux_k8s.machine.undrain import Undrain
 from flux_k8s.machine.wanted import (
@@ -96,6 +96,7 @@ class RabbitManager:
         disagreements: what the mapping, the graph and the cluster do not agree about.
         ledger: the storage on them that is free, and that is in use.
         ssds: the same in units of the scheduler.
+        fluxion: what it has been told, and shows.
         nodes: the nodes of the instance.
         node_use: until when jobs have them.
         system_status: the nodes that DWS does not wait for.
@@ -129,15 +130,15 @@ class RabbitManager:
             self._changed,
             may_hold,
         )
-        self._fluxion = Fluxion(
+        self.fluxion = Fluxion(
             flux,
             settings.mapping,
             settings.ssds_by_status,
             settings.scheduler,
             self._fluxion_changed,
         )
-        self.ssds = SsdCounts(settings, self.ledger, self._fluxion)
-        self.disagreements = Disagreements(context, self.rabbits, self._fluxion)
+        self.ssds = SsdCounts(settings, self.ledger, self.fluxion)
+        self.disagreements = Disagreements(context, self.rabbits, self.fluxion)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
         self.system_status = SystemStatus(
@@ -166,7 +167,7 @@ class RabbitManager:
         self.nodes.stop()
         self.system_status.stop()
         self._undrain.stop()
-        self._fluxion.stop()
+        self.fluxion.stop()
 
     def config_changed(self) -> None:
         """Reconcile with the present configuration of the settings."""
@@ -210,8 +211,6 @@ class RabbitManager:
     def why_not(self, rabbit: str) -> str:
         """Why a Rabbit takes no new job; "" if it does."""
         state = self.rabbits.state(rabbit)
-        if state is None:
-            return UNKNOWN.status
         if not state.serving:
             return state.status
         if rabbit in self._machine.down:
@@ -233,18 +232,7 @@ class RabbitManager:
         """Whether a Rabbit does its work, as far as is known, for jobs that have nodes
         already."""
         state = self.rabbits.state(rabbit)
-        return state is None or state.serving
-
-    def keeps_data(self, rabbit: str) -> bool:
-        """Whether a Rabbit keeps the storage of the jobs on it, as far as is known. One
-        that was only taken out of service does."""
-        state = self.rabbits.state(rabbit)
-        return state is None or state.reported in KEEPING
-
-    def status(self, rabbit: str) -> str:
-        """How a Rabbit is, in a word, as DWS has it."""
-        state = self.rabbits.state(rabbit)
-        return UNKNOWN.status if state is None else state.reported
+        return state is UNKNOWN or state.serving
 
     def room(self, rabbit: str, jobid: int) -> Optional[int]:
         """The bytes in the ``ssd`` of a Rabbit that are of no other job. None if it is
@@ -252,11 +240,6 @@ class RabbitManager:
         if rabbit in self._machine.out_of_service:
             return None
         return self.ssds.room(rabbit, jobid)
-
-    @property
-    def spreads(self) -> bool:
-        """Whether Fluxion can be asked for nodes below several chassis."""
-        return self._fluxion.has_chassis
 
     def constraint(self, with_rabbits: bool = False) -> Json:
         """The constraint that keeps a job with Rabbit storage off nodes that must
@@ -272,21 +255,16 @@ class RabbitManager:
         Raises:
             StorageUnavailable: the module was loaded for another scheduler.
         """
-        if self._fluxion.is_misused:
+        if self.fluxion.is_misused:
             raise StorageUnavailable(NOT_WITH_FLUXION, Reason.CONFIG_WRONG)
         hosts = frozenset() if with_rabbits else self._rabbit_nodes
         names = [BAD_RABBIT]
         if not self._settings.scheduler:
             names.append(ALLOC_RABBIT)
-            if not self._fluxion.present:
+            if not self.fluxion.present:
                 hosts |= self._wanted.avoided.keys()
         properties = exclude_properties(names)
         return conjunction(properties, exclude_hosts(hosts)) if hosts else properties
-
-    @property
-    def why_none(self) -> str:
-        """Why the scheduler gives no storage to any job; empty if it does."""
-        return self._fluxion.why_none
 
     @property
     def disagreement(self) -> str:
@@ -367,10 +345,6 @@ class RabbitManager:
 
     # For queries and commands
 
-    def is_rabbit(self, name: str) -> bool:
-        """Whether the mapping has a Rabbit of this name."""
-        return self._settings.mapping.has(name)
-
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the Rabbits."""
         mapping, free = self._settings.mapping, self.ledger
@@ -390,7 +364,7 @@ class RabbitManager:
             "reserved": dict(free.reserved),
             "unscheduled": dict(free.withheld),
             "in_use": len(list(free.in_use)),
-            "fluxion": self._fluxion.stats(),
+            "fluxion": self.fluxion.stats(),
         }
 
     def _nodes_changed(self) -> None:
@@ -430,11 +404,11 @@ class RabbitManager:
         before, self._machine = self._machine, self._look(now)
         self._wanted = wanted(self._machine, self._settings)
         self._note_changes(before)
-        self._fluxion.want(self._wanted)
+        self.fluxion.want(self._wanted)
         self._check_withheld()
         if not self._fluxion_started:
             self._fluxion_started = True
-            self._fluxion.start()
+            self.fluxion.start()
         self.nodes.want(self._wanted.drains)
         hold_downs = self._rabbit_hold_down, self._link_hold_down
         end = min(hold_down.next_end(now) for hold_down in hold_downs)
@@ -457,7 +431,9 @@ class RabbitManager:
             broken=broken,
             down=frozenset(down),
             disagreeing=self.disagreements.avoided,
-            emptied=frozenset(r for r in broken if not self.keeps_data(r)),
+            emptied=frozenset(
+                r for r in broken if not self.rabbits.state(r).keeps_data
+            ),
             lost=lost,
             disabled=self.system_status.disabled_by_others,
             states=self.nodes.states,

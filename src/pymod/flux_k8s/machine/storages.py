@@ -40,7 +40,10 @@ NEW = "without a status"
 UNREADABLE = "unreadable"
 """The state of a Rabbit whose Storage is malformed."""
 
-KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE, ABSENT, NEW])
+NOT_SHOWN = "unknown"
+"""The state of a Rabbit before Kubernetes has shown it."""
+
+KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE, ABSENT, NEW, NOT_SHOWN])
 """The states in which a Rabbit keeps the storage of the jobs on it. One that is not
 there may be missing in a list by mistake."""
 
@@ -99,13 +102,18 @@ class RabbitState:
         return self.reported in SERVING and self.disabled is None
 
     @property
+    def keeps_data(self) -> bool:
+        """Whether it keeps the storage of the jobs on it, as far as is known. One that
+        was only taken out of service does."""
+        return self.reported in KEEPING
+
+    @property
     def well(self) -> bool:
         return self.serving and not self.lost
 
 
 MISSING = RabbitState(ABSENT)
-UNKNOWN = RabbitState("unknown")
-"""The state of a Rabbit before Kubernetes has shown it."""
+UNKNOWN = RabbitState(NOT_SHOWN)
 
 
 def parse_storage(storage: Encoded) -> RabbitState:
@@ -218,15 +226,13 @@ class Storages:
         """The Rabbits that are not fit for use, or not for all of their nodes."""
         names = dict.fromkeys((*self._states, *self._mapping.rabbits))
         states = ((name, self.state(name)) for name in names)
-        return {name: state for name, state in states if state and not state.well}
+        return {n: state for n, state in states if not (state.well or state is UNKNOWN)}
 
-    def state(self, rabbit: str) -> Optional[RabbitState]:
-        """How a Rabbit is; None as long as that is not known. Nothing is known of one
-        that Kubernetes lacks until all have been seen."""
-        state = self._states.get(rabbit)
-        if state is None and self.complete and self._mapping.has(rabbit):
-            return MISSING
-        return state
+    def state(self, rabbit: str) -> RabbitState:
+        """How a Rabbit is. Nothing is known of one that Kubernetes lacks until all have
+        been seen."""
+        known = self.complete and self._mapping.has(rabbit)
+        return self._states.get(rabbit, MISSING if known else UNKNOWN)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -264,8 +270,7 @@ class Storages:
 
     def _take_stock(self) -> None:
         """A state has changed, which is rare."""
-        found = ((name, self.state(name)) for name in self._mapping.rabbits)
-        states = {name: state for name, state in found if state is not None}
+        states = {name: self.state(name) for name in self._mapping.rabbits}
         self.labels = {name: s.labels for name, s in states.items() if s.serving}
         self.broken = {name: s.status for name, s in states.items() if not s.serving}
         self.sizes = {name: state.sizes for name, state in self._states.items()}
