@@ -22,7 +22,7 @@ import json
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from flux.brokermod import BrokerLogger, request_handler
 from flux.core.inner import lib
@@ -104,7 +104,6 @@ class RabbitScheduler(Scheduler):
         self._review_timer = handle.timer_watcher_create(
             0.0, lambda *_: self._request_schedule()
         )
-        self._extensions = self._shrinks = 0
         self._graph: Optional[ResourceGraph] = None
 
     @property
@@ -138,7 +137,7 @@ class RabbitScheduler(Scheduler):
         requests.check_has_nodes(parsed)
         request = self.pool.bind(parsed)
         self.pool.check(request)
-        return _Pending(request, self._shrinks)
+        return _Pending(request, self.pool.present)
 
     def _guard(self, jobid: int, request: Any, work: Callable[[], Any]) -> Any:
         """The result of some work for a job. After an error None, and the job is
@@ -224,12 +223,11 @@ class RabbitScheduler(Scheduler):
     def _reserve(self, pending: _Pending) -> Reservation:
         """What is reserved for the first of the jobs that wait for others. Jobs that
         end earlier than they have to have it begin earlier."""
-        state = self.pool.generation, self._extensions
-        if pending.reserved_in != state:
+        if pending.reserved_in != self.pool.generation:
             if self._review.wait:
                 self._review_timer.reset(after=self._review.wait)
                 return UNKNOWN
-            pending.reserved_in = state
+            pending.reserved_in = self.pool.generation
             with self._review.spend():
                 pending.reserved = reserve(self.pool, pending.request, self._ends)
         return pending.reserved
@@ -245,9 +243,9 @@ class RabbitScheduler(Scheduler):
         """
         pending, pool = _of(job), self.pool
         request = pending.request
-        if pending.shrinks != self._shrinks:
+        if pending.present != pool.present:  # the instance has lost nodes
             pool.check(request)
-            pending.shrinks = self._shrinks
+            pending.present = pool.present
         now = self._now()
         if reserved.leaves(now, request.duration):
             reserved = NOTHING
@@ -304,17 +302,12 @@ class RabbitScheduler(Scheduler):
 
     def expiration(self, msg: Any, jobid: int, expiration: float) -> None:
         """Note a new time limit of a job."""
-        self._extensions += 1
+        self.pool.generation += 1
         if expiration:
             self._ends[jobid] = expiration
         else:
             self._ends.pop(jobid, None)
         self.handle.respond(msg, None)
-
-    def _apply_resource_update(self, data: Mapping[str, Any]) -> None:
-        if "shrink" in data:
-            self._shrinks += 1
-        super()._apply_resource_update(data)
 
     def _handle_resource_status(self, msg: Any) -> None:
         """Answer which resources there are, are down, and are jobs'. Any user may ask,
@@ -378,18 +371,18 @@ class _Pending:
     """A job that waits.
 
     Attributes:
-        shrinks: how often the instance had lost nodes when the request was checked.
+        present: the nodes of the instance when the request was checked.
         misfit_in: the generation of the pool in which it did not fit.
         misfit_by: the reservation of another job beside which it did not fit. There is
             a new one for each generation.
         served: whether it waits for other jobs only, as was found last.
-        reserved: what is reserved for it, as was found for a generation of the pool and
-            the time limits that were then (``reserved_in``).
+        reserved: what is reserved for it, as was found for a generation of the pool
+            (``reserved_in``).
     """
 
     __slots__ = (
         "request",
-        "shrinks",
+        "present",
         "misfit_in",
         "misfit_by",
         "served",
@@ -398,24 +391,23 @@ class _Pending:
         "reserved_in",
     )
 
-    def __init__(self, request: Request, shrinks: int) -> None:
+    def __init__(self, request: Request, present: int) -> None:
         self.request = request
-        self.shrinks = shrinks
-        self.misfit_in = self._served_in = -1
+        self.present = present
+        self.misfit_in = self._served_in = self.reserved_in = -1
         self.served = True
         self.misfit_by: Optional[Reservation] = None
         self.reserved = UNKNOWN
-        self.reserved_in = -1, -1
 
     def may_be_served(self, pool: Pool) -> bool:
         """False if it is known to wait for what is down, or out of service."""
-        return self.served or self._served_in != pool.recoveries
+        return self.served or self._served_in != pool.outages
 
     def is_served(self, pool: Pool) -> bool:
         """Whether it waits for other jobs only."""
-        if self._served_in != (pool.outages if self.served else pool.recoveries):
+        if self._served_in != pool.outages:
             self.served = pool.is_served(self.request)
-            self._served_in = pool.outages if self.served else pool.recoveries
+            self._served_in = pool.outages
         return self.served
 
 

@@ -90,9 +90,9 @@ class Pool:
         up: the set of nodes that are up.
         present: the set of nodes that were not removed.
         down_ssds: the set of ``ssd`` of each chassis that no job gets.
-        generation: changes with everything that may let a request fit, or not fit.
+        generation: changes with everything that may let a request fit, or not fit, now
+            or when jobs have ended.
         outages: changes with what is up, or in service.
-        recoveries: changes with what may be up, or in service, that was not.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Pool:
         self.chassis = tuple(chassis)
         self.present = self.up = (1 << len(self.nodes)) - 1
         self.down_ssds = [0] * len(self.chassis)
-        self.generation = self.outages = self.recoveries = 0
+        self.generation = self.outages = 0
         self._apart = apart
         self._nodes_of: dict[Any, int] = {}
         self._number_of: dict[Any, int] = {
@@ -158,16 +158,15 @@ class Pool:
 
     def set_up(self, nodes: int, up: bool) -> None:
         self.up = self.up | nodes if up else self.up & ~nodes
-        self._change_state(up)
+        self._change_state()
 
     def _change_nodes(self) -> None:
         self._allowed.clear()
-        self._change_state(True)
+        self._change_state()
 
-    def _change_state(self, better: bool) -> None:
+    def _change_state(self) -> None:
         self.generation += 1
         self.outages += 1
-        self.recoveries += better
 
     # Storage
 
@@ -176,7 +175,7 @@ class Pool:
         bit = 1 << number
         down = self.down_ssds[chassis]
         self.down_ssds[chassis] = down & ~bit if up else down | bit
-        self._change_state(up)
+        self._change_state()
 
     def taken_ssds(self, chassis: int) -> int:
         """The set of ``ssd`` that jobs have."""
