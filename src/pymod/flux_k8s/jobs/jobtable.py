@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterator, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.coroutines import Turns, drive
@@ -27,7 +26,7 @@ from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
-from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Seen
+from flux_k8s.ports import WORKFLOW, Json, Seen
 from flux_k8s.slots import slotted
 from flux_k8s.version import UNKNOWN
 
@@ -171,6 +170,7 @@ class JobTable:
         self.scope = scope
         self._records = records
         self._rng = rng
+        self._settings = context.settings
         self._may_own = context.settings.identity.may_own
         self._jobs: dict[int, Job] = {}
         self._turns = Turns(self._clock)
@@ -273,8 +273,9 @@ class JobTable:
             return None
         return [view for view, _ in self.unclaimed.values()]
 
-    def moment(self, config: Config, lost: str = "") -> Moment:
+    def moment(self, lost: str = "") -> Moment:
         """The present, for decisions about a job."""
+        config = self._settings.config
         return Moment(self._clock.now(), config, self.outage.outages, lost)
 
     def note_withheld(self, jobid: int) -> None:
@@ -289,11 +290,6 @@ class JobTable:
         for job in self:
             if self._queue.failures(job.info.jobid):
                 self.asked(job)
-
-    def recovered(self, request: KindOfRequest) -> None:
-        """Kubernetes carries out requests again that it had wanted later: the jobs that
-        wait for that go on."""
-        self._queue.end_wish(request)
 
     def broke(self, job: Job, again: bool) -> None:
         """Clean up after an exception in work for a job. ``again``: have the job

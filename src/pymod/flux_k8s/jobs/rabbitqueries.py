@@ -138,7 +138,7 @@ class RabbitQueries:
             BadObject, QueryError: the request is refused.
         """
         reader = Reader("dws.rabbit-disable", payload)
-        names = self._names(reader, sender)
+        names = self._names(reader)
         reason = printable(reader.text("reason"), SHOWN) if reader.has("reason") else ""
         by = printable(reader.optional_string("by") or str(sender.userid), SHOWN)
 
@@ -161,18 +161,15 @@ class RabbitQueries:
         Raises:
             BadObject, QueryError: the request is refused.
         """
-        names = self._names(Reader("dws.rabbit-enable", payload), sender)
+        names = self._names(Reader("dws.rabbit-enable", payload))
         states = ((name, self._machine.rabbits.state(name)) for name in names)
         # Those that are out of service, and those of which that is not known.
         found = [n for n, state in states if state is UNKNOWN or state.disabled]
         await annotate(self._kube, self._settings.namespace, found, None)
         return {"rabbits": found}
 
-    def _names(self, reader: Reader, sender: Sender) -> list[str]:
-        """The Rabbits that a request of the instance owner names."""
-        if not sender.owner:
-            text = f"{reader.name} is for the instance owner"
-            raise QueryError(errno.EPERM, text)
+    def _names(self, reader: Reader) -> list[str]:
+        """The Rabbits that a request names."""
         names = list(dict.fromkeys(reader.strings("rabbits")))
         if not 0 < len(names) <= NAMES:
             raise reader.bad("rabbits", f"the names of 1 to {NAMES} Rabbits")

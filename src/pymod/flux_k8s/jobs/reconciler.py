@@ -49,7 +49,6 @@ class Reconciler:
             jobs_changed: is called when a job may be handled, and when it is over.
         """
         self._flux = context.flux
-        self._settings = context.settings
         self._jobs = jobs
         self._steps = steps
         self._staging = steps.staging
@@ -115,7 +114,7 @@ class Reconciler:
         info = job.info
         self._staging.queue.update(info)
         info.keep_past(self._flux.now())
-        at = self._jobs.moment(self._settings.config, self._staging.lost(info))
+        at = self._jobs.moment(self._staging.lost(info))
         return self._turns.decide(info, next_step(info, at))
 
     def _wait(self, job: Job, step: Next) -> Optional[float]:

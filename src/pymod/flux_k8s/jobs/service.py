@@ -75,9 +75,10 @@ class Service:
         records = Records(context.flux, scope)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._waits = WaitReports(flux, outage)
+        self._queue = self._make_queue()
         self._jobs = jobs = JobTable(
             context,
-            self._make_queue(),
+            self._queue,
             outage,
             records,
             rng or random.Random(),
@@ -178,8 +179,9 @@ class Service:
         self._queries.request(method, payload, sender, respond)
 
     def recovered(self, request: KindOfRequest) -> None:
-        """Kubernetes carries out requests again that it had wanted later."""
-        self._jobs.recovered(request)
+        """Kubernetes carries out requests again that it had wanted later: the jobs that
+        wait for that go on."""
+        self._queue.end_wish(request)
 
     # Calls from one part to the others
 
