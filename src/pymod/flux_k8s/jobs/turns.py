@@ -154,11 +154,10 @@ class UserTurns:
         """Whether the first job in line, and so all of the line, waits for others of
         the user."""
         config = self._settings.config
-        most = config.user_directives_limit
-        if most and user.size and user.size + user.line[min(user.line)] > most:
+        if config.user_workflows and len(user.planning) >= config.user_workflows:
             return True
-        most = config.user_workflows
-        return bool(most) and len(user.planning) >= most
+        most = config.user_directives_limit
+        return bool(most and user.size) and user.size + user.line[min(user.line)] > most
 
 
 def _is_planning(info: WorkflowInfo) -> bool:
