@@ -147,17 +147,6 @@ def test_a_module_that_is_reloaded_while_data_goes_out_is_waited_for() -> None:
     assert dws(found, "wait", F58).status == 0 and found.slept > 5
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EHOSTUNREACH, errno.ETIMEDOUT])
-def test_another_service_answers_whatever_the_one_before_has_said(number: int) -> None:
-    """The serials of a service begin with the time, and its clock may be behind."""
-    found = ends_after(3, LIFE[3], refused(number), LIFE[1], GONE)
-    done = dws(found, "wait", F58)
-    warning = "flux-dws: WARNING: the dws module is away: waiting for it\n"
-    assert (done.status, done.err) == (0, warning)
-    seen = [request.get("seen") for _, request in found.requests]
-    assert seen == [None, 4, None, 2]
-
-
 def test_a_request_that_is_one_too_many_to_be_held_is_sent_without_waiting() -> None:
     busy = refused(errno.EAGAIN, "too many")
     found = instance(LIFE[0], *[busy] * 7, LIFE[1], GONE)
@@ -268,13 +257,6 @@ def test_the_page_is_written_again_in_its_place() -> None:
     alone = dws(instance(GONE), "show", F58, columns=60, NO_COLOR="1")
     assert shown(done.out, 60) == shown(alone.out, 60)
     assert done.out.count("State:") == 7 * 4 + 1
-
-
-def test_the_absence_of_the_module_stands_between_two_pages() -> None:
-    found = ends_after(3, LIFE[0], refused(errno.EHOSTUNREACH), LIFE[1], GONE)
-    done = dws(found, "show", "--follow", F58, columns=60, NO_COLOR="1")
-    pages = done.out.count("State:")
-    assert pages == 4 and done.out.count("F\033[J") == pages - 2
 
 
 def test_a_page_that_is_longer_than_the_terminal_is_cut() -> None:

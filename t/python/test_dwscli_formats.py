@@ -20,7 +20,7 @@ from dwscli.jobfields import BUILTIN as JOB_FORMATS
 from dwscli.jobfields import FIELDS as JOB_FIELDS
 from dwscli.rabbits import BUILTIN as RABBIT_FORMATS
 from dwscli.rabbits import FIELDS as RABBIT_FIELDS
-from dwscli.width import cut, padded, wrapped
+from dwscli.width import cut, padded
 from flux_k8s.text import columns, printable
 from support.dwscli import FRESH, FixedInstance, dws, row
 
@@ -136,34 +136,9 @@ def test_a_text_is_cut_and_padded_to_its_columns(
         assert short == text
 
 
-@given(st.text(), st.integers(4, 50), st.sampled_from(["", "  "]))
-def test_wrapped_lines_fit_and_lose_no_letter(
-    text: str, width: int, indent: str
-) -> None:
-    text = printable(text)
-    lines = wrapped(text, width, indent)
-    assert all(columns(line) <= width for line in lines)
-    assert all(line.startswith(indent) for line in lines[1:])
-    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-
-
 values = st.one_of(
     st.none(), st.text(), st.integers(-(2**63), 2**63), st.floats(allow_nan=False)
 )
-
-
-@given(
-    st.lists(st.fixed_dictionaries({name: values for name in NAMES}), max_size=4),
-    st.sampled_from(
-        ["{name:<8.8+} {count}", "+:{name} ?:{none:>5h}", "sort:-name,count {name}"]
-    ),
-    st.integers(1, 60),
-)
-def test_a_table_of_anything_has_no_control_character_and_fits(
-    items: list[dict[str, Any]], text: str, width: int
-) -> None:
-    lines = table(text, items, width=width)
-    assert all(line.isprintable() and columns(line) <= width for line in lines)
 
 
 @pytest.mark.parametrize(

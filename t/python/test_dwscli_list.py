@@ -320,13 +320,6 @@ def test_a_portion_that_does_not_go_on_is_the_last() -> None:
     assert len(dws(found, "list", "-n").out.splitlines()) == 1
 
 
-def test_json_has_all_that_the_module_says() -> None:
-    found = json.loads(dws(instance(), "list", "-A", "--json").out)
-    assert found["totals"] == TOTALS and found["kubernetes"] == "ok"
-    assert [job["id"] for job in found["jobs"]] == [FIRST, FIRST + 5, FIRST + 9]
-    assert found["jobs"][0]["jobid"] == "ƒ3gDmDv6tjHH"
-
-
 @pytest.mark.parametrize(
     "words", [["list"], ["show", "f1"], ["wait", "f1"], ["rabbits"]]
 )

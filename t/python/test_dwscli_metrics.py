@@ -21,7 +21,6 @@ from dwscli.metrics import (
     COUNTER,
     GAUGE,
     HISTOGRAM,
-    Metric,
     metric_lines,
 )
 from flux_k8s.ports import Json
@@ -189,22 +188,6 @@ def test_metrics_say_what_the_module_answers(
     values = {(name, *sorted(labels.items())): v for name, labels, v in samples}
     for name, labels, value in found:
         assert values.get((f"flux_dws_{name}", *sorted(labels.items()))) == value
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["rabbit", "kind"]), st.text(max_size=30), max_size=2
-    ),
-    st.floats(allow_nan=False),
-)
-def test_any_label_is_escaped(labels: dict[str, str], value: float) -> None:
-    metric = Metric("m", "", lambda value: [("", labels, value)])
-    types, ((name, found, number),) = read(document(metric.lines(value)))
-    assert (types, name, number) == ({"flux_dws_m": GAUGE}, "flux_dws_m", value)
-    assert set(found) == set(labels)
-    assert all(text.isprintable() for text in found.values())
-    printed = {key: text for key, text in labels.items() if text.isprintable()}
-    assert printed.items() <= found.items()
 
 
 json_values = st.recursive(

@@ -5,19 +5,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import shlex
 from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flux_k8s.ports import Json
-from flux_k8s.text import columns
 from support.dwscli import (
-    ANY_RABBITS,
     FRESH,
     NEVER,
     OLD,
@@ -112,27 +107,11 @@ def test_rabbits_are_shown_as_far_as_they_are_known(
     assert shows(done, int(status), *said.split(" | "))
 
 
-def test_json_has_all_that_the_module_says_of_a_rabbit() -> None:
-    (found,) = json.loads(dws(instance(), "rabbits", "--json", "tuo9").out)["rabbits"]
-    assert found == RABBITS[1]
-
-
 def test_colors_tell_who_serves() -> None:
     lines = dws(instance(), "rabbits", "--color").out.splitlines()
     colors = [line[:8] if line.startswith("\x1b") else "" for line in lines]
     red, yellow = "\x1b[01;31m", "\x1b[01;33m"
     assert colors == ["", yellow, red, red, ""]
-
-
-@given(ANY_RABBITS, st.sampled_from(["default", "long"]), st.integers(1, 100))
-def test_any_rabbit_is_shown_within_the_width(
-    found: list[dict[str, Any]], format: str, width: int
-) -> None:
-    done = dws(instance(*found), "rabbits", "-o", format, "-w", str(width))
-    assert done.status == 0
-    lines = done.out.split("\n")[:-1]
-    assert len(lines) == len(found) + 1
-    assert all(line.isprintable() and columns(line) <= width for line in lines)
 
 
 # disable, enable

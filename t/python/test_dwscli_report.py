@@ -12,11 +12,8 @@ from functools import partial
 from html.parser import HTMLParser
 from typing import Any, Optional
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dwscli.chart import COLORS
-from dwscli.webpage import DRAWN, LISTED, element
+from dwscli.webpage import DRAWN, LISTED
 from support.dwscli import (
     FIRST,
     FRESH,
@@ -176,13 +173,6 @@ def test_a_hostile_text_is_shown_and_does_nothing() -> None:
     assert EVIL + "201" in page.texts["b"]
     assert any("\\x1b[31m\\u202e" in cell for cell in page.texts["td"])
     assert "\x1b" not in text and "\u202e" not in text
-
-
-@given(st.text(), st.text())
-def test_no_text_is_markup(inner: str, value: str) -> None:
-    page = Page(element("p", inner, title=value))
-    assert [tag for tag, _ in page.found] == ["p"]
-    assert [*page.found[0][1]] == ["title"]
 
 
 def test_a_machine_of_which_little_is_known_has_a_page() -> None:

@@ -269,26 +269,6 @@ def test_nothing_is_waited_for_that_does_not_come() -> None:
     assert "no #DW directives" in dws(found, "wait", F58).err and found.slept == 0
 
 
-def test_a_job_that_was_cancelled_before_it_ran_has_lost_no_data() -> None:
-    status = {**WORKFLOW["status"], "drivers": []}
-    report = {"success": False, "errstr": "the job did not run"}
-    found = gone(
-        rabbit_workflow=json.dumps({**WORKFLOW, "status": status}),
-        rabbit_data_out=json.dumps(report),
-    )
-    for state in ("postrun", "dataout"):
-        del found.texts[JOB, f"rabbit_{state}_timing"]
-    done = dws(found, "wait", F58)
-    assert (done.status, done.err) == (0, "")
-    assert done.out.endswith(" storage is gone\n")
-
-
-def test_a_job_that_is_followed_is_shown_with_its_exceptions() -> None:
-    found = instance([BUSY, BUSY, refused(errno.EINVAL)])
-    done = dws(found, "show", "--follow", F58, columns=80)
-    assert done.out.count("  dws-node-failure: tuo1003 has no storage\n") == 2
-
-
 @pytest.mark.parametrize("utf8", [False, True])
 def test_show_says_once_why_a_job_failed_and_does_not_lead_to_itself(
     utf8: bool,
@@ -303,11 +283,6 @@ def test_show_says_once_why_a_job_failed_and_does_not_lead_to_itself(
     done = dws(found, "show", F58, columns=80, unicode=utf8)
     assert done.out.count(why) == 1 and "says more" not in done.out
     assert "  cancel: enough\n" in done.out
-
-
-def test_an_exception_without_a_note_is_its_type_alone() -> None:
-    found = gone(eventlog=json.dumps(exception("cancel", 0, "")))
-    assert json.loads(dws(found, "show", "--json", F58).out)["exceptions"] == ["cancel"]
 
 
 def test_a_job_without_records_is_shown_with_what_flux_has() -> None:

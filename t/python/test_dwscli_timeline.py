@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwscli.chart import COLORS, WIDTH, draw
-from dwscli.ended import TIMINGS
+from dwscli.chart import COLORS, draw
 from dwscli.picture import SIGNATURE, Area, Picture, Rectangle, Text, png, svg
 from dwscli.spans import JobSpans, Span, Transfer, averages, of_job, rates
 from support.dwscli import (
@@ -32,7 +31,6 @@ from support.dwscli import (
     ended_job,
     is_golden,
     kvs_of,
-    like,
     refused,
     row,
 )
@@ -225,38 +223,6 @@ def test_a_job_that_runs_is_drawn_as_running_until_now() -> None:
     assert ready is not None and ready.spans[-1] == Span("run", NOW - 390, NOW)
     mounting = of_job(detail(FIRST, states=states, ready=False), NOW)
     assert mounting is not None and mounting.spans[-1].name == "PreRun"
-
-
-moments = st.floats(1, 4e9)
-maybe = st.none() | moments
-answers = like(
-    {**detail(), "movements": [{"bytes": 1, "begun": 1.0, "ended": 1.0, "phase": ""}]},
-    **{
-        "since": maybe,
-        "begun": maybe,
-        "seconds": maybe,
-        "bytes": maybe,
-        "ended": maybe,
-    },
-    state=st.sampled_from([*TIMINGS, "<script>", "none", "ended"]),
-)
-
-
-@given(st.lists(answers, min_size=1, max_size=5), moments)
-def test_any_jobs_are_a_picture_in_its_bounds(
-    found: list[dict[str, Any]], now: float
-) -> None:
-    jobs = [one for one in (of_job(answer, now) for answer in found) if one]
-    if not jobs:
-        return
-    root = ElementTree.fromstring(svg(draw(jobs)))
-    assert {element.tag for element in root.iter()} <= {
-        SVG + name for name in ("svg", "rect", "text", "title")
-    }
-    for shape in root.iter(f"{SVG}rect"):
-        if shape.get("width") != "100%":
-            assert 0 <= float(shape.attrib["x"]) <= WIDTH
-            assert float(shape.attrib["width"]) <= WIDTH
 
 
 def test_a_text_in_a_picture_is_no_markup() -> None:

@@ -9,12 +9,9 @@ import shlex
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dwscli.usage import BY, gib_hours, totals
 from flux_k8s.formats.jobid import f58
-from flux_k8s.objects.workflowmarks import NODES_RELEASED, REQUESTED
+from flux_k8s.objects.workflowmarks import NODES_RELEASED
 from support.dwscli import (
     FIRST,
     FRESH,
@@ -51,19 +48,6 @@ def test_storage_and_data_are_added_up(by: str) -> None:
     done = dws(instance(), "usage", f"--by={by}")
     assert (done.status, done.err) == (0, "")
     assert is_golden(f"usage-{by}.txt", done.out)
-
-
-def test_json_is_for_accounting() -> None:
-    found = json.loads(dws(instance(), "usage", "--by=bank", "--json").out)
-    # Two nodes of 10 GiB, from Setup at 15:51:00 to the end at 15:59:00, twice.
-    assert found["by"] == "bank"
-    assert found["usage"][0] == {
-        "name": "physics",
-        "njobs": 2,
-        "gibh": pytest.approx(2 * 20 * 8 / 60),
-        "moved": 3 * GIB,
-        "nfailed": 1,
-    }
 
 
 def allocations(*sizes: tuple[int, dict[str, int]]) -> str:
@@ -113,19 +97,6 @@ def test_storage_counts_until_it_is_gone_if_that_is_after_the_end_of_its_job() -
     assert user["gibh"] / before["gibh"] == pytest.approx(69 / 8)
     waited = dws(found, "wait", f58(FIRST + 20)).out
     assert waited == "2025-11-24T17:00:00 storage is gone, data was copied out\n"
-
-
-def test_data_that_was_lost_after_the_time_limit_is_a_failure() -> None:
-    workflow = json.loads(kvs_of()[FIRST + 20, "rabbit_workflow"])
-    workflow["metadata"]["annotations"][REQUESTED] = "PostRun=2025-11-24T15:55:00Z"
-    workflow["status"]["drivers"] = []
-    timeout = {"exception_type": "timeout", "exception_severity": 0}
-    found = FixedInstance(
-        jobs=[ended_job(**timeout)], kvs=kvs_of(rabbit_workflow=json.dumps(workflow))
-    )
-    assert dws(found, "usage", "-n", "-o", "{nfailed}").out == "1\n"
-    listed = dws(found, "list", "-f", "ended", "-n", "-o", "{waits}").out
-    assert listed == "not copied: $DW_JOB_p1/out to /lustre/out\n"
 
 
 SAID = """
@@ -193,30 +164,6 @@ def test_records_of_another_version_cannot_cancel_each_other_out() -> None:
     found = FixedInstance(jobs=[ended_job()], kvs=records)
     done = dws(found, "usage", "--by=rabbit", "-n", "-o", "{name} {njobs}")
     assert (done.status, done.out) == (0, "a 1\nb 1\n")
-
-
-any_rows = st.fixed_dictionaries(
-    {
-        "userid": st.sampled_from([0, 1, STRANGER]),
-        "bank": st.sampled_from(["", "a", "b"]),
-        "rabbits": st.sampled_from(["", "r1", "r[1-3]", "r[", "r1,r1"]),
-        "capacity": st.integers(0, 2**50),
-        "allocated": st.dictionaries(st.sampled_from("ab"), st.integers(0, 2**50)),
-        "held": st.one_of(st.none(), st.floats(0, 1e6)),
-        "moved": st.one_of(st.none(), st.integers(0, 2**50)),
-    }
-)
-
-
-@given(st.lists(any_rows), st.sampled_from([*BY]))
-def test_usage_has_the_same_sum_by_each_kind_of_line(
-    found: list[dict[str, Any]], by: str
-) -> None:
-    usages = totals(found, BY[by])
-    assert sum(one.gibh for one in usages) == pytest.approx(sum(map(gib_hours, found)))
-    moved = sum(row["moved"] or 0 for row in found)
-    assert sum(one.moved or 0 for one in usages) == pytest.approx(moved)
-    assert len({one.name for one in usages}) == len(usages)
 
 
 def test_the_project_of_one_job_does_not_make_all_lines_long() -> None:

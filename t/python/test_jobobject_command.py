@@ -93,16 +93,6 @@ def test_several_jobs_are_a_group(tmp_path: Path) -> None:
         assert told("--from", folder, "--group=g 1").text("Id") == "g 1"
 
 
-def test_each_part_that_is_left_out_of_the_object_is_a_warning(tmp_path: Path) -> None:
-    folder = save(tmp_path / "f2", spec(dw="fast"))
-    told(
-        "--from",
-        folder,
-        stderr="flux-dws: WARNING: job f2: its storage is told as an Extension only:"
-        " fast: unknown preset and no '#DW' directive, known presets: none here\n",
-    )
-
-
 def test_a_file_that_is_no_record_of_a_job_is_refused(tmp_path: Path) -> None:
     def lines(folder: Path) -> list[str]:
         return refused(run("dws", "job-object", "--from", folder))

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Iterator, Optional
+from typing import Iterator
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,6 @@ from support.submissions import requested
 from support.tables import rows
 
 DEFAULTS = ("JobDefaults", "TaskGroupDefaults", "TaskDefaults")
-POLICIES = ["Reject", "Warn", "Ignore"]
 
 
 def merged(own: str, defaults: str, group: str = "", job: str = "") -> Element:
@@ -230,37 +229,6 @@ def test_expressions_are_overridden_as_a_whole(
 
 
 # Policies
-
-
-@pytest.mark.parametrize("defaults", [None, *POLICIES])
-@pytest.mark.parametrize("own", [None, *POLICIES])
-def test_an_element_that_moves_keeps_its_policy(
-    defaults: Optional[str], own: Optional[str]
-) -> None:
-    found = merged(
-        "<Requested><User>u</User></Requested>",
-        "<Name>n</Name><Shell awarenessPolicy='Ignore'>s</Shell>"
-        "<Requested><Memory>1</Memory></Requested>"
-        "<Delivered awarenessPolicy='Warn'><Memory>1</Memory></Delivered>"
-        "<TaskGroup><Name>n</Name></TaskGroup>",
-        f" awarenessPolicy='{defaults}'" if defaults else "",
-        f" awarenessPolicy='{own}'" if own else "",
-    )
-    policies = {path: policy for path, _, policy in walk_with_policy(found)}
-    theirs, ours = defaults or "Reject", own or "Reject"
-    assert policies == {
-        "/Job": ours,
-        "/Job/Id": ours,
-        "/Job/Name": theirs,
-        "/Job/Shell": "Ignore",
-        "/Job/Requested": ours,
-        "/Job/Requested/User": ours,
-        "/Job/Requested/Memory": theirs,
-        "/Job/Delivered": ours,
-        "/Job/Delivered/Memory": "Warn",
-        "/Job/TaskGroup": theirs,
-        "/Job/TaskGroup/Name": theirs,
-    }
 
 
 def facts(root: Element) -> Counter[tuple[object, ...]]:

@@ -13,7 +13,7 @@ import pytest
 
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
-from rabbitsim.dws import Fault, Files, Options
+from rabbitsim.dws import Files
 from rabbitsim.flux.options import submit_jobspec
 from sssjob.from_flux.convert import (
     ExportOptions,
@@ -34,7 +34,6 @@ from support.jobrecords import (
     spec,
     told,
 )
-from support.rset import in_shorthand
 from support.service import XFS, jobspec, settle, started, time_of
 from support.tables import rows
 
@@ -91,16 +90,6 @@ def test_a_job_object_has_all_of_a_job_with_storage() -> None:
     assert sorted(facts(job)) == sorted([*rows(RAN, 1), *seconds, *times, *who])
 
 
-def test_the_storage_of_a_job_with_a_whole_rabbit_is_not_counted() -> None:
-    system, jobid = ran(jobspec(XFS, nodes=3))
-    record = record_of(system, jobid)
-    R = json.loads(record.kvs["R"])
-    for whole, sizes in ((), [33.0]), (("/cluster0/chassis0",), []):
-        kvs = {**record.kvs, "R": json.dumps(in_shorthand(R, whole))}
-        delivered = job_object(JobRecord(jobid, kvs)).find("Delivered")
-        assert says(delivered, "Resource", name="Storage") == sizes
-
-
 def test_a_task_that_a_signal_ended_has_the_exit_code_that_a_shell_gives() -> None:
     system, jobid = ran(jobspec(XFS, exec={"test": {"wait_status": 9}}))
     assert says(told(system, jobid), "ExitCode") == [137]
@@ -140,36 +129,6 @@ def test_a_preset_is_written_as_its_directives() -> None:
 
 
 # Jobs that did not get so far
-
-
-@pytest.mark.parametrize("state", ["Proposal", "Setup", "PreRun"])
-def test_a_job_that_is_cancelled_in_its_prolog_or_before_never_ran(state: str) -> None:
-    never = Options(faults=(Fault.parse(f"{state}:never"),))
-    system = started(config=SAVING, options=never)
-    jobid = system.instance.submit(jobspec(XFS))
-    system.loop.run(timeout=10.0)
-    before = told(system, jobid)
-    assert before.text("State") == ("Idle" if state == "Proposal" else "Running")
-    assert before.find("EndTime") is None
-    system.instance.cancel(jobid, "not needed")
-    settle(system)
-    job = told(system, jobid)
-    assert job.text("State") == "Completed"
-    assert job.text("StatusMessage") == "cancel: not needed"
-    assert job.find("StartTime") is None and job.find("ExitCode") is None
-    assert says(job, "EndTime") == [int(time_of(system, jobid, "clean"))]
-    assert not says(job.find("Delivered"), "Duration")
-    assert bool(says(job.find("Delivered"), "NodeCount")) == (state != "Proposal")
-
-
-def test_a_job_whose_storage_is_drained_is_running_but_has_ended() -> None:
-    never = Options(faults=(Fault.parse("DataOut:never"),))
-    system = started(config=SAVING, options=never)
-    jobid = system.instance.submit(jobspec(XFS))
-    system.loop.run(timeout=20.0)
-    job = told(system, jobid)
-    assert job.text("State") == "Running"
-    assert says(job, "EndTime") == [int(time_of(system, jobid, "finish"))]
 
 
 def test_a_job_that_is_held_says_so() -> None:

@@ -99,20 +99,6 @@ def test_what_is_not_understood_is_rejected_or_left_out(
     expect(job.format(thing), name, f"line 2: {problem}", job.format(left), said)
 
 
-@pytest.mark.parametrize(
-    "contents",
-    [
-        "<Requested><Colour/></Requested>",
-        "<Requested><Node op='NOTIN'>n</Node></Requested>",
-        "<TaskGroup><Requested><Colour/></Requested></TaskGroup>",
-        "<TaskGroupDefaults><TaskDefaults><Colour/></TaskDefaults></TaskGroupDefaults>",
-    ],
-)
-def test_an_element_of_which_nothing_is_left_goes_as_well(contents: str) -> None:
-    found, lines = outcome(f"<Job{policy('Ignore')}><Id>1</Id>{contents}</Job>")
-    assert (found, lines) == (read(f"<Job{policy('Ignore')}><Id>1</Id></Job>"), [])
-
-
 # Queue stands for what is not understood. The brackets stay around what is left; of two
 # alternatives one needs none, and what is first is related to nothing.
 
@@ -147,38 +133,6 @@ def test_the_rest_of_an_expression_relates_as_before(requested: str, left: str) 
 
 
 # Whose policy counts
-
-
-@pytest.mark.parametrize("group", [None, *POLICIES])
-@pytest.mark.parametrize("job", [None, *POLICIES])
-@pytest.mark.parametrize("requested", [None, *POLICIES])
-@pytest.mark.parametrize("own", [None, *POLICIES])
-def test_the_nearest_policy_counts_when_reading(
-    group: Optional[str],
-    job: Optional[str],
-    requested: Optional[str],
-    own: Optional[str],
-) -> None:
-    in_effect = own or requested or job or group or "Reject"
-    document = (
-        f"<JobGroup{policy(group)}><Id>g</Id><Job{policy(job)}><Id>1</Id>"
-        f"<Requested{policy(requested)}><User>u</User>{{}}</Requested></Job></JobGroup>"
-    )
-    place = "line 1: /JobGroup/Job/Requested/"
-    for thing, problem, left in (
-        (
-            f"<Colour{policy(own)}/>",
-            "Colour: is not understood, Requested may not have it",
-            LEFT_OUT,
-        ),
-        (
-            f"<Memory{policy(own)} colour='red'>1</Memory>",
-            "Memory: may have no attribute colour, which is not understood",
-            WHOLE,
-        ),
-    ):
-        rest = document.format("")
-        expect(document.format(thing), in_effect, f"{place}{problem}", rest, left)
 
 
 @pytest.mark.parametrize(

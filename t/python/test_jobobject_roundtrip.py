@@ -13,7 +13,6 @@ import copy
 import json
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
@@ -29,8 +28,8 @@ from sssjob.schema.model import ObjectErrors
 from sssjob.to_jobspec.convert import Submission, to_jobspecs
 from support.expressions import CONSTRAINTS, NODES
 from support.forks import Run, forks
-from support.jobrecords import JOBID, eventlog, job_of, ran, spec, told
-from support.service import XFS, jobspec, names, settle
+from support.jobrecords import JOBID, eventlog, job_of, spec
+from support.service import XFS
 
 OF_JOBS = ("after", "afterstart", "afterany", "afterok", "afternotok")
 
@@ -120,7 +119,6 @@ SUBMIT = [
     "--env='-*' --env='A=b c' --env='T={{id}}' --setattr=.user.foo=1 -S a.b=3",
     "--env=A='<&>\"' --env=B= --env=C=$'a\\nb\\tc\\r'",
 ]
-BATCH = ["-n4", "-n4 -c2", "-N2", "-N2 --conf=resource.noverify=true", "-n4 -N2 -g1"]
 
 needs_flux = pytest.mark.skipif(
     shutil.which("flux") is None, reason="there is no flux on PATH"
@@ -162,17 +160,6 @@ def test_a_job_of_flux_submit_is_requested_unchanged_by_its_job_object(
 ) -> None:
     command = f"{options} hostname" if options.startswith("-") else options
     asked = dry_run(flux, f"submit --dry-run {command}")
-    assert said(back(asked)) == said(asked)
-
-
-@needs_flux
-@pytest.mark.parametrize("options", BATCH)
-def test_a_job_of_flux_batch_is_requested_unchanged_by_its_job_object(
-    flux: Run, options: str, tmp_path: Path
-) -> None:
-    script = tmp_path / "script.sh"
-    script.write_text("#!/bin/sh\n# <é> & ]]>\nhostname\n")
-    asked = dry_run(flux, f"batch --dry-run {options} {script}")
     assert said(back(asked)) == said(asked)
 
 
@@ -316,28 +303,6 @@ def test_nothing_of_a_jobspec_gets_lost(jobspec: Json, system: Json, user: Any) 
 def distinct(dependencies: list[Json]) -> list[Json]:
     """The dependencies, those that mean the same once."""
     return list({meant(dependency): dependency for dependency in dependencies}.values())
-
-
-# Jobs with storage, in the simulator
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        jobspec(XFS, nodes=3, duration=60, queue="debug", bank="physics"),
-        jobspec([XFS, "#DW jobdw type=lustre capacity=1TiB name=p2"]),
-        jobspec(XFS, constraints={"not": [{"hostlist": ["compute-01"]}]}),
-        jobspec(XFS, dw_failure_tolerance=1, environment={"A": "<b>", "C": None}),
-    ],
-)
-def test_a_job_with_storage_that_ran_can_be_run_again(asked: Json) -> None:
-    system, jobid = ran(asked)
-    again = only(told(system, jobid)).jobspec
-    assert said(again) == said(asked)
-    second = system.instance.submit(again)
-    settle(system)
-    assert names(system, second) == names(system, jobid)
-    assert said(only(told(system, second)).jobspec) == said(asked)
 
 
 # Several jobs

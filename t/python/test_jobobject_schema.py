@@ -7,21 +7,17 @@ another implementation of XML applies.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from lxml import etree
 
 from sssjob import Element, check, effective, element, read, walk, write
 from sssjob.schema.model import ObjectError
 from sssjob.schema.properties import (
     CONTENTS,
-    FILES,
     GROUP_PROPERTIES,
-    IN_ORDER,
     JOB_PROPERTIES,
     TASK_GROUP_PROPERTIES,
     TASK_PROPERTIES,
@@ -387,29 +383,6 @@ def test_nothing_but_a_job_or_a_group_is_checked(name: str) -> None:
     with pytest.raises(ObjectError) as caught:
         check(element(name))
     assert str(caught.value) == f"/{name}: expected Job or JobGroup here"
-
-
-@given(objects(), st.randoms(use_true_random=False))
-def test_objects_that_say_the_same_are_equal_and_are_written_alike(
-    root: Element, order: random.Random
-) -> None:
-    def shuffled(inner: Element) -> Element:
-        contents = [shuffled(each) for each in inner.contents]
-        if inner.name not in IN_ORDER:
-            # What there may be more than one of keeps its order, files as well.
-            def kind(each: Element) -> str:
-                return "files" if each.name in FILES else each.name
-
-            kinds = sorted({kind(each) for each in contents})
-            order.shuffle(kinds)
-            contents.sort(key=lambda each: kinds.index(kind(each)))
-        attributes = list(inner.attributes)
-        order.shuffle(attributes)
-        return Element(inner.name, inner.value, tuple(attributes), tuple(contents))
-
-    other = shuffled(root)
-    assert other == root and hash(other) == hash(root)
-    assert write(other) == write(root)
 
 
 def test_a_document_has_nothing_that_turns_the_order_of_letters() -> None:

@@ -15,7 +15,6 @@ import pytest
 from sssjob.xml.markup import MAX_SIZE
 from support.commands import refused, run, run_apart
 from support.submissions import APP, extension, job
-from support.tables import rows
 
 
 def submit(*args: Any, stdin: str = "", **environment: str) -> Any:
@@ -63,51 +62,6 @@ def test_the_environment_and_the_home_are_those_of_the_command() -> None:
     system = jobspec["attributes"]["system"]
     assert system["environment"]["EXTRA"] == "x"
     assert system["shell"]["options"]["output"]["stdout"]["path"] == "/home/me/out"
-
-
-def test_each_part_that_is_left_out_gets_a_warning_and_the_rest_is_submitted() -> None:
-    said = job("<Quote>q</Quote><Memory>1</Memory>", awarenessPolicy="Warn")
-    done = submit("-", stdin=said)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)
-    assert [line.split(": ")[1:4] for line in done.stderr.splitlines()] == [
-        ["WARNING", "line 1", "/Job/Memory"],
-        ["WARNING", "line 1", "/Job/Quote"],
-    ]
-
-
-def test_all_problems_are_printed_at_once_with_their_lines() -> None:
-    said = """<JobGroup><Id>g</Id>
-    <JobDefaults>
-      <Reservation>r</Reservation>
-    </JobDefaults>
-    <Job><Id>1</Id><Executable/>
-      <Memory>much</Memory>
-      <Colour/>
-      <Duration units="s">1</Duration></Job>
-    <Job><Name>n</Name><Executable colour="red">app</Executable>
-      <TaskGroup>
-        <Swap>1</Swap>
-        <NodeCount>0</NodeCount>
-      </TaskGroup></Job>
-    </JobGroup>"""
-    lines = refused(submit("-", stdin=said))
-    # One that all jobs have by default once, where it stands. What follows from another
-    # error is none.
-    assert [" ".join(line.split(": ")[2:4]) for line in lines] == rows(
-        """
-line 6 /JobGroup/Job[1]/Memory
-line 7 /JobGroup/Job[1]/Colour
-line 8 /JobGroup/Job[1]/Duration
-line 9 /JobGroup/Job[2]/Executable
-line 9 /JobGroup/Job[2]
-line 3 /JobGroup/JobDefaults/Reservation
-line 5 /JobGroup/Job[1]/Executable
-line 11 /JobGroup/Job[2]/TaskGroup/Swap
-line 12 /JobGroup/Job[2]/TaskGroup/NodeCount
-""",
-        1,
-    )
 
 
 @pytest.mark.parametrize("policy", ["warn", "ignore", "Ignore", "reject"])

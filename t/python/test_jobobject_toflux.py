@@ -21,8 +21,8 @@ from sssjob.to_jobspec.attributes import Submitter
 from sssjob.to_jobspec.convert import to_jobspecs
 from sssjob.to_jobspec.handling import HANDLING, Kind
 from sssjob.to_jobspec.requests import ObjectErrors
-from support.jobobjects import DATA, complete, objects
-from support.submissions import APP, PLAIN, job, refused, submit, submitted
+from support.jobobjects import DATA, objects
+from support.submissions import APP, job, refused, submit, submitted
 from support.tables import rows
 
 # The examples of section 1.3
@@ -98,43 +98,6 @@ def holder(rule: Rule, parent: str, inner: Element, policy: str) -> Element:
     if outer.name in ("Id", "Executable"):
         contents = [c for c in contents if c.name != outer.name]
     return element("Job", None, *contents, outer, awarenessPolicy=policy)
-
-
-def bare(rule: Rule) -> Element:
-    """An element with no more attributes than it must have."""
-    found = next(e for e in complete(JOB).contents if e.name == rule.name)
-    required = [attribute.name for attribute in rule.attributes if attribute.required]
-    kept = tuple(a for a in found.attributes if a[0] in required)
-    return replace(found, attributes=kept)
-
-
-@pytest.mark.parametrize("rule", rules_of(Kind.PASSED_OVER), ids=lambda r: r.name)
-@pytest.mark.parametrize("policy", ["Reject", "Warn"])
-def test_elements_about_the_past_or_the_name_of_a_job_request_nothing(
-    rule: Rule, policy: str
-) -> None:
-    found = holder(rule, JOB, bare(rule), policy)
-    assert to_jobspecs(found, pytest.fail)[0].jobspec == PLAIN
-
-
-@pytest.mark.parametrize(
-    ("parent", "rule"),
-    [(p, rule) for p in (JOB, REQUESTED) for rule in rules_of(Kind.UNSUPPORTED, p)],
-    ids=lambda value: value if isinstance(value, str) else value.name,
-)
-def test_requests_that_flux_cannot_express_go_by_the_policy(
-    parent: str, rule: Rule
-) -> None:
-    inner = bare(rule)
-    with pytest.raises(ObjectErrors, match=f"{rule.name}: cannot be told to Flux"):
-        to_jobspecs(holder(rule, parent, inner, "Reject"), pytest.fail)
-    warnings: list[str] = []
-    (found,) = to_jobspecs(holder(rule, parent, inner, "Warn"), warnings.append)
-    assert found.jobspec == PLAIN
-    (line,) = warnings
-    assert rule.name in line and line.endswith("; left out")
-    (found,) = to_jobspecs(holder(rule, parent, inner, "Ignore"), pytest.fail)
-    assert found.jobspec == PLAIN
 
 
 @given(objects(), st.sampled_from(["Reject", "Warn", "Ignore"]))
