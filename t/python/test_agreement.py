@@ -205,21 +205,6 @@ def rows(system: VirtualSystem) -> dict[str, Json]:
     return {row["name"]: row for row in query(system, "rabbit-list", {})["rabbits"]}
 
 
-def test_a_rabbit_that_only_the_graph_has_is_avoided_and_jobs_wait() -> None:
-    system = without_second()
-    assert ssds_free(system) == [32, 0]
-    first = submit(system, nodes=2)
-    second = submit(system, nodes=1)
-    spec = jobspec(nodes=1, constraints={"hostlist": ["compute-03"]})
-    del spec["attributes"]["system"]["dw"]
-    without_storage = system.instance.submit(spec)
-    wait(system)
-    assert hosts(system, without_storage) == "compute-03"
-    assert hosts(system, first) == "compute-[01-02]"
-    assert hosts(system, second) is None
-    assert ran(system, first, second)
-
-
 def test_a_job_that_wants_no_ssd_runs_on_nodes_below_such_a_rabbit() -> None:
     """Lustre that is there already is reached from any node."""
     system = without_second()

@@ -8,7 +8,6 @@ import errno
 from typing import Any, Callable, cast
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import FLUXION
@@ -24,9 +23,8 @@ from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
-from support.effort import examples
 from support.rabbits import marked, requests, set_status, ssds_free, stats, wait
-from support.service import jobspec, settle
+from support.service import jobspec
 
 
 def vertex(path: str, type: str = "chassis", **properties: str) -> Json:
@@ -306,53 +304,6 @@ def test_a_graph_without_rabbits_is_logged_where_fluxion_schedules_storage(
 
 
 sizes = st.integers(1, 9)
-happenings = st.one_of(
-    st.tuples(st.just("job"), sizes, st.integers(1, 100)),
-    st.tuples(st.just("create"), sizes, st.integers(1, 100)),
-    st.tuples(st.just("destroy"), st.integers(0, 5)),
-    st.tuples(st.just("wait"), st.integers(1, 200)),
-    st.tuples(st.sampled_from(["fluxion", "module", "offline"])),
-)
-
-
-@examples(8)
-@given(st.lists(happenings, max_size=12))
-def test_jobs_get_just_the_storage_that_there_is(
-    program: list[tuple[Any, ...]],
-) -> None:
-    system = one_rabbit()
-    for number, (what, *how) in enumerate(program):
-        if what == "job":
-            submit_for(
-                system, f"#DW jobdw type=xfs capacity={how[0]}GiB name=p1", how[1]
-            )
-        elif what == "create":
-            name = f"keep{number}"
-            submit_for(
-                system,
-                f"#DW create_persistent type=xfs capacity={how[0]}GiB name={name}",
-                how[1],
-            )
-        elif what == "destroy":
-            submit_for(system, f"#DW destroy_persistent name=keep{how[0]}", 1)
-        elif what == "fluxion":
-            system.instance.reload_fluxion()
-        elif what == "module":
-            system.kill_module()
-            system.load_module()
-        elif what == "offline":
-            set_status(system, "rabbit-01", "Offline")
-            wait(system, 5.0)
-            set_status(system, "rabbit-01", "Ready")
-        wait(system, how[0] if what == "wait" else 5.0)
-        (free,) = ssds_free(system)
-        assert not free or free + of_jobs(system) + of_others(system) <= 16
-    for jobid, job in system.instance.manager.jobs.items():
-        if job.active:
-            system.instance.cancel(jobid)
-    settle(system)
-    wait(system, 200.0)
-    assert ssds_free(system) == [16 - of_others(system)]
 
 
 def test_a_rabbit_whose_ssd_fluxion_refuses_holds_up_no_other() -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flux_k8s.config.policy import check_maximums, check_request
 from flux_k8s.config.table import Config
@@ -149,55 +147,6 @@ def test_a_job_without_whole_nodes_counts_as_one_node() -> None:
     resources = [{"type": "slot", "count": 8, "label": "task", "with": []}]
     with pytest.raises(DirectiveError, match="100 GiB of lustre per node; the limit"):
         check(LUSTRE.format("100GiB", "a"), limits(lustre=20), resources=resources)
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([XFS, LUSTRE]), st.integers(1, 100)), min_size=1
-    ),
-    st.integers(1, 10),
-    st.integers(0, 50),
-)
-def test_allowed_directives_never_exceed_the_maximum(
-    asked: list[tuple[str, int]], nodes: int, maximum: int
-) -> None:
-    dw = [text.format(f"{n}GiB", f"n{i}") for i, (text, n) in enumerate(asked)]
-    xfs = sum(n for text, n in asked if text == XFS)
-    lustre = sum(n for text, n in asked if text == LUSTRE)
-    least = maximum > 0 and max(xfs, lustre) <= maximum * nodes
-    fits = least and xfs <= maximum
-    for refuse, right in ((check, least), (propose, fits)):
-        try:
-            refuse(dw, limits(xfs=maximum, lustre=maximum), nodes)
-        except DirectiveError:
-            assert not right
-        else:
-            assert right
-
-
-COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "attributes"), [(1, {}), (2, {}), (2, {"dw_stage": "ahead"})]
-)
-def test_a_job_over_the_maximum_gets_the_note_and_leaves_no_workflow(
-    nodes: int, attributes: dict[str, Any]
-) -> None:
-    dw = "big"
-    over = XFS.format("11GiB", "p1")
-    presets = {"presets": {"big": over}}
-    system = started(config=Config.parse({**limits(xfs=10), **presets}))
-    before = system.store.version
-    asked = [dw, COPY_IN] if attributes else dw
-    jobid = system.instance.submit(jobspec(asked, nodes, **attributes), userid=USER)
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert exception["note"].startswith(f"{over}: asks for 11 GiB of xfs per node")
-    assert "(rabbit.policy.maximums.xfs)" in exception["note"]
-    assert system.workflows() == [] and "start" not in names(system, jobid)
-    # What one node asks for is refused before DWS is asked.
-    assert (system.store.version == before) == (nodes == 1)
 
 
 def test_a_new_maximum_holds_from_the_reload_on() -> None:

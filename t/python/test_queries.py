@@ -532,19 +532,6 @@ def test_a_query_waits_until_its_job_changes() -> None:
     settle(system)
 
 
-def test_a_query_about_a_job_that_does_not_change_is_answered_after_a_while() -> None:
-    system = started()
-    jobid = system.instance.submit(long(XFS, 2, 3600))
-    running(system, jobid)
-    seen(system)
-    serial = query(system, "job-show", {"id": jobid})["serial"]
-    begun = system.loop.now()
-    found = query(system, "job-show", {"id": jobid, "seen": serial})
-    assert found["serial"] == serial
-    assert system.loop.now() - begun == pytest.approx(heldqueries.HOLD_TIME, abs=0.1)
-    settle_jobs(system)
-
-
 def test_a_held_query_hears_that_its_job_is_over() -> None:
     system = started()
     jobid = system.instance.submit(long(XFS, 1, 10))

@@ -176,17 +176,6 @@ def test_memos_come_at_a_bounded_rate() -> None:
     settle_jobs(system)
 
 
-def test_a_memo_of_an_earlier_service_goes_when_the_state_does() -> None:
-    system, jobid = copying()
-    assert annotation(system, jobid) is not None
-    system.kill_module()
-    system.load_module()
-    assert system.loop.run(in_state(system, "PreRun"), HOUR)
-    system.loop.run(timeout=30.0)
-    assert annotation(system, jobid) is None
-    settle_jobs(system)
-
-
 def test_a_memo_of_an_earlier_service_goes_at_once_in_teardown() -> None:
     system, jobid = copying(DwsFault("Teardown", "slow", duration=100.0))
     system.kill_module()

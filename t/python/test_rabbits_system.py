@@ -16,18 +16,13 @@ from flux_k8s.machine.wanted import FIRST_HOLD
 from flux_k8s.objects import storageusage
 from flux_k8s.ports import SERVERS, STORAGE, Json
 from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
-from rabbitsim.dws.topology import Topology
 from support.rabbits import (
-    DESTROY,
     PERSISTENT,
-    SMALL,
     finish,
     hosts,
     marked,
-    run_job,
     set_status,
     small,
-    ssds_free,
     stats,
     submit,
     system_of,
@@ -101,28 +96,6 @@ def test_more_than_there_is_is_refused(
     assert "alloc" not in names(system, jobid)
 
 
-@pytest.mark.parametrize(
-    ("status", "topology"),
-    [("Offline", None), ("Failed", SMALL), ("Fenced", None), ("Disabled", SMALL)],
-)
-def test_jobs_with_storage_avoid_a_rabbit_until_it_serves(
-    status: str, topology: Optional[Topology]
-) -> None:
-    system = system_of(topology=topology)
-    set_status(system, "rabbit-01", status)
-    wait(system)
-    assert run_job(system) == "compute-03"
-    settle(system)
-    assert run_job(system, nodes=4, dw=None) == "compute-[01-04]"
-    settle(system)
-    jobid = submit(system, nodes=4)
-    wait(system)
-    assert hosts(system, jobid) is None
-    set_status(system, "rabbit-01", "Ready")
-    wait(system)
-    assert hosts(system, jobid) == "compute-[01-04]"
-
-
 def test_a_rabbit_that_was_disabled_or_deleted_is_down() -> None:
     system = system_of()
     patch: Json = {"spec": {"state": "Disabled"}}
@@ -144,24 +117,6 @@ def test_a_clock_that_is_set_back_keeps_no_rabbit_from_jobs() -> None:
     system.service_port.ahead = -HOUR
     wait(system, 2 * FIRST_HOLD)
     assert lines(system, "rabbit-01 is used again")
-
-
-def test_persistent_storage_takes_as_much_from_the_scheduler_as_it_holds() -> None:
-    system = small()
-    finish(system, PERSISTENT)
-    wait(system)
-    assert ssds_free(system) == [53, 64]
-    assert stats(system)["reserved"] == {"rabbit-01": 11051991040}
-    system.instance.reload_fluxion()
-    assert ssds_free(system) == [64, 64]
-    wait(system)
-    assert ssds_free(system) == [53, 64]
-    system.kill_module()
-    system.load_module()
-    finish(system, DESTROY)
-    wait(system)
-    assert ssds_free(system) == [64, 64]
-    assert stats(system)["reserved"] == {}
 
 
 def test_a_job_says_that_it_waits_for_the_rabbit_of_its_persistent_storage() -> None:

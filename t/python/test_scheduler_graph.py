@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from flux_k8s.formats import bits
 from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.fluxion import RABBIT_MODULE, Fluxion
-from flux_k8s.machine.fluxiongraph import read_ssds
 from flux_k8s.machine.wanted import Wanted
 from flux_k8s.ports import Flux, Json, RpcError, Timer
 from flux_k8s.reasons import Reason
-from flux_k8s.scheduler.graph import ALLOCATED, DOWN, RequestError, ResourceGraph
+from flux_k8s.scheduler.graph import ALLOCATED, RequestError, ResourceGraph
 from flux_k8s.scheduler.pool import Pool
 from rabbitsim.flux import pool as standin
 from rabbitsim.flux.fluxion import Fluxion as StandinFluxion
@@ -31,12 +30,9 @@ from support.schedpool import (
     GPUS,
     NODES,
     SSD_SIZE,
-    core,
     make_pool,
-    node,
     rabbit,
     request,
-    slot,
     topology,
 )
 
@@ -170,33 +166,6 @@ def test_the_module_waits_for_a_scheduler_and_tells_each_what_it_must_not_give()
         flux.loop.run(timeout=20.0)
         assert service.present
         assert list(map(bits.size, pool.down_ssds)) == [1, CHUNKS]
-
-
-def test_an_ssd_that_is_down_is_found_and_given_to_nobody() -> None:
-    pool = make_pool()
-    graph = ResourceGraph(pool, lambda: None)
-    path = "/cluster0/chassis0/ssd2"
-    graph.handle("set_status", {"resource_path": path, "status": "down"})
-    found = graph.handle("find", {"criteria": DOWN})
-    assert read_ssds(found) == {"/cluster0/chassis0": {2}}
-    assert pool.allocate(1, request(rabbit(2, 50))) is not None
-    assert not pool.grants[1].ssds[0] & 1 << 2
-
-
-def test_a_node_with_a_property_is_given_to_no_job_that_must_not_have_it() -> None:
-    pool = make_pool()
-    graph = ResourceGraph(pool, lambda: None)
-    paths = [f"/cluster0/chassis0/node{rank}" for rank in range(2)]
-    keyval = "badrabbit=dws"
-    graph.handle("set_property", {"sp_resource_path": paths, "sp_keyval": keyval})
-    four = node(slot(core()), count=4, exclusive=True)
-    wanted = request(four, constraint={"properties": ["^badrabbit"]})
-    grant = pool.allocate(1, wanted)
-    assert grant is not None and sorted(grant.nodes) == [2, 3, 4, 5]
-    assert pool.allocate(2, wanted) is None
-    graph.handle("remove_property", {"resource_path": paths, "key": "badrabbit"})
-    wanted = request(node(slot(core())), constraint={"properties": ["^badrabbit"]})
-    assert pool.allocate(2, wanted) is not None
 
 
 @pytest.mark.parametrize("method", ["find", "set_property", "set_status"])

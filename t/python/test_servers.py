@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 import pytest
@@ -21,7 +18,6 @@ from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.allocation import (
     Allocation,
-    apportion,
     beyond_shares,
     colocation_annotations,
     job_allocation,
@@ -478,53 +474,6 @@ def test_built_servers_keep_all_promises_of_the_docstring(
     for rabbit, size in used.items():
         share = on.ssd_per_rabbit.get(rabbit)
         assert share is not None or size <= on.room.get(rabbit, size)
-
-
-@given(st.data(), jobs, st.randoms())
-def test_servers_do_not_depend_on_the_order_of_dictionaries(
-    data: Any, job: list[Breakdown], rng: random.Random
-) -> None:
-    def shuffled(found: Any) -> Any:
-        keys = list(found)
-        rng.shuffle(keys)
-        return {key: found[key] for key in keys}
-
-    on = data.draw(allocations(job))
-    other = replace(
-        on,
-        nodes_per_rabbit=shuffled(on.nodes_per_rabbit),
-        ssd_per_rabbit=shuffled(on.ssd_per_rabbit),
-        room=shuffled(on.room),
-        storages=shuffled(on.storages),
-        colocated=shuffled(on.colocated),
-    )
-
-    def outcome(given: Allocation) -> str:
-        try:
-            return json.dumps(build_servers(job, given))
-        except AllocationError as error:
-            return str(error)
-
-    assert outcome(on) == outcome(other)
-
-
-@given(systems, st.integers(0, 100), st.data())
-def test_a_number_is_divided_by_the_largest_remainders(
-    weights: dict[str, int], number: int, data: Any
-) -> None:
-    total, most = sum(weights.values()), dict.fromkeys(weights, number)
-    made = apportion(number, weights, most)
-    assert sum(made.values()) == number
-    rounded_up = {r for r in weights if made[r] > number * weights[r] // total}
-    for name, weight in weights.items():
-        whole, rest = divmod(number * weight, total)
-        assert made[name] == whole + (name in rounded_up)
-        for other in rounded_up - {name}:
-            assert name in rounded_up or number * weights[other] % total >= rest
-    limits = {name: data.draw(st.integers(0, 30)) for name in weights}
-    made = apportion(number, weights, limits)
-    assert sum(made.values()) == min(number, sum(limits.values()))
-    assert all(made[name] <= limits[name] for name in weights)
 
 
 plain_jobs = st.lists(

@@ -22,7 +22,15 @@ from rabbitsim.torture.interruptions import Interrupter, Interruption
 from rabbitsim.torture.life import StorySystem, live
 from rabbitsim.torture.outages import break_next
 from rabbitsim.torture.story import Job, Story, When, spell_out
-from support.service import LIFE, exceptions, jobspec, names, settle
+from support.service import (
+    HOUR,
+    LIFE,
+    exceptions,
+    jobspec,
+    names,
+    settle,
+    started,
+)
 
 
 def crits(system: VirtualSystem) -> list[str]:
@@ -115,3 +123,32 @@ def test_a_job_that_cannot_even_be_failed_does_not_loop(
     other = system.instance.submit(jobspec())
     assert system.loop.run(lambda: "clean" in names(system, other), timeout=3600.0)
     assert names(system, other) == LIFE
+
+
+# The service in a whole system under virtual time
+
+
+def test_storage_belongs_to_the_user_of_the_job_and_their_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = started()
+    monkeypatch.setattr(system.instance, "primary_group", lambda userid: userid + 1)
+    system.instance.submit(jobspec(), userid=1234)
+    assert system.loop.run(lambda: bool(system.workflows()), HOUR)
+    (workflow,) = system.workflows()
+    spec = workflow["spec"]
+    assert (spec["userID"], spec["groupID"]) == (1234, 1235)
+
+
+def test_an_error_in_a_guests_job_is_no_error_in_the_administrators_log() -> None:
+    system = started()
+    deep: dict[str, Any] = {"type": "core", "count": 1}
+    for _ in range(140):
+        deep = {"type": "x", "count": 1, "with": [deep]}
+    nested = jobspec()
+    nested["resources"] = [deep]
+    for job in (nested, jobspec("nonsense"), jobspec("#DW jobdw type=xfs")):
+        jobid = system.instance.submit(job)
+        settle(system)
+        assert exceptions(system, jobid)
+    assert [line for _, level, line in system.log if level < syslog.LOG_INFO] == []

@@ -28,30 +28,6 @@ def tree(top: Path) -> list[str]:
     return sorted(str(p.relative_to(top)) for p in top.rglob("*") if not p.is_dir())
 
 
-def test_storage_and_its_data_are_there_while_the_job_has_it(tmp_path: Path) -> None:
-    write(tmp_path / "lustre" / "in" / "a", "alpha")
-    system = System(files=Files(tmp_path))
-    system.submit(
-        JOB + "my-data",
-        "#DW copy_in source=/lustre/in destination=$DW_JOB_my-data/",
-        "#DW copy_out source=$DW_JOB_my_data/out/ destination=/lustre/results",
-    )
-    system.wait()
-    system.assign()
-    for state in STATES[1:4]:
-        status = system.go(state)
-    path = Path(status["env"]["DW_JOB_my_data"])
-    assert (path / "in" / "a").read_text() == "alpha"
-    write(path / "out" / "result", "42")
-    for state in STATES[4:6]:
-        assert system.go(state)["ready"]
-    assert (tmp_path / "lustre" / "results" / "result").read_text() == "42"
-    assert path.exists()
-    system.remove()
-    system.check_clean()
-    assert list((tmp_path / "mnt" / "nnf").iterdir()) == []
-
-
 def failed_copy(**options: Any) -> System:
     """A system whose copy_out has failed on rabbit-02, but not on rabbit-01, and whose
     failed data movement has no status any more."""

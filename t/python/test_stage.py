@@ -10,19 +10,20 @@ import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, Json, KubeError, Request
-from flux_k8s.rules.directivebreakdown.resources import below_chassis
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.errors import ApiError
-from support.queries import query
+from rabbitsim.system import VirtualSystem
+from support.queries import GUEST, OTHER, query
 from support.service import (
     COPY_OUT,
     DAY,
     HOUR,
-    LUSTRE,
     XFS,
     exceptions,
+    lines,
     long,
+    memo,
     names,
     running,
     settle,
@@ -32,9 +33,10 @@ from support.staging import (
     COPY,
     COPY_IN,
     computes,
-    made_for,
+    config,
     occupy,
     reaches,
+    set_urgency,
     slow,
     submit,
     wait,
@@ -121,28 +123,6 @@ def test_a_job_is_staged_where_the_nodes_have_the_cores_that_it_needs() -> None:
     assert not exceptions(system, jobid)
 
 
-def test_a_job_that_wants_all_of_its_chassis_is_refused() -> None:
-    system = slow()
-    spec = long([XFS, COPY_IN], 2, 10, dw_stage="ahead")
-    spec["resources"] = below_chassis(spec["resources"], 1)
-    spec["resources"][0]["exclusive"] = True
-    jobid = system.instance.submit(spec)
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    assert "a fixed number of whole nodes" in exception["note"]
-
-
-def test_a_lustre_file_system_is_made_where_there_is_room() -> None:
-    """And not where nodes are free."""
-    system = slow(nodes=4)
-    less = {"constraints": {"hostlist": ["compute-08"]}}
-    running(system, submit(system, size=40, seconds=4000, dw_stage="prolog", **less))
-    occupy(system, 4, seconds=4000, constraints={"hostlist": ["compute-[01-04]"]})
-    jobid = submit(system, 2, dw=[LUSTRE, COPY_IN])
-    reaches(system, jobid, "DataIn")
-    assert "rabbit-01" in made_for(system, jobid)
-
-
 def test_a_late_request_of_a_module_that_died_changes_no_storage() -> None:
     late: list[Json] = []
 
@@ -171,3 +151,47 @@ def test_a_late_request_of_a_module_that_died_changes_no_storage() -> None:
     assert refused.value.code == 409
     settle(system, DAY)
     assert not exceptions(system, jobid)
+
+
+# What users who have data copied in before their jobs have nodes cost each other
+
+
+def hold_most(system: VirtualSystem) -> None:
+    """Another user's job leaves little of what jobs without nodes may have."""
+    reaches(system, submit(system, 1, 30, userid=500), "DataIn")
+
+
+def test_a_job_has_no_more_rabbits_kept_than_it_needs() -> None:
+    system = slow(rabbits=4)
+    for rabbit in range(4):
+        host = f"compute-0{2 * rabbit + 1}"
+        jobid = submit(
+            system,
+            1,
+            30 + rabbit,
+            dw_stage="prolog",
+            seconds=int(DAY),
+            userid=GUEST,
+            constraints={"hostlist": [host]},
+        )
+        running(system, jobid)
+    submit(system, 2, 45, userid=GUEST)
+    jobs = [submit(system, 1, 20, userid=OTHER) for _ in range(3)]
+    running(system, *jobs)
+
+
+def test_urgencies_that_change_all_the_time_fill_no_other_users_eventlog() -> None:
+    system = slow(config=config(stage_limit=30))
+    occupy(system, 4, seconds=int(DAY))
+    hold_most(system)
+    first, second = (submit(system, 1, 40, userid=GUEST) for _ in range(2))
+    behind = submit(system, 1, 40, userid=OTHER)
+    for change in range(100):
+        set_urgency(system, first, 15 + change % 2)
+        set_urgency(system, second, 16 - change % 2)
+        wait(system, 10.0)
+    events = [event.name for event in system.instance.eventlog(behind)]
+    assert events.count("memo") < 4
+    text = "jobs of other users get their storage before"
+    assert memo(system, behind, "rabbit_waits_for") == text
+    assert not lines(system, text)  # there may be thousands that wait

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
 from flux_k8s.objects import mapping, topology
-from flux_k8s.ports import Json
 from rabbitsim.dws.topology import system_configuration
 from support.mapping import EXAMPLE, HETCHY, of_system, servers, storages, system_of
 from support.service import TIB
@@ -131,44 +130,3 @@ def test_servers_against_the_schema_are_refused_by_name() -> None:
     bad = servers("fluxjob-1-0", hetchy201=-1)
     with pytest.raises(BadObject, match="^Servers default/fluxjob-1-0: status"):
         topology.parse(system_configuration(HETCHY), storages(HETCHY), [bad])
-
-
-@given(
-    changes=st.lists(
-        st.tuples(
-            st.sampled_from(["before", "between", "after"]),
-            st.sampled_from("abc"),
-            st.integers(1, TIB // 4),
-        ),
-        max_size=12,
-    )
-)
-def test_a_rabbit_never_has_more_than_its_size_whatever_is_made_meanwhile(
-    changes: list[tuple[str, str, int]],
-) -> None:
-    system = system_of({"r1": ("n1",)})
-    made: dict[str, Json] = {}
-    sizes: dict[str, int] = {}
-    uids = iter(range(100))
-
-    def listed(moment: str) -> list[Json]:
-        for when, name, size in changes:
-            if when == moment:
-                # What is there is deleted, what is not is made.
-                if made.pop(name, None) is None:
-                    made[name] = servers(name, r1=size)
-                    made[name]["metadata"]["uid"] = str(next(uids))
-                    sizes[name] = size
-        return list(made.values())
-
-    before = listed("before")
-    listed("between")
-    (found,) = storages(system)
-    found["status"]["capacity"] = TIB - sum(sizes[name] for name in made)
-    configuration = system_configuration(system)
-    later = listed("after")
-    meanwhile = topology.parse(configuration, [found], before, later=later)
-    assert meanwhile.to_json()["rabbits"]["r1"]["capacity"] <= TIB
-    steady = topology.parse(configuration, [found], later, later=later)
-    if not any(when == "after" for when, _, _ in changes):
-        assert steady.to_json()["rabbits"]["r1"]["capacity"] == TIB

@@ -8,25 +8,33 @@ import os
 import re
 import subprocess
 import sys
+from typing import Callable
 
 import pytest
 
+from flux_k8s.jobs.step import Step
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     Json,
+    KubeError,
     Request,
 )
 from flux_k8s.reasons import Reason
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
+from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import PlannedAllowances
+from rabbitsim.torture.interruptions import Interruption
+from rabbitsim.torture.life import live
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import Record, Told
 from rabbitsim.torture.run import run
+from rabbitsim.torture.scenarios import SCENARIOS
 from rabbitsim.torture.trouble import Trouble
 from rabbitsim.torture.troubles import KINDS
 from rabbitsim.torture.world import World
 from support.effort import SOAKING, seeds
+from support.service import COPY_OUT, LIFE, XFS, jobspec, names, settle
 from support.tree import TOP
 
 SEEDS = seeds(1, 30)
@@ -174,3 +182,82 @@ def test_arguments_that_make_no_sense_are_refused(
 ) -> None:
     assert main(["torture", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+# States that are never observed: the service sees some of what happens only
+
+
+EVERY = (0.3, 2.0, 7.0, 61.0)
+
+
+def looking_now_and_then(system: VirtualSystem, seconds: float) -> None:
+    """From now on the service sees what there is each ``seconds``, and nothing
+    of what happened in between."""
+
+    def look() -> None:
+        if system.service_kube is not None:
+            system.service_kube.drop_watches(KubeError(410, "Expired", "too old"))
+            # The list is made half a second later; then silence again.
+            system.loop.call_later(0.55, system.service_kube.silence_watches)
+        system.loop.call_later(seconds + 0.6, look)
+
+    look()
+
+
+def finished(make: Callable[[VirtualSystem], None]) -> tuple[VirtualSystem, int]:
+    system = VirtualSystem()
+    system.start()
+    make(system)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    return system, jobid
+
+
+@pytest.mark.parametrize("seconds", EVERY)
+def test_a_job_lives_its_life_on_glimpses(seconds: float) -> None:
+    system, jobid = finished(lambda system: looking_now_and_then(system, seconds))
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("seconds", EVERY)
+def test_deletions_that_nobody_saw_are_seen(seconds: float) -> None:
+    system = VirtualSystem()
+    system.start()
+    looking_now_and_then(system, seconds)
+    jobids = [system.instance.submit(jobspec(nodes=1)) for _ in range(5)]
+    settle(system)
+    system.loop.run(timeout=300)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+    answers = []
+    assert system.service is not None
+    system.service.request("stats-get", {}, lambda *answer: answers.append(answer[2]))
+    assert answers[0]["jobs"] == 0
+
+
+# The stories that a machine tries to death (``test_stories.py``) reach every step, and
+# ``rabbitsim torture --crash-points`` shows each point
+
+
+def test_every_step_that_the_service_can_take_is_a_crash_point() -> None:
+    reached = {
+        point.step.split()[0]
+        for scenario in SCENARIOS
+        for point in live(scenario).points
+    }
+    # A Workflow is read where somebody else may have done away with it: no scenario has
+    # that, but many stories. And a service that waits or forgets takes no step.
+    told = {step.name for step in Step} - {"LOOK_UP", "WAIT", "FORGET"}
+    assert told - reached == set()
+
+
+def test_the_crash_points_are_printed_as_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shortest = [one for one in SCENARIOS if one.name == "a job that DWS refuses"]
+    monkeypatch.setattr("rabbitsim.torture.crashpoints.SCENARIOS", shortest)
+    assert main(["torture", "--crash-points"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for interruption in Interruption:
+        assert f"a job that DWS refuses: {interruption.value}" in lines
+    assert any("create workflows" in line and line.endswith("ok") for line in lines)
+    assert lines[-1] == "all passed"

@@ -4,21 +4,31 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Optional
 
 import pytest
 
 from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reports import DWS_PATIENCE, MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
-from rabbitsim.kube.direct import Fault
+from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.system import VirtualSystem
+from support.outages import slow
 from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
     exceptions,
+    in_state,
     jobspec,
+    lines,
     memo,
+    names,
     settle,
     started,
 )
@@ -89,3 +99,53 @@ def test_news_during_a_step_that_fails_wait_for_no_pause() -> None:
     system.store.delete(WORKFLOW, "default", workflow_name(jobid))
     system.loop.run(timeout=4.1)
     assert not system.workflows(), "its finalizer is removed"
+
+
+# Kubernetes is in trouble for an hour: that costs jobs an hour, and no more
+
+
+def set_faults(system: VirtualSystem, faults: Optional[Faults]) -> None:
+    """Have something happen to requests from now on."""
+    assert system.service_kube is not None
+    system.service_kube.faults = faults
+
+
+def wait_for_memo(system: VirtualSystem, jobid: int) -> str:
+    """What a job says within a moment more than ``PATIENCE``."""
+    system.loop.run(lambda: memo(system, jobid, MEMO) is not None, PATIENCE + 1.0)
+    return str(memo(system, jobid, MEMO))
+
+
+def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes() -> None:
+    system = slow()
+    system.instance.group_delay = 60.0
+    jobid = system.instance.submit(jobspec())
+    assert wait_for_memo(system, jobid) == "the user database: no answer yet"
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert lines(system, "; jobs wait") == []
+
+
+@pytest.mark.parametrize("texts", [2, 1000])
+def test_a_job_gets_few_memos_in_an_outage_whose_errors_alternate(texts: int) -> None:
+    """It may have thousands of jobs, and last for days."""
+    system = slow()
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    number = itertools.count()
+
+    def fault(request: Request) -> Optional[Fault]:
+        proxy = next(number) % texts
+        text = f"proxy {proxy} is out"
+        return Fault(error=KubeError(502, f"BadGateway{proxy}", text))
+
+    set_faults(system, fault)
+    assert system.service_kube is not None
+    system.service_kube.drop_watches()
+    system.loop.run(timeout=6 * HOUR)
+    told = [e for e in system.instance.eventlog(jobid) if MEMO in (e.context or {})]
+    assert 1 <= len(told) <= 4
+    set_faults(system, None)
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert memo(system, jobid, MEMO) is None

@@ -18,7 +18,7 @@ from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.timestamps import parse_go_duration
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
-from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
+from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import NOT_HERE, Goal, Haste, Mounts, WorkflowInfo
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
@@ -80,7 +80,6 @@ def view_of(
 
 BEGUN: frozenset[Goal] = frozenset()
 UNDER_WAY = frozenset({Goal.PLANNED})
-ENDED = frozenset({Goal.PLANNED, Goal.RELEASED})
 
 
 def info_of(
@@ -101,93 +100,24 @@ PLANNED, READY, RELEASED = Goal.PLANNED, Goal.READY, Goal.RELEASED
 S = State
 
 
-CUT = view_of(S.PostRun, ready=False, cut_off=True)
-
-
-def late(text: str) -> Note:
-    return Note(text, Reason.UNMOUNT_FAILED)
-
-
-KEPT = replace(view_of(S.PostRun, ready=False), kept_for="compute-01")
-RELEASED_KEPT = replace(KEPT, nodes_released=True)
-WRITES: dict[str, Any] = {"mounts": Mounts(writers=("compute-01",), found_at=NOW)}
-LATER = Step.WAIT(until=NOW + WRITERS_VALID)
+KEPT = replace(
+    view_of(S.PostRun, ready=False), kept_for="compute-01", nodes_released=True
+)
 
 
 @pytest.mark.parametrize(
-    ("view", "facts", "expected"),
+    ("view", "expected"),
     [
-        # DWS unmounts in PostRun, and waits for each node there
-        (view_of(S.PreRun), {"haste": Haste.ABANDON}, Step.MOVE(to=S.PostRun)),
-        (
-            view_of(S.PreRun, ready=False),
-            {"haste": Haste.ABANDON},
-            Step.MOVE(to=S.Teardown),
-        ),
-        (view_of(S.PostRun, ready=False), {"failure": NOT_HERE}, Step.WAIT()),
-        (
-            view_of(S.PostRun),
-            {},
-            Step.FIND_WRITERS(
-                late("DWS did not wait for it"),
-            ),
-        ),
-        (view_of(S.PostRun), {"mounts": Mounts(writers=())}, Step.MOVE(to=S.DataOut)),
-        (
-            view_of(S.PostRun),
-            {"mounts": Mounts(writers=()), "failure": NOT_HERE},
-            Step.MOVE(to=S.Teardown),
-        ),
-        (view_of(S.PostRun), WRITES, LATER),
-        # a node has not unmounted in time
-        (
-            RELEASED_KEPT,
-            {},
-            Step.FIND_WRITERS(late("DWS waits for it")),
-        ),
-        (RELEASED_KEPT, WRITES, Step.WITHHOLD()),
-        (RELEASED_KEPT, {**WRITES, "withheld": False}, LATER),
-        (
-            RELEASED_KEPT,
-            {**WRITES, "withheld": True},
-            Step.RELEASE_EPILOG(),
-        ),
-        (RELEASED_KEPT, {**WRITES, "failure": NOT_HERE}, Step.MARK_GIVEN_UP()),
-        (
-            replace(RELEASED_KEPT, given_up=True),
-            {**WRITES, "failure": NOT_HERE},
-            Step.WITHHOLD(),
-        ),
-        (RELEASED_KEPT, {**WRITES, "answered": ENDED}, LATER),
-        (
-            RELEASED_KEPT,
-            {"mounts": Mounts(writers=(), found_at=NOW), "answered": ENDED},
-            LATER,
-        ),
-        (
-            RELEASED_KEPT,
-            {
-                "mounts": Mounts(writers=(), found_at=NOW - WRITERS_VALID),
-                "answered": ENDED,
-            },
-            Step.FIND_WRITERS(late("DWS waits for it")),
-        ),
-        # its epilog was given up
-        (
-            CUT,
-            {"haste": Haste.ABORT, "answered": ENDED},
-            Step.FIND_WRITERS(
-                late("its epilog was given up"),
-            ),
-        ),
-        # the job waits for storage that others cannot be kept off
-        (KEPT, WRITES, LATER),
+        (KEPT, Step.MARK_GIVEN_UP()),
+        (replace(KEPT, given_up=True), Step.WITHHOLD()),
     ],
 )
-def test_storage_that_a_node_may_write_to_is_kept(
-    view: WorkflowView, facts: dict[str, Any], expected: Next
+def test_data_that_is_given_up_is_marked_before_its_nodes_may_go(
+    view: WorkflowView, expected: Next
 ) -> None:
-    info = info_of(RELEASED, view, ran=True, **facts)
+    """What else becomes of storage that is kept: stories/unmount.py."""
+    writes = Mounts(writers=("compute-01",), found_at=NOW)
+    info = info_of(RELEASED, view, ran=True, mounts=writes, failure=NOT_HERE)
     assert step(info, unmount_failure="keep") == expected
 
 

@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from typing import Callable, Optional
 
-from flux_k8s.objects.decoding import plain
-from flux_k8s.objects.workflowmarks import (
-    REQUESTED,
-    requested_times,
-)
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER
-from flux_k8s.ports import WORKFLOW, Json, KubeError, Request, Seen
+from flux_k8s.ports import WORKFLOW, KubeError, Request
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
@@ -29,25 +24,6 @@ from support.service import (
     settle,
     started,
 )
-
-
-class Workflows:
-    """All versions of Workflows (a ``WatchHandler``)."""
-
-    def __init__(self, system: VirtualSystem) -> None:
-        self.versions: list[Json] = []
-        assert system.service_kube is not None
-        system.service_kube.watch(WORKFLOW, "default", self)
-
-    def event(self, type: str, object: Seen) -> None:
-        if type != "DELETED":
-            self.versions.append(plain(object.encoded))
-
-    def synced(self) -> None:
-        pass
-
-    def trouble(self, error: KubeError) -> None:
-        raise error
 
 
 def interfere(
@@ -80,22 +56,6 @@ def test_a_workflow_is_written_to_once_for_each_state() -> None:
     moves = ["patch"] * (len(State) - 1)
     assert [each.verb for each in found] == ["create", *moves, "delete"]
     assert names(system, jobid) == LIFE
-
-
-def test_the_times_of_all_states_are_in_one_annotation() -> None:
-    system = started()
-    workflows = Workflows(system)
-    system.instance.submit(jobspec())
-    settle(system)
-    before, last = None, {}
-    for version in workflows.versions:
-        annotations = version["metadata"]["annotations"]
-        if version["spec"]["desiredState"] != "Teardown":
-            assert list(annotations) == [REQUESTED]
-            before = annotations
-        last = annotations
-    assert before is not None and None not in requested_times(before)[:-1]
-    assert None not in requested_times(last)
 
 
 def test_a_finalizer_that_was_not_removed_with_the_request_goes_soon_after() -> None:
