@@ -115,6 +115,6 @@ test_expect_success 'a job whose R has 10 MB runs' '
     test $(wc -c <R) -gt 10000000 &&
     module_load &&
     PATIENCE=180 job_succeeds $id &&
-    ! child_of "$(service_pid)" flux_k8s.broker.readerprocess
+    ! child_of "$(service_pid)" flux_k8s.jobs.setupreader
 '
 test_done

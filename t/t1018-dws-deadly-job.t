@@ -34,12 +34,12 @@ faulty_package () {
 	WorkflowRequests.create = faulty("create", WorkflowRequests.create)
 	for name in ("_plan", "_place", "_release_prolog", "_release_epilog"):
 	    setattr(Steps, name, faulty(name, getattr(Steps, name)))
-	from flux_k8s.broker import executor
-	def look_up(userid, function=executor.primary_group):
+	from flux_k8s.broker import users
+	def look_up(userid, function=users.primary_group):
 	    if os.path.exists("$TRASH/users.fail"):
 	        raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 	    return function(userid)
-	executor.primary_group = look_up
+	users.primary_group = look_up
 	END
     set_constant faulty/flux_k8s/broker/supervisor.py FIRST_PAUSE 0.1 &&
     set_constant faulty/flux_k8s/broker/supervisor.py LONGEST_PAUSE 0.2

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from flux_k8s.broker.assembly import collect_rarely, make_service
-from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
@@ -60,14 +59,12 @@ class Alone:
         ]
         self._next = FIRST_JOB + running + ended
         self._kube = KubeClient(kubeconfig, loop=self.reactor, log=self.flux.log)
-        self._reader = ReaderProcess(self.reactor.call_soon_threadsafe)
         settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
         self.service = make_service(
             self.flux,
             self._kube,
             settings,
             rng=random.Random(1),
-            setup_reader=self._reader,
         )
         self.flux.service = self.service
         stop = self.reactor.beat()
@@ -262,7 +259,6 @@ class Alone:
 
     def stop(self) -> None:
         self.service.stop()
-        self._reader.close()
         self._kube.close()
 
 

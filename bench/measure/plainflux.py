@@ -22,7 +22,6 @@ from flux_k8s.ports import (
     CommitDone,
     Json,
     ProgramDone,
-    ReadOutput,
     RpcDone,
     RpcError,
     Timer,
@@ -199,8 +198,7 @@ class PlainFlux:
         argv: Sequence[str],
         timeout: float,
         done: ProgramDone,
-        *,
-        read: ReadOutput,
+        **options: Any,
     ) -> None:
         raise RuntimeError(f"no job keeps storage for a node here: {argv}")
 

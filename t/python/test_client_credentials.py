@@ -240,13 +240,15 @@ def test_the_token_of_a_pod_is_read_again_after_a_minute_whatever_the_clock_says
     now, wall = time.monotonic(), time.time()
     monkeypatch.setattr(time, "monotonic", lambda: now)
     pod = Credentials(None)
-    assert pod.headers() == {"authorization": "one"}
+    assert pod.headers is None
+    assert pod.renew() == {"authorization": "one"} == pod.headers
     tokens.append("two")
     monkeypatch.setattr(time, "time", lambda: wall + 86400.0)
-    assert pod.headers() == {"authorization": "one"}
+    assert pod.headers == {"authorization": "one"}
     monkeypatch.setattr(time, "time", lambda: wall - 86400.0)
     monkeypatch.setattr(time, "monotonic", lambda: now + 61.0)
-    assert pod.headers() == {"authorization": "two"}
+    assert pod.headers is None
+    assert pod.renew() == {"authorization": "two"}
 
 
 class Test_kubeconfig:

@@ -5,86 +5,40 @@ whose R it was can fail."""
 
 from __future__ import annotations
 
+import errno
 import json
-import os
-import queue
-import select
-import signal
 import subprocess
 import sys
-import time
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import pytest
 
-from flux_k8s.broker import readerprocess
-from flux_k8s.broker.readerprocess import ReaderProcess
+from flux_k8s.broker.programs import Programs
 from flux_k8s.formats import rset
 from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.jobs import setupreader
-from flux_k8s.jobs.setupreader import LargeSetup, Result, load, read_setup
+from flux_k8s.jobs.setupreader import (
+    COMMAND,
+    TIME_LIMIT,
+    LargeSetup,
+    decode_answer,
+    load,
+    read_setup,
+)
 from flux_k8s.objects import mapping
 from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
-from rabbitsim.setups import READING
+from rabbitsim.flux.broker import READING
 from rabbitsim.system import VirtualSystem
 from support.queries import query
 from support.rset import fluxion_r
 from support.service import LIFE, exceptions, jobspec, names, settle
 
 JOBID = 1234
-PATIENCE = 60.0
-
-ANSWERS_AND_STAYS = (
-    sys.executable,
-    "-c",
-    "import signal, flux_k8s.broker.readerprocess as it; it.main(); signal.pause()",
-)
 
 
-class Reading:
-    """A process that reads, and the thread that owns the service."""
-
-    def __init__(self) -> None:
-        self._mails: queue.Queue[Callable[[], None]] = queue.Queue()
-        self.lines: list[str] = []
-        self.process = ReaderProcess(
-            self._mails.put, lambda level, line, reason: self.lines.append(line)
-        )
-        self.results: list[Result] = []
-
-    def begin(self, text: bytes) -> None:
-        self.process.read(memoryview(text), self.results.append)
-
-    def end(self) -> Result:
-        while not self.results:
-            self._mails.get(timeout=PATIENCE)()
-        return self.results.pop(0)
-
-    def read(self, text: bytes) -> Result:
-        self.begin(text)
-        return self.end()
-
-    def await_end(self) -> None:
-        """Wait until the process has ended."""
-        end = time.monotonic() + PATIENCE
-        while self.process.pid is not None:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-
-@pytest.fixture
-def reading() -> Iterator[Reading]:
-    reading = Reading()
-    yield reading
-    reading.process.close()
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Reading]:
-    """For tests that do nothing to the process."""
-    reading = Reading()
-    yield reading
-    reading.process.close()
+def read(text: bytes) -> Any:
+    """What comes of a payload in another process."""
+    return Programs().run(COMMAND, TIME_LIMIT, decode_answer, text)
 
 
 def some_R() -> Any:
@@ -113,9 +67,9 @@ def inline(text: bytes) -> Any:
         return str(error)
 
 
-def test_a_large_R_says_the_same_in_another_process(shared: Reading) -> None:
+def test_a_large_R_says_the_same_in_another_process() -> None:
     text = payload(large_R(1_000_000))
-    result = shared.read(text)
+    result = read(text)
     assert isinstance(result, Summary)
     assert result == inline(text)
     assert len(result.graph().ssd) == 2
@@ -133,112 +87,29 @@ def test_a_large_R_says_the_same_in_another_process(shared: Reading) -> None:
         '{"version": 1, "execution": "\udcff"}',
     ],
 )
-def test_a_malformed_R_gets_the_same_sentence(shared: Reading, R: str) -> None:
+def test_a_malformed_R_gets_the_same_sentence(R: str) -> None:
     text = b'{"jobid":1,"R":%s}' % R.encode(errors="surrogateescape")
-    result = shared.read(text)
+    result = read(text)
     assert isinstance(result, UnreadableR)
     assert str(result) == inline(text)
 
 
-def test_a_malformed_graph_gets_its_sentence_when_it_is_needed(
-    shared: Reading,
-) -> None:
+def test_a_malformed_graph_gets_its_sentence_when_it_is_needed() -> None:
     R = some_R()
     R["scheduling"]["graph"]["nodes"].append({"metadata": {"type": "ssd"}})
-    result = shared.read(payload(R))
+    result = read(payload(R))
     assert isinstance(result, Summary) and result.hosts == rset.parse(R).hosts
     with pytest.raises(UnreadableR, match=r"^R of job .*nodes\[[0-9]+\].* expected"):
         ssd_per_rabbit(result, mapping.parse({"computes": {}, "rabbits": {}}))
 
 
-def test_one_process_reads_several_R_until_there_is_nothing_or_too_much_to_read(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The memory of a very large R is given back. One that dies is replaced."""
-    reading.read(payload(some_R()))
-    pid = reading.process.pid
-    reading.read(b"no JSON")
-    reading.read(payload(some_R()))
-    assert reading.process.pid == pid is not None
-    reading.read(payload(large_R(readerprocess.MAX_REUSE_SIZE)))
-    reading.await_end()
-    assert isinstance(reading.read(payload(some_R())), Summary)
-    pid = reading.process.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
-    assert isinstance(reading.read(payload(some_R())), Summary)
-    reading.await_end()
-    assert isinstance(reading.read(payload(some_R())), Summary)
-
-
 def test_the_process_that_reads_imports_little() -> None:
-    script = "import sys, flux_k8s.broker.readerprocess; print(*sys.modules)"
+    script = "import sys, flux_k8s.jobs.setupreader; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE)
     folders = ("broker", "config", "control", "dws", "jobs", "kube", "rabbits")
     ours = tuple(f"flux_k8s.{folder}." for folder in folders)
     found = {name for name in run.stdout.decode().split() if name.startswith(ours)}
-    assert found == {
-        "flux_k8s.broker.readerprocess",
-        "flux_k8s.jobs.setupreader",
-    }
-
-
-def await_input(pid: int) -> None:
-    """Wait until there is something for a process to read."""
-    with open(f"/proc/{pid}/fd/0", "rb", buffering=0) as pipe:
-        select.select([pipe], [], [], PATIENCE)
-
-
-def test_a_reader_process_that_dies_fails_the_job_of_its_R(reading: Reading) -> None:
-    reading.read(payload(some_R()))
-    pid = reading.process.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    reading.begin(payload(large_R(1_000_000)))
-    reading.begin(payload(some_R()))
-    await_input(pid)
-    os.kill(pid, signal.SIGKILL)
-    result = reading.end()
-    assert str(result) == "the process that reads R was ended by signal 9"
-    assert isinstance(reading.end(), Summary)
-
-
-def test_a_reader_process_that_does_not_answer_is_replaced(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reading.read(payload(some_R()))
-    assert reading.process.pid is not None
-    os.kill(reading.process.pid, signal.SIGSTOP)
-    monkeypatch.setattr(readerprocess, "FIRST_LIMIT", 0.1)
-    assert isinstance(reading.read(payload(some_R())), Summary)
-    (line,) = reading.lines
-    assert "was ended by signal 9; another one reads it" in line
-
-
-def test_a_job_fails_if_a_second_reader_process_does_not_answer_either(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readerprocess, "COMMAND", ("sleep", "100"))
-    monkeypatch.setattr(readerprocess, "FIRST_LIMIT", 0.1)
-    monkeypatch.setattr(readerprocess, "TIME_LIMIT", 0.1)
-    result = reading.read(payload(some_R()))
-    assert str(result) == "the process that reads R was ended by signal 9"
-
-
-@pytest.mark.parametrize("is_last", [False, True])
-def test_a_reader_process_that_does_not_end_keeps_no_R_waiting(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch, is_last: bool
-) -> None:
-    """It has stopped, either with nothing to read or after its last answer."""
-    monkeypatch.setattr(readerprocess, "COMMAND", ANSWERS_AND_STAYS)
-    monkeypatch.setattr(readerprocess, "FIRST_LIMIT", 1.0)
-    limit = ("MAX_REUSE_SIZE", 0) if is_last else ("IDLE_LIMIT", 0.1)
-    monkeypatch.setattr(readerprocess, *limit)
-    assert isinstance(reading.read(payload(some_R())), Summary)
-    reading.await_end()
-    assert isinstance(reading.read(payload(some_R())), Summary)
+    assert found == {"flux_k8s.jobs.setupreader"}
 
 
 def test_only_a_large_setup_is_left_unread() -> None:
@@ -273,13 +144,14 @@ def run_until(system: System, jobid: int, event: str, more: float = 0.0) -> None
 def test_an_R_that_cannot_be_read_fails_its_job_only() -> None:
     system, jobid = started()
     run_until(system, jobid, "prolog-start")
-    system.setup_reader.failure = "the process that reads R was ended by signal 9"
+    system.service_port.reader.failure = OSError(errno.EIO, "it was killed by SIGKILL")
     system.loop.run(lambda: False, timeout=READING)
-    system.setup_reader.failure = None
+    system.service_port.reader.failure = None
     other = system.instance.submit(jobspec())
     settle(system)
     (exception,) = exceptions(system, jobid)
-    assert exception["note"] == "the process that reads R was ended by signal 9"
+    text = "the process that reads R fails: it was killed by SIGKILL"
+    assert exception["note"] == text
     assert "start" not in names(system, jobid)
     assert names(system, other) == LIFE
 

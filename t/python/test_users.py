@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flux_k8s.broker.executor import primary_group
+from flux_k8s.broker.users import primary_group
 
 FAILING = """
 #include <pwd.h>
@@ -54,7 +54,7 @@ def test_a_database_that_fails_is_not_an_unknown_user(
         ["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True
     )
     program = (
-        "from flux_k8s.broker.executor import primary_group\n"
+        "from flux_k8s.broker.users import primary_group\n"
         "try: print(primary_group(0))\n"
         "except OSError as error: print(error.errno)\n"
     )

@@ -16,9 +16,10 @@ The folders are layers. Each may import those below it:
 - :mod:`.formats`: host names, job IDs, times, R, constraints, ``#DW`` text.
 
 All folders may import :mod:`.ports` (the interfaces to Flux and Kubernetes),
-:mod:`.eventloop` and :mod:`.timers` (sockets, timers and calls from other threads, for
-the adapters), :mod:`.errors`, :mod:`.json_reader`, :mod:`.limits`, :mod:`.reasons`,
-:mod:`.slots`, :mod:`.text` and :mod:`.version`. Start with :mod:`.jobs.workflow`.
+:mod:`.eventloop`, :mod:`.threads` and :mod:`.timers` (sockets, timers, what blocks, and
+calls from other threads, for the adapters), :mod:`.errors`, :mod:`.json_reader`,
+:mod:`.limits`, :mod:`.reasons`, :mod:`.slots`, :mod:`.text` and :mod:`.version`. Start
+with :mod:`.jobs.workflow`.
 The modules :mod:`.cleanup`, :mod:`.directivebreakdown`,
 :mod:`.storage`, :mod:`.systemstatus` and :mod:`.watch` are the names by which others
 import modules in the folders. The commands share :mod:`.command`; the plugins of Flux's

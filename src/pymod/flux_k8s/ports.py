@@ -132,6 +132,9 @@ KubeDone = Callable[[Any], None]
 RpcDone = Callable[[Union[Json, RpcError]], None]
 """Receives the payload of the response, or the error."""
 
+Payload = Union[bytes, memoryview]
+"""JSON as it came."""
+
 ReadOutput = Callable[[str], Any]
 """Reads what a program has printed. Raises ValueError."""
 
@@ -341,14 +344,21 @@ class Flux(Clock, Protocol):
         done: ProgramDone,
         *,
         read: ReadOutput,
+        text: Payload = b"",
+        thread: str = "programs",
     ) -> None:
-        """Run a program of the administrator, with an absolute path, as the owner of
-        the instance. ``done`` gets what ``read`` makes of what it prints, or the
-        ValueError that ``read`` raises, on another thread. It gets an OSError, whose
-        ``strerror`` has the reason, if the program cannot be started, fails, prints
-        what is not UTF-8, or more than 1 MiB, or takes longer than ``timeout`` seconds.
-        In the latter cases, and at the end of the service, it is killed with the
-        processes that it has started."""
+        """Run a program, with an absolute path, as the owner of the instance. ``done``
+        gets what ``read`` makes of what it prints, or the exception that ``read``
+        raises, on another thread. It gets an OSError, whose ``strerror`` has the
+        reason, if the program cannot be started, fails, prints what is not UTF-8, or
+        more than 1 MiB and than ``text``, or takes longer than ``timeout`` seconds. In
+        the latter cases, and at the end of the service, it is killed with the processes
+        that it has started.
+
+        Args:
+            text: what it finds in its standard input.
+            thread: programs with the same one run one after the other.
+        """
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         """Pass to ``done`` whether a job is INACTIVE or unknown (True) or active

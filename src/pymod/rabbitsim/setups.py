@@ -10,49 +10,9 @@ from collections import Counter
 from typing import Callable, Optional
 
 from flux_k8s.broker.querybounds import QueryBounds
-from flux_k8s.formats.rset import UnreadableR
 from flux_k8s.jobs import setupreader
 from flux_k8s.jobs.service import Service
-from flux_k8s.jobs.setupreader import Payload
 from flux_k8s.ports import Clock, Json, Respond, Sender
-
-READING = 0.5
-"""Seconds that one R takes."""
-
-
-class VirtualReader:
-    """Implements :class:`flux_k8s.jobs.setupreader.SetupReader`: reads one after the
-    other, as a process does.
-
-    Args:
-        seconds: how long it takes to read a payload.
-
-    Attributes:
-        failure: why nothing can be read, or None.
-        longest: the most seconds until something was read.
-    """
-
-    def __init__(
-        self, clock: Clock, seconds: Callable[[Payload], float] = lambda text: READING
-    ) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._free = clock.now()
-        self.failure: Optional[str] = None
-        self.longest = 0.0
-
-    def read(self, text: Payload, done: setupreader.Done) -> None:
-        now = self._clock.now()
-        self._free = max(self._free, now) + self._seconds(text)
-        self.longest = max(self.longest, self._free - now)
-
-        def read() -> None:
-            if self.failure is not None:
-                done(UnreadableR(self.failure))
-            else:
-                done(setupreader.decode_answer(setupreader.encode_answer(text)))
-
-        self._clock.call_later(self._free - now, read)
 
 
 class Receiver:

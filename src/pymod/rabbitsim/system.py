@@ -51,7 +51,7 @@ from rabbitsim.kube.direct import DirectKube, Faults
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import RealLoop, VirtualLoop
-from rabbitsim.setups import Receiver, VirtualReader
+from rabbitsim.setups import Receiver
 
 Log = Callable[[int, str], None]
 
@@ -97,7 +97,6 @@ class VirtualSystem:
         store: the objects in Kubernetes.
         controllers: DWS and NNF.
         service: the service of the module ``dws``, or None if it is not loaded.
-        setup_reader: reads the service's large ``dws.setup``.
         service_kube: Kubernetes as the service reaches it, with ``faults`` and
             ``drop_watches``.
         service_port: Flux as the service reaches it, with a clock that may be set.
@@ -214,13 +213,11 @@ class VirtualSystem:
             )
             seed = self.rng.getrandbits(32)
             self.service_port, self.service_kube = port, kube
-            self.setup_reader = VirtualReader(port)
             self.service = make_service(
                 port,
                 kube,
                 settings,
                 rng=random.Random(seed),
-                setup_reader=self.setup_reader,
                 note_work=self.note_work,
                 barred=self.barred,
             )

@@ -8,11 +8,12 @@ import errno
 import functools
 import os
 import syslog
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 
-from flux_k8s.broker.executor import Executor
+from flux_k8s.broker import users
+from flux_k8s.broker.programs import Programs
 from flux_k8s.broker.reactor import reactor_timers
 from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
@@ -21,12 +22,14 @@ from flux_k8s.formats.jobid import kvs_directory
 from flux_k8s.ports import (
     CommitDone,
     Json,
+    Payload,
     ProgramDone,
     ReadOutput,
     RpcDone,
     RpcError,
 )
 from flux_k8s.reasons import Reason, log_line
+from flux_k8s.threads import Threads
 from flux_k8s.timers import OneShotTimer, SteadyClock
 
 COMMIT_DELAY = 0.1
@@ -122,7 +125,8 @@ class BrokerFlux:
         self._clock = SteadyClock()
         self._writer = Writer(name)
         self._callbacks = callbacks
-        self._executor = Executor(callbacks.put)
+        self._threads = Threads(callbacks.put)
+        self._programs = Programs()
         self._timers = reactor_timers(handle)
 
     def now(self) -> float:
@@ -200,7 +204,7 @@ class BrokerFlux:
     def close(self, timeout: float) -> None:
         """Write all that waits to the KVS and the log, within ``timeout`` seconds, and
         kill the programs that run."""
-        self._executor.close()
+        self._programs.close()
         self._writer.close(timeout)
 
     def drain(
@@ -274,9 +278,10 @@ class BrokerFlux:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 
         def ask() -> None:
-            self._executor.primary_group(userid, answered)
+            look_up = functools.partial(users.primary_group, userid)
+            self._threads.call("users", look_up, answered)
 
-        def answered(found: Union[int, None, OSError]) -> None:
+        def answered(found: Any) -> None:
             if not isinstance(found, OSError):
                 done(found)
                 return
@@ -298,5 +303,8 @@ class BrokerFlux:
         done: ProgramDone,
         *,
         read: ReadOutput,
+        text: Payload = b"",
+        thread: str = "programs",
     ) -> None:
-        self._executor.run_program(argv, timeout, done, read)
+        run = functools.partial(self._programs.run, argv, timeout, read, text)
+        self._threads.call(thread, run, done)

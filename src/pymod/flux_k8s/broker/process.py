@@ -44,7 +44,6 @@ from flux_k8s.broker.files import load_mapping
 from flux_k8s.broker.log import log_exception, open_handle
 from flux_k8s.broker.parentdeath import die_with
 from flux_k8s.broker.reactor import ReactorLoop
-from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
 from flux_k8s.broker.relay import route_of
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.config.settings import Identity, Settings
@@ -132,12 +131,10 @@ class Process:
             identity=identify(handle, config.instance),
             graph_file=tables["graph"],
         )
-        self._reader = ReaderProcess(self._callbacks.put, self._flux.log)
         self._service = make_service(
             self._flux,
             self._kube,
             settings,
-            setup_reader=self._reader,
             note_work=work.set,
             count_events=self._kube.waiting,
             barred=[Work(jobid, releasing) for jobid, releasing in tables["barred"]],
@@ -181,7 +178,7 @@ class Process:
         # READY goes before hello, which the plugin answers with requests.
         self._channel.rpc(READY, {}, flags=FLUX_RPC_NORESPONSE)
         self._service.start()
-        with contextlib.closing(self._kube), contextlib.closing(self._reader):
+        with contextlib.closing(self._kube):
             try:
                 if self._handle.reactor_run() < 0:
                     raise OSError(errno.ECONNRESET, "the connection to Flux was lost")
@@ -287,6 +284,18 @@ def payload_of(msg: Any) -> Optional[memoryview]:
     if lib.flux_msg_get_payload(msg.handle, data, size) < 0:
         return None
     return memoryview(ffi.buffer(data[0], size[0])).toreadonly()[:-1]
+
+
+def raise_oom_score(score: int) -> None:
+    """Have the kernel kill this process, or a program that it runs, before others when
+    memory runs out: the largest of these first.
+
+    Args:
+        score: up to 1000, added to the process's score.
+    """
+    with contextlib.suppress(OSError):
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(str(score))
 
 
 def exit_on_thread_failure(name: str, failure: threading.ExceptHookArgs) -> None:

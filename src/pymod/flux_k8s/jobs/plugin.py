@@ -28,7 +28,7 @@ from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import Barred, describe, summary
 from flux_k8s.jobs.jobtable import JobTable
-from flux_k8s.jobs.setupreader import LargeSetup, Result, SetupReader, read_setup
+from flux_k8s.jobs.setupreader import LargeSetup, Result, read_large, read_setup
 from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
 from flux_k8s.json_reader import Reader, check_extent
@@ -161,14 +161,11 @@ class RequestHandler:
         in_use: InUse,
         relist_jobs: Callable[[], None],
         ask_for_report: Callable[[int], None],
-        setup_reader: Optional[SetupReader] = None,
     ) -> None:
         """
         Args:
             relist_jobs: lists the jobs of the plugin again.
             ask_for_report: requests the report on what became of the data of a job.
-            setup_reader: reads R where requests may be
-                :class:`~flux_k8s.jobs.setupreader.LargeSetup`.
         """
         self._flux = context.flux
         self._settings = context.settings
@@ -176,7 +173,6 @@ class RequestHandler:
         self._in_use = in_use
         self._relist_jobs = relist_jobs
         self._ask_for_report = ask_for_report
-        self._setup_reader = setup_reader
         self._methods: Mapping[str, Callable[[Any], None]] = {
             "create": self._create,
             "setup": self._setup,
@@ -246,7 +242,7 @@ class RequestHandler:
         self._jobs.obtain(jobid, Goal.READY)
 
         def act(result: Result) -> None:
-            if isinstance(result, UnreadableR):
+            if isinstance(result, Exception):
                 raise result
             if jobid in self._jobs:
                 self._set_up(jobid, result)
@@ -255,9 +251,7 @@ class RequestHandler:
             if not self._jobs.stopped:
                 self._answer("setup", setup, partial(act, result), respond)
 
-        assert self._setup_reader is not None
-        read = partial(self._jobs.scope.run, jobid, done)
-        self._setup_reader.read(setup.text, read)
+        read_large(self._flux, setup.text, partial(self._jobs.scope.run, jobid, done))
 
     def _set_up(self, jobid: int, allocation: Summary) -> None:
         """The job has nodes. Those of Rabbits mount no storage, so they are none of

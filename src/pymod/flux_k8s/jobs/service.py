@@ -34,7 +34,6 @@ from flux_k8s.jobs.queries import Queries
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reports import WaitReports
-from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.machine.manager import RabbitManager
@@ -49,8 +48,6 @@ class Service:
 
     Args:
         rng: for the pauses after failures.
-        setup_reader: reads R where requests may be
-            :class:`~flux_k8s.jobs.setupreader.LargeSetup`.
         note_work: is called with the work that is being done.
         barred: the work that is not to be done, since services have died of it.
         kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
@@ -64,7 +61,6 @@ class Service:
         self,
         context: Context,
         rng: Optional[random.Random] = None,
-        setup_reader: Optional[SetupReader] = None,
         note_work: NoteWork = lambda work: None,
         barred: Collection[Work] = (),
         kube_metrics: Callable[[], Json] = dict,
@@ -113,7 +109,6 @@ class Service:
             steps.in_use,
             self._lister.relist,
             self._orphans.ask,
-            setup_reader,
         )
         self._queries = Queries(
             context,

@@ -3,34 +3,47 @@
 """The payload of ``dws.setup``, a job and its R, and how a large one is read.
 
 R of a large job has 100 MB. Parsing it takes seconds, in which no other thread of the
-process runs. A :class:`SetupReader` has another process parse it: that process writes
-:func:`encode_answer`, and the service reads it with :func:`decode_answer`.
+process runs. So another process parses it (:func:`read_large`): it prints
+:func:`encode_answer`, and the service reads that with :func:`decode_answer`.
 
 A job waits until that process has started, so it imports this module and little else.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+import sys
 from dataclasses import dataclass
-from typing import Any, Callable, Protocol, Union
+from typing import Any, Callable, Union
 
 from flux_k8s.errors import DWSError
 from flux_k8s.formats import rset
 from flux_k8s.formats.jobid import f58
 from flux_k8s.formats.rset import Summary, UnreadableR
 from flux_k8s.json_reader import Reader
-
-Payload = Union[bytes, memoryview]
-"""JSON as it came."""
+from flux_k8s.ports import Flux, Payload
 
 Result = Union[Summary, UnreadableR]
 
 Done = Callable[[Result], None]
 
-LARGE = 128 * 1024
-"""A ``dws.setup`` of more bytes is not parsed in the process of the service."""
+LARGE = 1024 * 1024
+"""A ``dws.setup`` of more bytes is not parsed in the process of the service. As many
+take it some 25 ms; to start another process takes longer."""
+
+TIME_LIMIT = 120.0
+"""Seconds within which R is read: many times as many as it takes."""
+
+COMMAND = (
+    sys.executable,
+    "-I",
+    "-c",
+    f"import sys; sys.path.insert(0, {__file__.rsplit('/', 3)[0]!r})\n"
+    "from flux_k8s.jobs.setupreader import main; main()",
+)
+"""The program that reads R. Nothing but Python's own packages is needed."""
 
 _SETUP = re.compile(rb'\{"jobid":(\d{1,19}),"R":')
 _SETUP_START = 64
@@ -87,26 +100,43 @@ def parse(method: str, text: Payload, large: int = LARGE) -> Any:
     return load(method, text)
 
 
-class SetupReader(Protocol):
-    """Reads the R of ``dws.setup`` outside of the process of the service."""
+def read_large(flux: Flux, text: Payload, done: Done) -> None:
+    """Have another process read a payload. One is read at a time: it may take ten times
+    its size of memory.
 
-    def read(self, text: Payload, done: Done) -> None:
-        """Read a whole payload. ``done`` is called once, later, on the thread that
-        owns the service; with UnreadableR also when R could not be read."""
+    Args:
+        done: is called once, later; with UnreadableR also when R could not be read.
+    """
+
+    def ended(result: Any) -> None:
+        if isinstance(result, OSError):
+            reason = result.strerror or str(result)
+            result = UnreadableR(f"the process that reads R fails: {reason}")
+        done(result)
+
+    flux.run_program(
+        COMMAND, TIME_LIMIT, ended, read=decode_answer, text=text, thread="R"
+    )
 
 
-def encode_answer(text: Payload) -> bytes:
-    """A line of JSON with the summary of R, or with the error when R is malformed."""
+def encode_answer(text: Payload) -> str:
+    """JSON with the summary of R, or with the error when R is malformed."""
     try:
         _, summary = read_setup(load("setup", text))
     except DWSError as error:
-        return json.dumps({"error": str(error)}).encode() + b"\n"
-    return json.dumps(summary.to_json()).encode() + b"\n"
+        return json.dumps({"error": str(error)})
+    return json.dumps(summary.to_json())
 
 
-def decode_answer(line: bytes) -> Result:
-    """The result in a line of :func:`encode_answer`."""
-    value = json.loads(line)
+def decode_answer(answer: str) -> Result:
+    """The result in the JSON of :func:`encode_answer`."""
+    value = json.loads(answer)
     if "error" in value:
         return UnreadableR(value["error"])
     return Summary.from_json(value)
+
+
+def main() -> None:
+    """Read the payload in standard input, and print the answer."""
+    gc.disable()  # there are no cycles, and millions of objects
+    sys.stdout.write(encode_answer(sys.stdin.buffer.read()))

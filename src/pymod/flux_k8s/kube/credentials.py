@@ -13,8 +13,6 @@ This module does what the package does not do:
 
 - It raises an error when a credential plugin fails. The package logs the failure, and
   goes on without credentials.
-- It lets one thread at a time renew credentials: the package has no lock. The other
-  threads wait for a limited time. The package gives a plugin any time.
 - It keeps credentials until they expire, so that a request needs no thread which may
   wait for others.
 """
@@ -22,7 +20,6 @@ This module does what the package does not do:
 from __future__ import annotations
 
 import math
-import threading
 import time
 from datetime import datetime, timezone
 from typing import Any, Optional
@@ -38,9 +35,6 @@ from flux_k8s.errors import ConfigError
 from flux_k8s.kube.kubeconfig import KEY, Kubeconfig
 from flux_k8s.ports import KubeError
 
-_PATIENCE = 30.0
-"""Seconds to wait for another thread that renews the credentials."""
-
 KEPT = 60.0
 """Seconds after which credentials are read again: of those of a pod nobody says when
 they expire. No plugin is asked for it."""
@@ -52,7 +46,7 @@ _POD = "the pod's service account"
 
 
 class Credentials:
-    """Credentials that may change. Several threads may use them at a time.
+    """Credentials that may change.
 
     Args:
         kubeconfig: the context; None for the service account of this pod.
@@ -69,9 +63,8 @@ class Credentials:
     """
 
     def __init__(self, kubeconfig: Optional[Kubeconfig]) -> None:
-        self._lock = threading.Lock()
         self._headers: dict[str, str] = {}
-        self._kept_until = -math.inf
+        self._valid_until = -math.inf
         self._loader: Any = None
         if kubeconfig is None:
             self.origin = _POD
@@ -85,37 +78,26 @@ class Credentials:
         self.key_file: Optional[str] = self._configuration.key_file
 
     @property
-    def waits(self) -> bool:
-        """Whether :meth:`headers` may wait: a plugin's credentials have expired, or are
-        being renewed."""
-        return self._lock.locked() or self._have_expired()
+    def headers(self) -> Optional[dict[str, str]]:
+        """The headers with the credentials; None when they have to be renewed."""
+        return self._headers if time.monotonic() < self._valid_until else None
 
-    def headers(self) -> dict[str, str]:
-        """The headers with the credentials, which are renewed when they have expired.
+    def renew(self) -> dict[str, str]:
+        """The headers with the credentials, after others were asked for them, which may
+        take any time. One thread may call this.
 
         Raises:
-            KubeError: the credentials cannot be renewed, or not in time.
+            KubeError: there are none.
         """
-        if not self._lock.acquire(timeout=_PATIENCE):
-            raise KubeError(
-                0, "Timeout", f"{self.origin}: the credentials are being renewed"
-            )
         try:
-            if time.monotonic() >= self._kept_until or self._have_expired():
-                settings = self._configuration.auth_settings().values()
-                self._headers = {s["key"]: s["value"].strip() for s in settings}
-                self._kept_until = time.monotonic() + KEPT
-            return dict(self._headers)
+            settings = self._configuration.auth_settings().values()
         except ConfigException as error:
             message = f"{self.origin}: {_first_line(error)}"
             raise KubeError(0, "Credentials", message) from None
-        finally:
-            self._lock.release()
-
-    def _have_expired(self) -> bool:
-        """Whether a plugin, or another service, is to be asked for others."""
-        expiry = _time_of_expiry(self._loader)
-        return expiry is not None and time.time() >= expiry
+        self._headers = {s["key"]: s["value"].strip() for s in settings}
+        left = _time_of_expiry(self._loader) - time.time()
+        self._valid_until = time.monotonic() + min(KEPT, left)
+        return self._headers
 
 
 def _first_line(error: Exception) -> str:
@@ -136,12 +118,12 @@ def _load(function: Any, origin: str, **kwargs: Any) -> Any:
     return configuration
 
 
-def _time_of_expiry(loader: Any) -> Optional[float]:
-    """The UNIX time at which the credentials of a user expire, with ``MARGIN``; None
-    where that is not known."""
+def _time_of_expiry(loader: Any) -> float:
+    """The UNIX time at which the credentials of a user expire, with ``MARGIN``;
+    infinite where that is not known."""
     expiry: Optional[datetime] = getattr(loader, "expiry", None)
     if expiry is None:
-        return None
+        return math.inf
     if expiry.tzinfo is None:
         expiry = expiry.replace(tzinfo=timezone.utc)
     return expiry.timestamp() - MARGIN

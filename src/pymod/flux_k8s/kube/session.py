@@ -16,7 +16,6 @@ Connect, nor the certificate of a plugin. This module reads the kubeconfig again
 from __future__ import annotations
 
 import syslog
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,7 +100,6 @@ class Session:
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._log = log
-        self._lock = threading.Lock()
         self._renewed = float("-inf")
         self._problem = ""
         self._size_of_answers = 0
@@ -157,11 +155,9 @@ class Session:
         Raises:
             KubeError: there is no answer, or its status is not a success.
         """
-        credentials = (
-            await self._ask_others(transport.headers)
-            if transport.waits
-            else transport.headers()
-        )
+        credentials = transport.headers()
+        if credentials is None:
+            credentials = await self._ask_others(transport.renew)
         body = bytearray()
         refused: list[Exception] = []
 
@@ -227,29 +223,21 @@ class Session:
     def _renew(
         self, refused: Optional[Transport], why: Optional[KubeError]
     ) -> Optional[Transport]:
-        """The transport by a new reading of the kubeconfig.
+        """The transport by a new reading of the kubeconfig. One thread calls this.
 
         None when the kubeconfig has been read within ``_RENEW_INTERVAL``, has not
         changed, or is invalid.
 
         Args:
-            refused: the transport whose credentials the server refused. When another
-                thread has replaced it, the result is the new one.
+            refused: the transport whose credentials the server refused. When it was
+                replaced meanwhile, the result is the new one.
             why: the error of the server, for the log.
         """
-        if not self._lock.acquire(timeout=self._read_timeout):
-            raise KubeError(0, "Timeout", "the kubeconfig is being read")
-        try:
-            if self._transport is not refused:
-                return self._transport
-            if time.monotonic() < self._renewed + _RENEW_INTERVAL:
-                return None
-            return self._read_again(why)
-        finally:
-            self._lock.release()
-
-    def _read_again(self, why: Optional[KubeError]) -> Optional[Transport]:
         old = self._transport
+        if old is not refused:
+            return old
+        if time.monotonic() < self._renewed + _RENEW_INTERVAL:
+            return None
         try:
             kubeconfig = _kubeconfig.read(self._path)
             if old is not None and kubeconfig is not None:

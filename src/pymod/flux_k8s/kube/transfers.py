@@ -23,6 +23,7 @@ from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.eventloop import EventLoop
 from flux_k8s.kube.transfer import CATCH_UP, CurlError, Silence, Transfer
 from flux_k8s.ports import Timer
+from flux_k8s.threads import Threads
 from flux_k8s.timers import Function
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class Transfers:
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
+        self._threads = Threads(loop.call_soon_threadsafe)
         self._epoll = select.epoll()
         self._sockets: set[int] = set()
         self._multi = pycurl.CurlMulti()
@@ -113,17 +115,12 @@ class Transfers:
             self._turn_later()
 
     def in_thread(self, function: Callable[[], T], seconds: float) -> Call[T]:
-        """The result of a function that may wait. It is called on a thread of its
-        own. When it takes longer than ``seconds``, the error is :class:`Silence`, and
-        its result is dropped."""
+        """The result of a function that may wait. One after the other is called, on a
+        thread. When that takes longer than ``seconds``, the error is :class:`Silence`,
+        and its result is dropped."""
 
         def begin(answer: Answer) -> None:
             over = False
-
-            def catch_up() -> None:
-                self.call_later(CATCH_UP, partial(end, Silence()))
-
-            timer = self.call_later(seconds, catch_up)
 
             def end(result: Union[T, Exception]) -> None:
                 nonlocal over
@@ -132,18 +129,14 @@ class Transfers:
                     timer.cancel()
                     answer(result)
 
-            def run() -> None:
-                result: Union[T, Exception]
-                try:
-                    result = function()
-                except Exception as error:
-                    result = error
-                self._loop.call_soon_threadsafe(partial(end, result))
+            def call() -> Optional[T]:
+                return None if over else function()
 
-            try:
-                threading.Thread(target=run, daemon=True).start()
-            except RuntimeError as error:  # there are as many threads as may be
-                end(error)
+            def late() -> None:
+                self.call_later(CATCH_UP, partial(end, Silence()))
+
+            timer = self.call_later(seconds, late)
+            self._threads.call("credentials", call, end)
 
         return Call(begin)
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import socket
-from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Optional
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -58,25 +57,23 @@ class Transport:
     """
 
     def __init__(self, kubeconfig: Optional[Kubeconfig]) -> None:
-        self._credentials: Callable[[], dict[str, str]]
         self.kubeconfig = kubeconfig
         self._server_name: Optional[str] = None
         proxy: Optional[str] = None
+        self._fixed: dict[str, str] = {}
         self._changing: Optional[Credentials] = None
         if kubeconfig is None:
             self._changing = pod = _changing(None)
             self.origin, self.server = pod.origin, pod.server
-            self._credentials = pod.headers
             with open(pod.ca_file, "rb") as file:
                 self._tls: Optional[Tls] = Tls.verifying(pod.origin, file.read())
         else:
             self.origin, self.server = kubeconfig.origin, kubeconfig.server
             if kubeconfig.is_fixed:
-                self._credentials = partial(_fixed_headers, kubeconfig)
+                self._fixed = _fixed_headers(kubeconfig)
                 self._tls = Tls.of(kubeconfig)
             else:
                 self._changing = credentials = _changing(kubeconfig)
-                self._credentials = credentials.headers
                 self._tls = Tls.of(
                     kubeconfig, credentials.cert_file, credentials.key_file
                 )
@@ -85,23 +82,27 @@ class Transport:
         self._proxy = _proxy_from_environment(self.server) if proxy is None else proxy
         self._handles: list[Any] = []
 
-    @property
-    def waits(self) -> bool:
-        """Whether :meth:`headers` may wait for a credential plugin."""
-        return self._changing is not None and self._changing.waits
+    def headers(self) -> Optional[dict[str, str]]:
+        """The headers with the credentials; None when they have to be renewed."""
+        if self._changing is None:
+            return self._checked(self._fixed)
+        return self._changing.headers
 
-    def headers(self) -> dict[str, str]:
-        """The headers with the credentials, which are renewed when they have expired.
+    def renew(self) -> dict[str, str]:
+        """The headers with the credentials, after others were asked for them, which may
+        take any time. One thread may call this.
 
         Raises:
-            KubeError: the credentials cannot be renewed, or not in time.
+            KubeError: there are none.
         """
-        headers = self._credentials()
-        if not all(v.isascii() and v.isprintable() for v in headers.values()):
-            raise KubeError(
-                0, "Credentials", f"{self.origin}: the token has a line break"
-            )
-        return headers
+        assert self._changing is not None
+        return self._checked(self._changing.renew())
+
+    def _checked(self, headers: dict[str, str]) -> dict[str, str]:
+        if all(v.isascii() and v.isprintable() for v in headers.values()):
+            return headers
+        text = f"{self.origin}: the token has a line break"
+        raise KubeError(0, "Credentials", text)
 
     def handle(self) -> Any:
         """A handle for an exchange with the server. What is the same for all exchanges

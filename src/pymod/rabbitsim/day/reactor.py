@@ -19,7 +19,6 @@ from flux_k8s.ports import (
     CommitDone,
     Json,
     ProgramDone,
-    ReadOutput,
     Respond,
     RpcDone,
     Sender,
@@ -200,11 +199,10 @@ class ReactorPort:
         argv: Sequence[str],
         timeout: float,
         done: ProgramDone,
-        *,
-        read: ReadOutput,
+        **options: Any,
     ) -> None:
         bound = self._reactor.bind("rpc", done)
-        self._port.run_program(argv, timeout, bound, read=read)
+        self._port.run_program(argv, timeout, bound, **options)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._port.job_ended(jobid, self._reactor.bind("rpc", done))

@@ -16,9 +16,8 @@ from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.setupreader import Payload
 from flux_k8s.kube.cache import identify
-from flux_k8s.ports import SERVERS, Json, KubeError, Request
+from flux_k8s.ports import SERVERS, Json, KubeError, Payload, Request
 from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
 from rabbitsim.day.copies import SharedFiles
 from rabbitsim.day.jobs import PlannedJob
@@ -29,12 +28,12 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.storage import wanted
 from rabbitsim.dws.topology import TIB, Topology
-from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.broker import FluxPort, VirtualReader
 from rabbitsim.flux.execution import Launch
 from rabbitsim.kube.direct import DirectKube, Fault
 from rabbitsim.kube.objects import managed_fields
 from rabbitsim.kube.watch import Stored
-from rabbitsim.setups import Receiver, VirtualReader
+from rabbitsim.setups import Receiver
 from rabbitsim.system import VirtualSystem
 
 CONFIG = {
@@ -134,15 +133,14 @@ class DaySystem(VirtualSystem):
             kube.receive = self.meter.receive
             kube.deliver = self._deliver_by(reactor)
             self.service_kube = kube
-            self.setup_reader = VirtualReader(port, _reading)
-            self.readers.append(self.setup_reader)
+            port.reader.seconds = _reading
+            self.readers.append(port.reader)
             flux = ReactorPort(port, reactor)
             self.service = make_service(
                 flux,
                 kube,
                 Settings(self.config, self.mapping, owner=self.instance.broker.owner),
                 rng=random.Random(self.rng.getrandbits(32)),
-                setup_reader=self.setup_reader,
             )
             receiver = Receiver(port, self.service, self.has_large_R)
             return ReactorModule(receiver, reactor, self.meter)

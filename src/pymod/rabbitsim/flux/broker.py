@@ -17,10 +17,12 @@ from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 from msgspec import to_builtins
 
 from flux_k8s.formats import hostlist
+from flux_k8s.jobs import setupreader
 from flux_k8s.ports import (
     Clock,
     CommitDone,
     Json,
+    Payload,
     ProgramDone,
     ReadOutput,
     RpcError,
@@ -51,6 +53,9 @@ ALL_WRITTEN = 2 * (WRITE_DELAY + COMMIT_DELAY)
 DRAIN_DELAY = 0.02
 """Seconds until the scheduler knows of a drain: the resource module writes it to the
 KVS before."""
+
+READING = 0.5
+"""Seconds that one R takes."""
 
 NOT_OWNER = "Request requires owner credentials"
 
@@ -183,6 +188,33 @@ class PortHost(Protocol):
     def run_program(self, argv: Sequence[str]) -> Union[str, OSError]: ...
 
 
+class VirtualReader:
+    """The program that reads R, and reads one after the other.
+
+    Args:
+        clock: the time.
+
+    Attributes:
+        seconds: how long it takes to read a payload.
+        failure: why nothing can be read, or None.
+        longest: the most seconds until something was read.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._free = clock.now()
+        self.seconds: Callable[[Payload], float] = lambda text: READING
+        self.failure: Optional[OSError] = None
+        self.longest = 0.0
+
+    def begin(self, text: Payload) -> float:
+        """Read a payload when it is its turn: seconds until that is done."""
+        now = self._clock.now()
+        self._free = max(self._free, now) + self.seconds(text)
+        self.longest = max(self.longest, self._free - now)
+        return self._free - now
+
+
 class _PortTimer:
     """A timer that does not fire once the module of its port is unloaded."""
 
@@ -225,11 +257,13 @@ class FluxPort:
     Attributes:
         ahead: the seconds by which the clock of the machine was ahead when the module
             was loaded.
+        reader: the program that reads R.
     """
 
     def __init__(self, host: PortHost, clock: Clock) -> None:
         self._host = host
         self._clock = clock
+        self.reader = VirtualReader(clock)
         self._puts: list[Callable[[], None]] = []
         self.alive = True
         self.ahead = 0.0
@@ -359,9 +393,18 @@ class FluxPort:
         done: ProgramDone,
         *,
         read: ReadOutput,
+        text: Payload = b"",
+        thread: str = "programs",
     ) -> None:
+        reads_R = argv is setupreader.COMMAND
+        seconds = self.reader.begin(text) if reads_R else 0.0
+
         def result() -> Any:
-            output = self._host.run_program(argv)
+            output: Union[str, OSError]
+            if reads_R:
+                output = self.reader.failure or setupreader.encode_answer(text)
+            else:
+                output = self._host.run_program(argv)
             try:
                 return output if isinstance(output, OSError) else read(output)
             except ValueError as error:
@@ -371,7 +414,7 @@ class FluxPort:
             if self.alive:
                 done(result())
 
-        self._clock.call_later(0.0, answer)
+        self._clock.call_later(seconds, answer)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         def look() -> None:

@@ -16,7 +16,7 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.setups import Receiver, VirtualReader, every_other
+from rabbitsim.setups import Receiver, every_other
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.api import ApiTroubles, TroubledKube
 from rabbitsim.torture.data import FileContents
@@ -103,7 +103,6 @@ class TorturedSystem(VirtualSystem):
                 self.service_kube,
                 settings,
                 rng=rng,
-                setup_reader=VirtualReader(port),
             )
             reconciler = self.service._reconciler
             steps = FaultySteps(reconciler._steps, self.step_faults)

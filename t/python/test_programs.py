@@ -12,15 +12,23 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, Sequence
 
 import pytest
 
-from flux_k8s.broker.executor import Executor
+from flux_k8s.broker.programs import Programs
 
 
 def sh(text: str, *args: str, timeout: float = 60.0) -> object:
-    return Executor(print).run(["/bin/sh", "-c", text, *args], timeout)
+    return run(Programs(), ["/bin/sh", "-c", text, *args], timeout)
+
+
+def run(programs: Programs, argv: Sequence[str], timeout: float, *more: Any) -> object:
+    """What a program prints, or the error."""
+    try:
+        return programs.run(argv, timeout, *more)
+    except (OSError, ValueError) as error:
+        return error
 
 
 def test_a_program_gets_its_arguments_and_no_input_and_what_it_prints_is_returned() -> (
@@ -50,10 +58,19 @@ def test_a_program_that_fails_is_an_error_with_the_reason(
 
 def test_what_a_program_prints_is_read_where_it_is_waited_for() -> None:
     """The nodes of a large machine take longer than the reactor may be held up for."""
-    running, text = Executor(print), ["/bin/echo", "12"]
+    running, text = Programs(), ["/bin/echo", "12"]
     assert running.run(text, 60.0, int) == 12
-    found = running.run(["/bin/echo", "twelve"], 60.0, int)
+    found = run(running, ["/bin/echo", "twelve"], 60.0, int)
     assert isinstance(found, ValueError) and "twelve" in str(found)
+
+
+def test_a_program_gets_a_text_and_may_print_as_much() -> None:
+    text = b"x" * 2_000_000
+    assert Programs().run(["/bin/cat"], 60.0, len, text) == len(text)
+    argv = ["/bin/sh", "-c", "cat; echo more"]
+    found = run(Programs(), argv, 60.0, str, memoryview(text))
+    assert isinstance(found, OSError)
+    assert found.strerror == "it prints more than 2000000 bytes"
 
 
 def test_what_a_program_that_hangs_has_started_is_killed_with_it(
@@ -84,12 +101,12 @@ def test_a_program_that_is_missing_or_may_not_be_run_is_an_error(
         str(empty): "Exec format error",
     }
     for path, reason in reasons.items():
-        found = Executor(print).run([path], 60.0)
+        found = run(Programs(), [path], 60.0)
         assert isinstance(found, OSError) and found.strerror == reason
 
 
 def test_a_program_has_no_other_file_open_than_its_standard_ones() -> None:
-    found = Executor(print).run(["/bin/ls", "/proc/self/fd"], 60.0)
+    found = Programs().run(["/bin/ls", "/proc/self/fd"], 60.0)
     assert found == "0\n1\n2\n3\n"  # the last is the folder
 
 
@@ -116,10 +133,12 @@ def test_programs_that_run_at_the_end_of_the_service_are_killed_with_their_child
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    running = Executor(print)
+    running = Programs()
     script = 'exec 3>"$0"; echo >&3; sleep 600 & sleep 600'
     threads = [
-        threading.Thread(target=running.run, args=(["/bin/sh", "-c", script, pipe], 60))
+        threading.Thread(
+            target=run, args=(running, ["/bin/sh", "-c", script, str(pipe)], 60)
+        )
         for _ in range(2)
     ]
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -141,7 +160,7 @@ def test_programs_that_run_at_the_end_of_the_service_are_killed_with_their_child
 def test_a_program_that_is_started_while_the_service_ends_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    running = Executor(print)
+    running = Programs()
     start = subprocess.Popen
 
     def end(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -150,7 +169,7 @@ def test_a_program_that_is_started_while_the_service_ends_is_killed(
         return program
 
     monkeypatch.setattr(subprocess, "Popen", end)
-    found = running.run(["/bin/sleep", "600"], 300.0)
+    found = run(running, ["/bin/sleep", "600"], 300.0)
     assert isinstance(found, OSError) and found.strerror == "it was killed by SIGKILL"
 
 
@@ -159,11 +178,11 @@ def test_a_program_ends_with_a_service_that_is_killed(tmp_path: pathlib.Path) ->
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    run = ["/bin/sh", "-c", 'exec 3>"$0"; echo >&3; exec sleep 600', str(pipe)]
+    argv = ["/bin/sh", "-c", 'exec 3>"$0"; echo >&3; exec sleep 600', str(pipe)]
     text = f"""
 import threading
-from flux_k8s.broker.executor import Executor
-thread = threading.Thread(target=Executor(print).run, args=({run}, 600.0))
+from flux_k8s.broker.programs import Programs
+thread = threading.Thread(target=Programs().run, args=({argv}, 600.0))
 thread.start()
 thread.join()
 """
