@@ -11,11 +11,11 @@ import time
 from functools import partial
 from typing import Any, Callable, Optional
 
-from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.queries import ROWS
+from flux_k8s.jobs.service import Service, collect_rarely
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json, Respond, Sender
@@ -60,7 +60,7 @@ class Alone:
         self._next = FIRST_JOB + running + ended
         self._kube = KubeClient(kubeconfig, loop=self.reactor, log=self.flux.log)
         settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
-        self.service = make_service(
+        self.service = Service(
             self.flux,
             self._kube,
             settings,

@@ -14,11 +14,10 @@ import syslog
 import time
 from typing import Any, Optional
 
-from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.service import Service, collect_rarely
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.reasons import log_line
 from rabbitsim.flux.broker import FluxPort
@@ -67,7 +66,7 @@ class StandIn:
 
         def make(port: FluxPort) -> Service:
             settings = Settings(Config(), mapping, owner=os.getuid())
-            return make_service(port, kube, settings, rng=random.Random(1))
+            return Service(port, kube, settings, rng=random.Random(1))
 
         instance.load_module(make)
         instance.manager.listeners.append(self._listen)

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from flux_k8s.ports import COMPUTES, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.ports import WORKFLOW, Json, Kind, KubeError
 from rabbitsim.kube.assets import ApiServer
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from support.apiserver import WHY_NOT, install_crds
-from support.client import Recorder, Service, computes
+from support.client import Recorder, Service
 
 
 @pytest.fixture(scope="module", params=["rabbitsim", "real"])
@@ -96,18 +96,3 @@ def test_a_kind_that_is_not_served_differs_from_a_missing_object(
     assert error.reason == "KindNotFound"
     error = service.refused(client, "get", Kind("no.example", "X", "xs"), "d", "w")
     assert error.reason == "GroupNotFound"
-
-
-def test_labels_select_what_is_watched(service: Service, kubeconfig: str) -> None:
-    client = service.client(kubeconfig)
-    handler = Recorder()
-    client.watch(COMPUTES, None, handler, label_selector="of=us")
-    service.run(lambda: handler.calls == ["synced"])
-    service.ask(client, "create", COMPUTES, "default", body=computes("a", of="them"))
-    service.ask(client, "create", COMPUTES, "default", body=computes("b", of="us"))
-    labels = {"metadata": {"labels": {"of": "them"}}}
-    service.ask(client, "patch", COMPUTES, "default", "b", labels)
-    service.run(lambda: handler.calls[-1] == "DELETED b")
-    assert handler.calls == ["synced", "ADDED b", "DELETED b"]
-    for name in "ab":
-        service.ask(client, "delete", COMPUTES, "default", name)

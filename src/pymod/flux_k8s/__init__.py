@@ -9,8 +9,8 @@ The folders are layers. Each may import those below it:
 - :mod:`.jobs`: one job, one Workflow; beside it :mod:`.scheduler`: what jobs have, and
   get, for ``sched-rabbit``;
 - :mod:`.machine`: Rabbits, nodes, Fluxion;
-- :mod:`.control`: queues, pauses, the driver of coroutines;
 - :mod:`.config`: the configuration of a site;
+- :mod:`.control`: queues, pauses, the driver of coroutines;
 - :mod:`.rules`: what directives, breakdowns and a mapping mean (pure);
 - :mod:`.objects`: one module for each kind of object in Kubernetes, and the mapping;
 - :mod:`.formats`: host names, job IDs, times, R, constraints, ``#DW`` text.

@@ -259,10 +259,13 @@ class Kube(abc.ABC):
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        *,
-        label_selector: str = "",
     ) -> Watch:
         """List objects as ``list`` does, then watch them, until ``Watch.stop``."""
+
+    def waiting(self) -> int:
+        """The number of answers, and of portions of events, that wait for their
+        turn."""
+        return 0
 
 
 Log = Callable[[int, str, Reason], None]

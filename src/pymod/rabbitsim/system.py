@@ -19,7 +19,6 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 from msgspec import to_builtins
 
-from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.arguments import FLUXION
 from flux_k8s.config.settings import Identity, Queues, Settings
 from flux_k8s.config.table import Config
@@ -213,7 +212,7 @@ class VirtualSystem:
             )
             seed = self.rng.getrandbits(32)
             self.service_port, self.service_kube = port, kube
-            self.service = make_service(
+            self.service = Service(
                 port,
                 kube,
                 settings,
@@ -428,7 +427,7 @@ class LocalFlux:
     def _make_service(self, port: FluxPort) -> Receiver:
         settings = Settings(self._config, self._mapping, owner=os.getuid())
         rng = random.Random(self._seed)
-        return Receiver(port, make_service(port, self._kube, settings, rng=rng))
+        return Receiver(port, Service(port, self._kube, settings, rng=rng))
 
     def _prepare(self, launch: Launch, rank: int) -> Mapping[str, str]:
         job = self.instance.job(launch.jobid)

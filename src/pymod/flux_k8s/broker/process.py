@@ -29,7 +29,6 @@ from flux.constants import (
 from flux.core.inner import ffi, lib
 
 from flux_k8s.broker.adapter import BrokerFlux
-from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.broker.channel import (
     CONFIG,
     METHODS,
@@ -51,6 +50,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
 from flux_k8s.eventloop import CallbackQueue
 from flux_k8s.jobs import setupreader
+from flux_k8s.jobs.service import Service, collect_rarely
 from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES, Work
 from flux_k8s.ports import Json, Sender
 from flux_k8s.reasons import Reason
@@ -131,12 +131,11 @@ class Process:
             identity=identify(handle, config.instance),
             graph_file=tables["graph"],
         )
-        self._service = make_service(
+        self._service = Service(
             self._flux,
             self._kube,
             settings,
             note_work=work.set,
-            count_events=self._kube.waiting,
             barred=[Work(jobid, releasing) for jobid, releasing in tables["barred"]],
         )
         self._watchers = [self._method(name, method) for method in METHODS]

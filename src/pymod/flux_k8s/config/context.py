@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.ports import Clock, Flux, Kube, Log
+from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.ports import Clock, Flux, Log
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Context:
     """
 
     flux: Flux
-    kube: Kube
+    kube: KubeCalls
     settings: Settings
 
     @property

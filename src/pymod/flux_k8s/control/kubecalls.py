@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Requests to Kubernetes that can be awaited."""
+"""Requests to Kubernetes that can be awaited, and their counts: how many there were by
+verb and result, how many have no answer yet, and how often each watch was lost."""
 
 from __future__ import annotations
 
@@ -14,12 +15,18 @@ from flux_k8s.ports import (
     WORKFLOW,
     Json,
     Kind,
+    KindOfRequest,
     Kube,
     KubeError,
     Patch,
     Request,
+    Watch,
+    WatchHandler,
     gone,
 )
+
+OK = "ok"
+NO_ANSWER = "no answer"
 
 REOPEN_DELAY = 3600.0
 """Seconds until a watch that Kubernetes forbids, or whose kind it does not know, is
@@ -133,10 +140,38 @@ class KubeCalls:
     """:class:`flux_k8s.ports.Kube`, for coroutines: a method for each verb.
     :class:`~flux_k8s.ports.KubeError` is raised, also for an answer that is not about
     the object that was asked for: a proxy may answer anything. A ``uid`` is that of the
-    object that is meant: another one of its name is not changed, and no answer."""
+    object that is meant: another one of its name is not changed, and no answer.
+
+    Attributes:
+        recovered: is called when a request has succeeded of which the server had wanted
+            another one, of the same kind, later.
+    """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
+        self._results: dict[str, dict[str, int]] = {}
+        self._lost: dict[str, int] = {}
+        self._in_flight = 0
+        self._refused: set[KindOfRequest] = set()
+        self.recovered: Callable[[KindOfRequest], None] = lambda request: None
+
+    def metrics(self) -> Json:
+        """``requests``: for each verb the number of answers by result, which is ``ok``,
+        ``no answer`` or the HTTP status; ``requests_in_flight``: the number of those
+        without an answer yet; ``watches_lost``: how often the watch of each kind has
+        failed; ``events``: the answers and events that wait for the service."""
+        return {
+            "requests_in_flight": self._in_flight,
+            "requests": {verb: dict(found) for verb, found in self._results.items()},
+            "watches_lost": dict(self._lost),
+            "events": self._kube.waiting(),
+        }
+
+    def watch(
+        self, kind: Kind, namespace: Optional[str], handler: WatchHandler
+    ) -> Watch:
+        """As :meth:`flux_k8s.ports.Kube.watch`."""
+        return self._kube.watch(kind, namespace, _Counted(handler, kind, self._lost))
 
     def create(self, kind: Kind, namespace: str, body: Json, *, key: str) -> Call[Json]:
         name = str(body.get("metadata", {}).get("name"))
@@ -259,16 +294,52 @@ class KubeCalls:
     ) -> Call[Any]:
         """A request whose answer is the error of a check, where that raises one: it is
         that of the caller, whose request it was."""
+        verb = "patch" if request.verb == "patch_status" else request.verb
+        kind = verb, request.kind.plural
 
         def start(answer: Answer) -> None:
             def got(result: Any) -> None:
+                self._in_flight -= 1
+                self._count(kind, result)
+                is_good = not isinstance(result, Exception)
                 try:
-                    if not isinstance(result, Exception):
+                    if is_good:
                         check(result)
                 except Exception as error:
                     result = error
                 answer(result)
+                if is_good and kind in self._refused:
+                    self._refused.remove(kind)
+                    self.recovered(kind)
 
+            self._in_flight += 1
             self._kube.send(request, got, key=key)
 
         return Call(start)
+
+    def _count(self, kind: KindOfRequest, answer: Any) -> None:
+        """Count an answer, and note that the server wants such requests later."""
+        result = OK
+        if isinstance(answer, KubeError):
+            result = str(answer.status) if answer.status else NO_ANSWER
+            if answer.retry_after is not None:
+                answer.request = kind
+                self._refused.add(kind)
+        results = self._results.setdefault(kind[0], {})
+        results[result] = results.get(result, 0) + 1
+
+
+class _Counted:
+    """A WatchHandler over another one, which counts the failures of its watch."""
+
+    def __init__(self, handler: WatchHandler, kind: Kind, lost: dict[str, int]) -> None:
+        self._handler = handler
+        self._kind = kind.plural
+        self._lost = lost
+        # No event costs a further call.
+        self.event = handler.event
+        self.synced = handler.synced
+
+    def trouble(self, error: KubeError) -> None:
+        self._lost[self._kind] = self._lost.get(self._kind, 0) + 1
+        self._handler.trouble(error)

@@ -104,7 +104,7 @@ class Copies:
         ask: Callable[[int], None],
     ) -> None:
         self._flux = context.flux
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._workflows = workflows
         self._shown = shown
         self._ask = ask

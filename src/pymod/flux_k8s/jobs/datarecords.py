@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.copies import list_movements
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -59,7 +58,7 @@ class DataRecords:
         self, context: Context, records: Records, workflows: WorkflowRequests
     ) -> None:
         self._clock = context.clock
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._settings = context.settings
         self._records = records
         self._workflows = workflows

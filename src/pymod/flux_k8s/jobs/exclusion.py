@@ -12,7 +12,6 @@ from typing import Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import DWSError, NotReady, StorageDenied
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -71,7 +70,7 @@ class Exclusion:
     ) -> None:
         self._nodes = nodes
         self._flux = context.flux
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._settings = context.settings
         self._planner = planner
         self._workflows = workflows

@@ -18,7 +18,6 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, call, pause, settle
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.jobs.jobtable import JobTable
@@ -82,7 +81,7 @@ class InUse:
         workflows: WorkflowRequests,
     ) -> None:
         self._flux = context.flux
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._settings = context.settings
         self._jobs = jobs
         self._nodes = machine.nodes

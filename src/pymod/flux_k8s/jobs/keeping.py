@@ -29,7 +29,6 @@ from typing import Iterator, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, settle
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import QueryError, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.timestamps import format_timestamp
@@ -77,7 +76,7 @@ class Keeping:
     ) -> None:
         self._clock = context.clock
         self._log = context.log
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._settings = context.settings
         self._ledger = machine.ledger
         self._workflows = workflows

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import Callable
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Turns
@@ -70,23 +69,13 @@ class StateDurations:
 
 
 class Metrics:
-    """The metrics of the service since it was started.
+    """The metrics of the service since it was started."""
 
-    Args:
-        kube_metrics: returns those about Kubernetes.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        jobs: JobTable,
-        turns: Turns,
-        kube_metrics: Callable[[], Json],
-    ) -> None:
+    def __init__(self, context: Context, jobs: JobTable, turns: Turns) -> None:
         self._clock = context.clock
         self._jobs = jobs
         self._turns = turns
-        self._kube_metrics = kube_metrics
+        self._kube = context.kube
         self._version = version()
         self._started = self._clock.now()
         self._durations = StateDurations(self._started)
@@ -134,5 +123,5 @@ class Metrics:
             **self._jobs.load(),
             "oldest": oldest,
             "seconds": self._durations.to_json(),
-            **self._kube_metrics(),
+            **self._kube.metrics(),
         }

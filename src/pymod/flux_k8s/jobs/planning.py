@@ -75,7 +75,7 @@ class Planner:
         context: Context,
         machine: RabbitManager,
     ) -> None:
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._settings = context.settings
         self._machine = machine
         self._rabbits = machine.rabbits

@@ -112,7 +112,6 @@ class Queries:
         jobs: the jobs of the service.
         keeping: has data copied again, or given up.
         movements: their data movements.
-        kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
 
     Attributes:
         rules: the rules for directives.
@@ -125,7 +124,6 @@ class Queries:
         keeping: Keeping,
         machine: RabbitManager,
         movements: DataMovements,
-        kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = context.flux
         self._settings = context.settings
@@ -138,7 +136,7 @@ class Queries:
         self._memos = ProgressMemos(
             context.flux, jobs, partial(self._safely, self._facts.memo)
         )
-        self._measures = Metrics(context, jobs, turns, kube_metrics)
+        self._measures = Metrics(context, jobs, turns)
         self.rules = DirectiveRules(context)
         self._held = HeldQueries(context.clock, self._details)
         self._rabbits = RabbitQueries(context, jobs, machine, turns)

@@ -15,14 +15,16 @@ ends the service, and the next service reads the state again.
 
 from __future__ import annotations
 
+import gc
 import random
 from functools import partial
-from typing import AbstractSet, Any, Callable, Collection, Optional
+from typing import AbstractSet, Any, Collection, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.config.settings import Queues
+from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job, JobTable
@@ -37,10 +39,20 @@ from flux_k8s.jobs.reports import WaitReports
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.machine.manager import RabbitManager
-from flux_k8s.ports import WORKFLOW, Json, KindOfRequest, Respond, Sender
+from flux_k8s.ports import WORKFLOW, Flux, Kube, Respond, Sender
 
 STATS = "stats-get"
 """The method of ``flux module stats``."""
+
+GC_THRESHOLDS = (2_500, 1, 40_000)
+"""The service's data has nearly no cycles, and a full collection over ten thousand
+Workflows would hold up the reactor for too long. So would one of the second generation
+over what many of the first have left: it comes with every second one."""
+
+
+def collect_rarely() -> None:
+    """Set the thresholds of Python's garbage collector for a process with a service."""
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class Service:
@@ -50,7 +62,6 @@ class Service:
         rng: for the pauses after failures.
         note_work: is called with the work that is being done.
         barred: the work that is not to be done, since services have died of it.
-        kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
 
     Attributes:
         context: what all parts have.
@@ -59,19 +70,20 @@ class Service:
 
     def __init__(
         self,
-        context: Context,
+        flux: Flux,
+        kube: Kube,
+        settings: Settings,
         rng: Optional[random.Random] = None,
         note_work: NoteWork = lambda work: None,
         barred: Collection[Work] = (),
-        kube_metrics: Callable[[], Json] = dict,
     ) -> None:
-        self.context = context
-        flux = context.flux
+        self.context = context = Context(flux, KubeCalls(kube), settings)
         self._scope = scope = JobScope(self._broke, self._releases, note_work, barred)
         records = Records(context.flux, scope)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._waits = WaitReports(flux, outage)
         self._queue = self._make_queue()
+        context.kube.recovered = self._queue.end_wish
         self._jobs = jobs = JobTable(
             context,
             self._queue,
@@ -116,7 +128,6 @@ class Service:
             steps.keeping,
             machine,
             movements,
-            kube_metrics,
         )
         steps.workflows.explain = self._queries.rules.explain
 
@@ -172,11 +183,6 @@ class Service:
     ) -> None:
         """Handle ``dws.<method>``, one of those that users call."""
         self._queries.request(method, payload, sender, respond)
-
-    def recovered(self, request: KindOfRequest) -> None:
-        """Kubernetes carries out requests again that it had wanted later: the jobs that
-        wait for that go on."""
-        self._queue.end_wish(request)
 
     # Calls from one part to the others
 

@@ -16,7 +16,7 @@ from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
 from flux_k8s.config.context import Context
 from flux_k8s.config.policy import releases_unmounted, stages_ahead
 from flux_k8s.control.coroutines import Call, call
-from flux_k8s.control.kubecalls import KubeCalls, in_question, refusal, refused
+from flux_k8s.control.kubecalls import in_question, refusal, refused
 from flux_k8s.errors import DWSError, NoEffect, StorageDenied, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import Directive
@@ -90,7 +90,7 @@ class WorkflowRequests:
         jobs: JobTable,
     ) -> None:
         self._flux = context.flux
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._settings = context.settings
         self._may_own = context.settings.identity.may_own
         self._records = records

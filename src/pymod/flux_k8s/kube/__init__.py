@@ -7,9 +7,8 @@ Requests wait there for their turn, and go through :mod:`.api` and :mod:`.sessio
 Watches go through :mod:`.watch`, :mod:`.cache` and :mod:`.eventqueue`. The HTTP
 exchanges of both are in the service's event loop, by :mod:`.transfers`, with handles of
 :mod:`.transport`.
-Only :mod:`.credentials` needs the ``kubernetes`` package. :mod:`.countedkube` counts
-the requests of any :class:`~flux_k8s.ports.Kube`. It, :mod:`.cache` and :mod:`.status`
-are pure: the simulator runs the first two in virtual time.
+Only :mod:`.credentials` needs the ``kubernetes`` package. :mod:`.cache` and
+:mod:`.status` are pure: the simulator runs the first in virtual time.
 
 It imports :mod:`flux_k8s.control` and the modules beside the folders. The folders below
 know only the ports.

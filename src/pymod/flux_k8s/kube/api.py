@@ -167,8 +167,6 @@ class Api:
             KubeError: the watch cannot be opened, or was cut.
         """
         query = {"watch": "true", **query}
-        if objects.label_selector:
-            query["labelSelector"] = objects.label_selector
 
         async def send(api_version: str) -> bytes:
             path = _path(api_version, objects.kind, objects.namespace, "")

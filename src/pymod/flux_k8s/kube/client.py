@@ -140,8 +140,6 @@ class KubeClient(Kube):
         )
 
     def waiting(self) -> int:
-        """The number of answers, and of portions of events, that wait for their
-        turn."""
         return len(self._transfers)
 
     def send(self, request: Request, done: KubeDone, *, key: str) -> None:
@@ -164,10 +162,8 @@ class KubeClient(Kube):
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        *,
-        label_selector: str = "",
     ) -> Informer:
-        return self._watchers.watch(kind, namespace, handler, label_selector)
+        return self._watchers.watch(kind, namespace, handler)
 
     def close(self) -> None:
         """Stop all watches and requests, and close their connections. No ``done`` and

@@ -62,7 +62,6 @@ class Informer:
     Args:
         watchers: has what all watches share.
         namespace: None for all namespaces.
-        label_selector: limits the watch to some objects; empty for all.
     """
 
     def __init__(
@@ -71,11 +70,10 @@ class Informer:
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        label_selector: str,
     ) -> None:
         self._shared = watchers
         self._kind = kind
-        self._objects = Request("list", kind, namespace, label_selector=label_selector)
+        self._objects = Request("list", kind, namespace)
         self._queue = EventQueue(handler, watchers.transfers.call)
         self._cache = Cache()
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, watchers.rng)
@@ -312,10 +310,9 @@ class Watchers:
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        label_selector: str = "",
     ) -> Informer:
         """Start a watch, as :meth:`flux_k8s.ports.Kube.watch` describes it."""
-        informer = Informer(self, kind, namespace, handler, label_selector)
+        informer = Informer(self, kind, namespace, handler)
         self._informers = [i for i in self._informers if not i.stopped] + [informer]
         return informer
 

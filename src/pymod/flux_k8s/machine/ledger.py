@@ -28,13 +28,14 @@ from typing import (
     TypeVar,
 )
 
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.errors import BadObject
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects import storageusage
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.servers import Servers
 from flux_k8s.objects.storageusage import NOTHING, StorageUsage
-from flux_k8s.ports import SERVERS, Encoded, Json, Kube, KubeError, Log, Seen, Watch
+from flux_k8s.ports import SERVERS, Encoded, Json, KubeError, Log, Seen, Watch
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.directivebreakdown.breakdown import Reference
 
@@ -134,7 +135,7 @@ class Ledger:
         self.listed = False
         self.changes = 0
 
-    def start(self, kube: Kube) -> None:
+    def start(self, kube: KubeCalls) -> None:
         """Kubernetes answers: a watch that fails from now on does so by itself."""
         if self._watch is None:
             self._watch = kube.watch(SERVERS, None, self)

@@ -23,7 +23,6 @@ from flux_k8s.objects.storage import DISABLED, SERVING, Storage
 from flux_k8s.ports import (
     STORAGE,
     Encoded,
-    Kube,
     KubeError,
     Seen,
     Watch,
@@ -278,7 +277,7 @@ class Storages:
 
 
 async def annotate(
-    kube: Kube, namespace: str, names: Sequence[str], note: Optional[Disabled]
+    kube: KubeCalls, namespace: str, names: Sequence[str], note: Optional[Disabled]
 ) -> None:
     """Write the annotation to the Storages of Rabbits, or (None) remove it, one after
     the other: jobs do not wait behind many. Where Kubernetes does not answer, the rest
@@ -291,12 +290,11 @@ async def annotate(
     if note is not None:
         text = json.dumps({"by": note.by, "at": note.at, "reason": note.reason})
     patch = {"metadata": {"annotations": {ANNOTATION: text}}}
-    calls = KubeCalls(kube)
     failed: list[str] = []
     first: Optional[KubeError] = None
     for number, name in enumerate(names):
         try:
-            await calls.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
+            await kube.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
         except KubeError as error:
             failed.append(name)
             first = first or error

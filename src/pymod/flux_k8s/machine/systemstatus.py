@@ -16,7 +16,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Call
-from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
+from flux_k8s.control.kubecalls import absent_or_forbidden
 from flux_k8s.errors import BadObject
 from flux_k8s.machine.nodes import Nodes
 from flux_k8s.objects.systemstatus import (
@@ -65,7 +65,6 @@ class SystemStatus:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = context.flux
-        self._calls = KubeCalls(context.kube)
         self._kube = context.kube
         self._namespace = context.settings.namespace
         self._nodes = nodes
@@ -170,17 +169,17 @@ class SystemStatus:
         return self._view is None and is_answer
 
     def _get(self, key: str) -> Call[Json]:
-        return self._calls.get(SYSTEMSTATUS, self._namespace, NAME, key=key)
+        return self._kube.get(SYSTEMSTATUS, self._namespace, NAME, key=key)
 
     def _create(self, body: Json) -> Call[Json]:
         body["metadata"].update(name=NAME, namespace=self._namespace)
-        return self._calls.create(SYSTEMSTATUS, self._namespace, body, key=QUEUE)
+        return self._kube.create(SYSTEMSTATUS, self._namespace, body, key=QUEUE)
 
     async def _patch(self, body: Json) -> Json:
         """Send a patch. After a conflict the SystemStatus is read before the next one:
         the watch may hang."""
         try:
-            return await self._calls.patch(
+            return await self._kube.patch(
                 SYSTEMSTATUS, self._namespace, NAME, body, key=QUEUE
             )
         except KubeError as error:

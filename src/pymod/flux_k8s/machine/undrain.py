@@ -19,7 +19,6 @@ from typing import Callable, Mapping, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
-from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.resourcestatus import NodeStates
@@ -62,7 +61,7 @@ class Undrain:
         has_mounts: Callable[[int], Optional[bool]],
     ) -> None:
         self._flux = context.flux
-        self._calls = KubeCalls(context.kube)
+        self._calls = context.kube
         self._nodes = nodes
         self._has_mounts = has_mounts
         self._drained: Mapping[str, int] = {}

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Iterator
 
-from flux_k8s.broker.assembly import collect_rarely
+from flux_k8s.jobs.service import collect_rarely
 from flux_k8s.ports import Json
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.day.plots import PLOTS, plot

@@ -12,10 +12,10 @@ from typing import Any, Callable, Mapping, Optional
 
 import msgspec
 
-from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.jobs.service import Service
 from flux_k8s.kube.cache import identify
 from flux_k8s.ports import SERVERS, Json, KubeError, Payload, Request
 from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
@@ -136,7 +136,7 @@ class DaySystem(VirtualSystem):
             port.reader.seconds = _reading
             self.readers.append(port.reader)
             flux = ReactorPort(port, reactor)
-            self.service = make_service(
+            self.service = Service(
                 flux,
                 kube,
                 Settings(self.config, self.mapping, owner=self.instance.broker.owner),

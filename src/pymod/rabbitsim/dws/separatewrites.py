@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from flux_k8s.ports import (
     SERVERS,
@@ -48,9 +48,8 @@ class SeparateWrites(Kube):
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        **options: Any,
     ) -> Watch:
-        return self._kube.watch(kind, namespace, handler, **options)
+        return self._kube.watch(kind, namespace, handler)
 
     def send(self, request: Request, done: KubeDone, *, key: str) -> None:
         """Send a request, or the parts of a write one after the other, until one

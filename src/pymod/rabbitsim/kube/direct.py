@@ -133,10 +133,8 @@ class DirectKube(Kube):
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        *,
-        label_selector: str = "",
     ) -> DirectWatch:
-        watch = DirectWatch(self, kind, namespace, handler, label_selector)
+        watch = DirectWatch(self, kind, namespace, handler)
         self._watches[id(watch)] = watch
         watch.open()
         return watch
@@ -259,13 +257,11 @@ class DirectWatch:
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        label_selector: str,
     ) -> None:
         self._kube = kube
         self.kind = kind
         self._request = Request("watch", kind, namespace)
         self._handler = handler
-        self._selector = label_selector
         self._cache = Cache()
         self._mail: deque[tuple[float, Callable[[], None]]] = deque()
         self._carrying = False
@@ -361,7 +357,7 @@ class DirectWatch:
     def _list(self, answer: Optional[Json]) -> None:
         self._kube.check("list", self._request)
         page = answer or self._kube.store.list(
-            self._request.kind, self._request.namespace, label_selector=self._selector
+            self._request.kind, self._request.namespace
         )
         self._kube.listed(page)
         version = page["metadata"]["resourceVersion"]
@@ -375,7 +371,6 @@ class DirectWatch:
             self._request.namespace,
             lambda event: self._send(event.type, event.object),
             resource_version=self._cache.resource_version,
-            label_selector=self._selector,
         )
         self._backoff.reset()
 

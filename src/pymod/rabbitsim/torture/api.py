@@ -169,11 +169,9 @@ class TroubledKube(DirectKube):
         kind: Kind,
         namespace: Optional[str],
         handler: WatchHandler,
-        *,
-        label_selector: str = "",
     ) -> DirectWatch:
         troubled = _Handler(handler, self._api_troubles, self.clock)
-        return super().watch(kind, namespace, troubled, label_selector=label_selector)
+        return super().watch(kind, namespace, troubled)
 
 
 class _Handler:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Callable, Collection, Iterable, Optional
 
-from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.outcomes import DATA_OUT, EVENT, NODES_RELEASED
@@ -175,7 +174,7 @@ class StorySystem(VirtualSystem):
             )
             flux = interrupt_port(port, interrupter)
             rng = random.Random(0)
-            service = make_service(
+            service = Service(
                 flux,
                 self.service_kube,
                 settings,

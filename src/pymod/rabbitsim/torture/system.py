@@ -7,8 +7,8 @@ from __future__ import annotations
 import random
 from typing import Any, Optional, Sequence
 
-from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
+from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -98,7 +98,7 @@ class TorturedSystem(VirtualSystem):
                 ssds_by_status=self._ssds_by_status,
             )
             rng = random.Random(self.rng.getrandbits(32))
-            self.service = make_service(
+            self.service = Service(
                 port,
                 self.service_kube,
                 settings,
