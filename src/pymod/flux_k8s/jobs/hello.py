@@ -16,7 +16,6 @@ Either may be loaded first, and may go away and come back at any time:
 
 from __future__ import annotations
 
-import enum
 import errno
 import syslog
 from dataclasses import dataclass
@@ -36,28 +35,14 @@ from flux_k8s.version import PROTOCOL, UNKNOWN, version
 TOPIC = "job-manager.dws.hello"
 
 
-class Phase(enum.Enum):
-    """The phase of a job, as the plugin names it."""
-
-    DEPEND = "depend"
-    SCHED = "sched"
-    PROLOG = "prolog"
-    RUNNING = "running"
-    EPILOG = "epilog"
-
-    @property
-    def goal(self) -> Goal:
-        """The goal for the storage of a job in this phase."""
-        return _GOALS[self]
-
-
-_GOALS = {
-    Phase.DEPEND: Goal.PLANNED,
-    Phase.SCHED: Goal.PLANNED,
-    Phase.PROLOG: Goal.READY,
-    Phase.RUNNING: Goal.READY,
-    Phase.EPILOG: Goal.RELEASED,
+PHASES = {
+    "depend": Goal.PLANNED,
+    "sched": Goal.PLANNED,
+    "prolog": Goal.READY,
+    "running": Goal.READY,
+    "epilog": Goal.RELEASED,
 }
+"""The phases of a job, as the plugin names them, and the goal for its storage."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +50,7 @@ class HeldJob:
     """A job that the plugin holds.
 
     Attributes:
+        phase: one of ``PHASES``.
         ran: the tasks of the job were started.
         teardown_requested: an exception in its epilog asks for Teardown.
         failed: the job has a fatal exception about its storage.
@@ -79,7 +65,7 @@ class HeldJob:
     """
 
     jobid: int
-    phase: Phase
+    phase: str
     ran: bool
     teardown_requested: bool = False
     failed: bool = False
@@ -99,7 +85,7 @@ def held_job(entry: Any) -> HeldJob:
     job = Reader(TOPIC, entry)
     return HeldJob(
         job.integer("id", minimum=0),
-        Phase(job.string("phase", choices=[phase.value for phase in Phase])),
+        job.string("phase", choices=PHASES),
         job.optional_boolean("run_started") or False,
         job.optional_boolean("teardown") or False,
         job.optional_boolean("told") or False,
@@ -231,7 +217,7 @@ class JobLister:
         its request follows."""
         job = self._jobs.get(held.jobid)
         known = job is not None and not job.unknown
-        job = self._jobs.obtain(held.jobid, held.phase.goal)
+        job = self._jobs.obtain(held.jobid, PHASES[held.phase])
         job.unknown = False
         info = job.info
         if job.memo is None:
@@ -243,7 +229,7 @@ class JobLister:
             info.failure = NOT_HERE
         if known:
             return
-        planned = held.phase is not Phase.DEPEND
+        planned = held.phase != "depend"
         if not planned and held.submitted is not None:
             # It waits for its Workflow longer than this service knows of it.
             info.learned = min(info.learned or held.submitted, held.submitted)
@@ -251,7 +237,7 @@ class JobLister:
             info.note_prolog(min(held.prolog_since, self._flux.now()))
         if planned:
             info.answered |= {Goal.PLANNED}
-        if held.phase is Phase.RUNNING:
+        if held.phase == "running":
             info.answered |= {Goal.READY}
         info.doubtful = info.doubtful or (planned and info.view is None)
         info.ran = info.ran or held.ran
