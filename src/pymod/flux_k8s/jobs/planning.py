@@ -83,9 +83,23 @@ class Planner:
         self._clock = context.clock
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
-        """The job's DirectiveBreakdowns. They do not change once they are ready."""
-        if not info.breakdowns:
-            info.breakdowns = await read_breakdowns(self._calls, info)
+        """The job's DirectiveBreakdowns. They do not change once they are ready.
+
+        The Workflow names them from the end of Proposal on. The view may be of before
+        that: a watch may go back, or show its end, while a step waits for an answer.
+        """
+        if info.breakdowns:
+            return info.breakdowns
+        view = info.view
+        if view is None or not view.proposed:
+            status = None if view is None else view.status
+            name = f"Workflow {info.name}"
+            raise NotReady(name, "status.status", status, "Completed")
+        found = await gather(
+            self._calls.get(DIRECTIVEBREAKDOWN, namespace, name, key=name)
+            for namespace, name in view.breakdowns
+        )
+        info.breakdowns = tuple(map(parse, found))
         return info.breakdowns
 
     def forget(self, info: WorkflowInfo) -> None:
@@ -392,28 +406,6 @@ def _await_others(error: AllocationError) -> StorageUnavailable:
 def _own(breakdowns: Breakdowns) -> frozenset[Reference]:
     """The Servers of a job."""
     return frozenset(b.servers for b in breakdowns if b.servers is not None)
-
-
-async def read_breakdowns(calls: KubeCalls, info: WorkflowInfo) -> Breakdowns:
-    """The DirectiveBreakdowns of a job.
-
-    The Workflow names them from the end of Proposal on. The view may be of before
-    that: a watch may go back, or show its end, while a step waits for an answer.
-
-    Raises:
-        KubeError: a request failed.
-        DWSError: one is malformed, or not ready (NotReady).
-    """
-    view = info.view
-    if view is None or not view.proposed:
-        status = None if view is None else view.status
-        name = f"Workflow {info.name}"
-        raise NotReady(name, "status.status", status, "Completed")
-    found = await gather(
-        calls.get(DIRECTIVEBREAKDOWN, namespace, name, key=name)
-        for namespace, name in view.breakdowns
-    )
-    return tuple(map(parse, found))
 
 
 async def _read_made(
