@@ -108,7 +108,8 @@ class Metrics:
             info = job.info
             state = None if info.view is None else info.view.state
             workflows[NONE if state is None else state.name] += 1
-            if info.waits and info.since is not None:
+            done = info.satisfied if info.view is None else info.view.complete
+            if not done and info.since is not None:
                 oldest = max(oldest, now - info.since)
         return {
             "version": self._version,

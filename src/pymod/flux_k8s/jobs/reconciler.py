@@ -211,13 +211,12 @@ class Reconciler:
             self._failed(job, NoEffect(step))
 
     async def _carry_out(self, job: Job, step: Next) -> None:
-        """Carry out a step. If the job cannot have its storage, it fails, unless the
-        Workflow, which is read once more, calls for another step."""
+        """Carry out a step. If the job cannot have its storage, it fails, unless what
+        is there, which is read once more, calls for another step."""
         try:
             await self._steps.carry_out(job.info, step)
         except StorageDenied as error:
-            await self._steps.workflows.lookup(job.info)
-            if self._next_step(job).is_like(step):
+            if await self._confirmed(job, step) is not None:
                 await self._steps.deny(job.info, step, error)
 
     async def _confirmed(self, job: Job, step: Next) -> Optional[Next]:

@@ -226,11 +226,6 @@ class WorkflowInfo:
         return self.learned if self.last is None else None
 
     @property
-    def waits(self) -> bool:
-        """Whether the job waits for a state of its Workflow, or for the Workflow."""
-        return not (self.satisfied if self.view is None else self.view.complete)
-
-    @property
     def satisfied(self) -> bool:
         """Whether Flux has an answer that its goal is reached."""
         return self.goal in self.answered
