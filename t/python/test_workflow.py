@@ -19,7 +19,7 @@ from flux_k8s.formats.timestamps import parse_go_duration
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
-from flux_k8s.jobs.workflowinfo import NOT_HERE, Goal, Haste, Mounts, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, Haste, Mounts, WorkflowInfo
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
@@ -100,27 +100,6 @@ PLANNED, READY, RELEASED = Goal.PLANNED, Goal.READY, Goal.RELEASED
 S = State
 
 
-KEPT = replace(
-    view_of(S.PostRun, ready=False), kept_for="compute-01", nodes_released=True
-)
-
-
-@pytest.mark.parametrize(
-    ("view", "expected"),
-    [
-        (KEPT, Step.MARK_GIVEN_UP()),
-        (replace(KEPT, given_up=True), Step.WITHHOLD()),
-    ],
-)
-def test_data_that_is_given_up_is_marked_before_its_nodes_may_go(
-    view: WorkflowView, expected: Next
-) -> None:
-    """What else becomes of storage that is kept: stories/unmount.py."""
-    writes = Mounts(writers=("compute-01",), found_at=NOW)
-    info = info_of(RELEASED, view, ran=True, mounts=writes, failure=NOT_HERE)
-    assert step(info, unmount_failure="keep") == expected
-
-
 STATES = st.sampled_from(list(State))
 VIEWS = st.none() | st.builds(
     view_of,
@@ -197,8 +176,8 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
     elif chosen.step is Step.CUT_OFF:
         assert info.view is not None
         info.last = replace(info.view, cut_off=True)
-    elif chosen.step is Step.DRAIN_MOUNTED:
-        info.mounts = Mounts(settled=True, left=())
+    elif chosen.step is Step.UNMOUNT:
+        info.mounts = Mounts(found_at=NOW)
     elif chosen.step is Step.FAIL:
         info.failure = chosen.note
 

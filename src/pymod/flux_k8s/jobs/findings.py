@@ -61,21 +61,23 @@ class Mounts:
     :mod:`flux_k8s.jobs.inuse` and :mod:`flux_k8s.jobs.keeping`.
 
     Attributes:
-        settled: all nodes have unmounted, or are drained.
-        left: the nodes that had not unmounted when PostRun was given up. They are
-            drained. None before they are known.
-        writers: the nodes that have storage mounted that is to be unmounted, and could
-            write to it; None before they are known. Only with ``unmount_failure``.
-        found_at: the UNIX time at which they were found.
+        found_at: the UNIX time at which they were looked for; None before, and when
+            they are to be looked for anew.
+        left: the nodes that had not unmounted then. They are drained.
+        writers: those of them that could write to storage that is kept for them.
         late: the nodes that DWS has told to unmount, of storage that is kept, and that
             have not; since when this service knows that (UNIX time).
     """
 
-    settled: bool = False
-    left: Optional[tuple[str, ...]] = None
-    writers: Optional[tuple[str, ...]] = None
-    found_at: float = 0.0
+    found_at: Optional[float] = None
+    left: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
     late: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def none_writes(self) -> bool:
+        """Whether it is known that no node could write."""
+        return self.found_at is not None and not self.writers
 
 
 class Refusal(NamedTuple):

@@ -106,8 +106,8 @@ class InUse:
         clientmounts, why = await self._clientmounts(info, note.text)
         hosts = await self._late(info, clientmounts)
         await self._drain(info, hosts, why)
-        info.mounts.left = tuple(dict.fromkeys((*(info.mounts.left or ()), *hosts)))
-        info.mounts.settled = info.view is None or info.view.complete
+        info.mounts.left = tuple(dict.fromkeys((*info.mounts.left, *hosts)))
+        info.mounts.found_at = self._flux.now()
 
     async def find_writers(
         self, info: WorkflowInfo, note: str, told: bool
@@ -146,7 +146,6 @@ class InUse:
             rest = filterfalse(frozenset(late).__contains__, hosts)
             writers += await self._find_writers(tuple(rest))
         info.mounts.left = hosts
-        info.mounts.settled = not told
         return writers, overdue
 
     def _overdue(self, info: WorkflowInfo, late: tuple[str, ...]) -> tuple[str, ...]:
@@ -220,7 +219,7 @@ class InUse:
         """Drain nodes that still have the job's storage mounted, unless they are
         drained for that already. ``end`` is that of the report."""
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
-        known, drained = frozenset(info.mounts.left or ()), self._drained
+        known, drained = frozenset(info.mounts.left), self._drained
         texts = {host: drained.get(host, "") for host in hosts}
         # Somebody else's reason may stand before it, or another job's in its place.
         news = [
@@ -486,4 +485,5 @@ class InUse:
             key=info.name,
             label_selector=cleanup.workflow_selector(info.name),
             some=some,
+            certain=not some,
         )

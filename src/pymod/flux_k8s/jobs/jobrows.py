@@ -126,9 +126,9 @@ def waits_of(info: WorkflowInfo, known: Known) -> str:
         return "copies that go on: another one of the job has failed"
     if not view.awaits_unmount:
         return known.waits or _held_by(info) or _nodes_and_rabbits(info, known)
-    writers = info.mounts.writers
-    if writers is None:
+    if info.mounts.found_at is None:
         return kept_until(view.kept_for)
+    writers = info.mounts.writers
     return kept_until(hostlist.encode(writers)) if writers else known.waits
 
 

@@ -33,6 +33,7 @@ from flux_k8s.errors import QueryError, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.copies import list_movements
+from flux_k8s.jobs.findings import Mounts
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
@@ -96,14 +97,18 @@ class Keeping:
             raise StorageUnavailable("Servers are not listed yet", Reason.NOT_READY)
         return self._ledger.listed and not view.runs_containers
 
-    async def find_writers(self, info: WorkflowInfo, following: Next) -> None:
-        """Find the nodes that could still write to the storage of a job. If there are
-        any, mark the Workflow: the other nodes may go to other jobs."""
+    async def unmount(self, info: WorkflowInfo, following: Next) -> None:
+        """Drain the nodes that have not unmounted the storage of a job. With
+        ``unmount_failure``, find those of them that could still write to it: if there
+        are any, mark the Workflow, and the other nodes may go to other jobs."""
         view, now = info.view, self._clock.now()
         assert view is not None
+        if not (self._settings.config.keeps_mounted or view.kept_for):
+            await self._in_use.drain_mounted(info, following.why)
+            return
         passed_over = view.forced or info.failure_tolerance > 0 or not view.complete
         if not (passed_over or await self._in_use.passed_over(info)):
-            info.mounts.writers, info.mounts.left, info.mounts.settled = (), (), True
+            info.mounts = Mounts(now)
             return
         writers, overdue = await self._in_use.find_writers(
             info, following.why.text, following.failed
@@ -117,17 +122,6 @@ class Keeping:
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
         info.mounts.writers, info.mounts.found_at = writers, now
-
-    async def let_nodes_go(self, info: WorkflowInfo, note: Note) -> None:
-        """Drain the nodes that have not unmounted, and mark the Workflow: the others
-        may go to other jobs."""
-        assert info.view is not None
-        ends = self.may_end(info.view)
-        await self._in_use.drain_mounted(info, note)
-        if ends:
-            await self._workflows.keep(info, info.mounts.left or (), ends)
-        else:
-            info.mounts.settled = True
 
     async def keep_failed(self, info: WorkflowInfo, note: Note) -> None:
         """Keep the storage of a job whose data could not be copied out, where the job
@@ -188,7 +182,7 @@ class Keeping:
             for other in self._jobs.infos()
             if other.view is not None
             and other is not info
-            and not (other.view.complete and other.mounts.writers == ())
+            and not (other.view.complete and other.mounts.none_writes)
         ]
         for held in [*others, *unclaimed]:
             if not held.awaits_unmount:

@@ -26,7 +26,7 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
         found.append(UNKNOWN_LOSS)  # it does not say which copies there were to be
     if view.unsaved:
         found.append(_not_copied(view.unsaved))
-    hosts = view.left_mounted or hostlist.encode(info.mounts.left or ())
+    hosts = view.left_mounted or hostlist.encode(info.mounts.left)
     if hosts and view.persistent_storage:
         names = ", ".join(view.persistent_storage)
         found.append(f"{hosts} may not have written everything to {names}")

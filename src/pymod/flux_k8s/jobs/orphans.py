@@ -81,13 +81,8 @@ def read_end(eventlog: str, owner: int) -> End:
     return end
 
 
-def _want_data_out(info: WorkflowInfo, unmounted: bool) -> None:
-    """A job has ended: its storage is to be released when its data is out.
-
-    Args:
-        unmounted: its nodes had unmounted.
-    """
-    info.mounts.settled = info.mounts.settled or unmounted
+def _want_data_out(info: WorkflowInfo) -> None:
+    """A job has ended: its storage is to be released when its data is out."""
     info.nodes_released = True
     info.want_released(ran=True, waits=False)
 
@@ -201,7 +196,7 @@ class Orphans:
         self._failing = False
         if owed and jobid not in self._jobs:
             job = self._jobs.obtain(jobid, Goal.RELEASED)
-            _want_data_out(job.info, unmounted=True)
+            _want_data_out(job.info)
             job.info.doubtful = True  # so that it is looked for before that is said
             self._jobs.changed(job)
         return None
@@ -241,10 +236,10 @@ class Orphans:
             )
             return None
         if released and not aborted:
-            self._follow(jobid, unmounted=True)
+            self._follow(jobid)
         elif end.ran and end.haste is Haste.NONE:
             self._log_orphan(jobid)
-            self._follow(jobid, unmounted=False)
+            self._follow(jobid)
         else:
             self._release(jobid, max(end.haste, Haste.ABANDON))
         return None
@@ -268,10 +263,10 @@ class Orphans:
         except RpcError as error:
             raise TryAgain(error) from error
 
-    def _follow(self, jobid: int, unmounted: bool) -> None:
+    def _follow(self, jobid: int) -> None:
         """Take DataOut and Teardown of a job that has ended to their end."""
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        _want_data_out(job.info, unmounted)
+        _want_data_out(job.info)
         self._release_share(job.info)
         self._jobs.changed(job)
 

@@ -260,7 +260,7 @@ class Reconciler:
         asks_for_time = getattr(error, "retry_after", None) is not None
         if news and not (following.step is Step.LOOK_UP or asks_for_time):
             return
-        gives_up = following.step in (Step.DRAIN_MOUNTED, Step.FAIL)
+        gives_up = following.step in (Step.UNMOUNT, Step.FAIL)
         last = None if job.last_decision is None else job.last_decision[0].step
         again = last is following.step
         if not (job.retry_now or (gives_up and not again)):

@@ -35,16 +35,11 @@ class Step(enum.Enum):
     """Find out which nodes of the job failed, and go on without them, or fail."""
     RELEASE_PROLOG = enum.auto()
     """Give the environment to Flux: the job may start."""
-    DRAIN_MOUNTED = enum.auto()
-    """Drain the nodes that still have the job's storage mounted."""
-    LET_NODES_GO = enum.auto()
-    """The same, and the job may end before Teardown is complete."""
-    FIND_WRITERS = enum.auto()
-    """Find the nodes that could write to the job's storage."""
+    UNMOUNT = enum.auto()
+    """Drain the nodes that have not unmounted the job's storage, and keep it as long as
+    one of them could write."""
     CUT_OFF = enum.auto()
     """Take nodes and Rabbits that the job still uses out of service."""
-    MARK_GIVEN_UP = enum.auto()
-    """Note on the Workflow that the data of its job is given up."""
     KEEP_FAILED = enum.auto()
     """Keep the storage of a job whose data could not be copied out."""
     WARN = enum.auto()
@@ -83,8 +78,6 @@ FINAL = frozenset(
     {
         Step.FAIL,
         Step.FORGET,
-        Step.DRAIN_MOUNTED,
-        Step.LET_NODES_GO,
         Step.KEEP_FAILED,
         Step.REPORT_DATA,
         Step.WARN,
@@ -102,7 +95,7 @@ class Next:
         to: the state to move to (MOVE).
         until: the UNIX time until which the job waits at most (WAIT).
         failed: DWS has given up: Teardown (WARN), or the unmounts, so that it unmounts
-            in Teardown what it has not told to unmount before (FIND_WRITERS).
+            in Teardown what it has not told to unmount before (UNMOUNT).
         patience: the seconds that DWS may take without the nodes that failed
             (TOLERATE).
     """
@@ -137,4 +130,6 @@ def is_final(following: Next, info: WorkflowInfo) -> bool:
         return step is Step.FORGET and info.interference is not None
     if following.to is State.Teardown:
         return info.ran and not (view.desired is State.DataOut and view.complete)
+    if step is Step.UNMOUNT:
+        return not view.complete
     return step in FINAL

@@ -27,7 +27,7 @@ from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.keeping import MOUNTING, Keeping
-from flux_k8s.jobs.losses import data_loss
+from flux_k8s.jobs.losses import cause_of, data_loss, losses, with_losses
 from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.placement import Placement, Proposal
 from flux_k8s.jobs.planning import Planner
@@ -122,13 +122,8 @@ class Steps:
                 info, it.why, it.patience
             ),
             Step.RELEASE_PROLOG: self._release_prolog,
-            Step.DRAIN_MOUNTED: lambda info, it: self.in_use.drain_mounted(
-                info, it.why
-            ),
-            Step.LET_NODES_GO: lambda info, it: keeping.let_nodes_go(info, it.why),
-            Step.FIND_WRITERS: keeping.find_writers,
+            Step.UNMOUNT: keeping.unmount,
             Step.CUT_OFF: lambda info, _: self.in_use.cut_off(info),
-            Step.MARK_GIVEN_UP: lambda info, _: self.workflows.mark_given_up(info),
             Step.KEEP_FAILED: lambda info, it: keeping.keep_failed(info, it.why),
             Step.WARN: self._failures.warn,
             Step.WITHHOLD: self._withhold,
@@ -257,13 +252,11 @@ class Steps:
         waited for all nodes. DWS does not wait for nodes that are Disabled in
         SystemStatus, nor for any node of a PostRun that was forced."""
         assert info.view is not None
-        if info.mounts.writers is not None:
+        if info.mounts.found_at is not None:
             return  # it is known that none could write
         if info.view.forced or await self.in_use.passed_over(info):
             note = Note("DWS did not wait for it", Reason.UNMOUNT_FAILED)
             await self.in_use.drain_mounted(info, note)
-        else:
-            info.mounts.settled = True
 
     # Storage: planned before the job is scheduled, placed afterwards
 
@@ -420,10 +413,12 @@ class Steps:
         self._machine.when_withheld(info.jobid, done)
 
     async def _release_epilog(self, info: WorkflowInfo, following: Next) -> None:
+        view = info.view
+        if view is not None and view.is_of(info.jobid):
+            await self._settle_mounts(info, view)
         self.workflows.unlink_token(info)
         self.release_share(info)
         payload: Json = {"id": info.jobid}
-        view = info.view
         moving = view is not None and view.desired is not State.Teardown
         if moving and view is not None and view.nodes_released:
             await self.outcomes.write_release(info)
@@ -435,6 +430,25 @@ class Steps:
             self._failures.report_persistent(info)
         await request_plugin(self._flux, "epilog-remove", payload)
         info.answered |= {Goal.RELEASED}
+
+    async def _settle_mounts(self, info: WorkflowInfo, view: WorkflowView) -> None:
+        """See to the nodes that a job which is about to end leaves with its storage
+        mounted: those that Teardown has not unmounted are drained. A module that comes
+        after the job's end goes by the Workflow: whether the data is given up that is
+        kept for them."""
+        if info.aborted:
+            return
+        if view.desired is State.PostRun:
+            given_up = info.abandoned or info.failed or not info.ran
+            if view.kept_for and given_up and not view.given_up:
+                await self.workflows.mark_given_up(info)
+        elif view.desired is State.Teardown and view.complete:
+            if view.may_be_mounted:
+                late = Note("Teardown is complete", Reason.UNMOUNT_FAILED)
+                await self.in_use.drain_mounted(info, late)
+            if info.ran and not info.failed and losses(info, view):
+                gone = Note("the storage is gone", cause_of(info))
+                await self._failures.fail(info, with_losses(gone, info, view))
 
 
 async def _lasting(planned: Awaitable[T]) -> T:

@@ -295,7 +295,7 @@ def unmounts_late(
     """The same for nodes that are to unmount in Teardown, since the job had not got to
     PostRun. With ``unmount_failure`` they do not hold up the others."""
     limit = at.config.postrun_timeout if at.config.keeps_mounted else None
-    over = info.mounts.settled or view.nodes_released or info.released
+    over = view.nodes_released or info.released or not view.may_be_mounted
     begin = begin_of(info, view, State.Teardown, at)
     if limit is None or begin is None or over or view.runs_containers:
         return None, None
@@ -443,4 +443,4 @@ def may_be_written(info: WorkflowInfo, view: WorkflowView, config: Config) -> bo
         return False
     if view.desired is State.PreRun:
         return view.complete
-    return view.desired is State.PostRun and info.mounts.writers != ()
+    return view.desired is State.PostRun and not info.mounts.none_writes

@@ -213,9 +213,9 @@ def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     if not view.complete:
         if view.awaits_unmount:
             # A node that could not write may be back before DWS does without it.
-            deadline = info.mounts.found_at + WRITERS_VALID
+            deadline = _looks_again_at(info)
             if at.now >= deadline:
-                return Step.FIND_WRITERS(_because("DWS waits for it"))
+                return Step.UNMOUNT(_because("DWS waits for it"))
         return Step.WAIT(until=deadline)
     if view.state is State.PreRun:
         return Step.MOVE(to=State.PostRun)
@@ -260,17 +260,14 @@ def _await_unmount(
     """
     if view.desired is not State.PostRun:
         return None
-    valid_until = _writers_valid_until(info)
     over = view.complete or trouble is not None or info.aborted or bool(view.kept_for)
-    if over and (valid_until is None or now >= valid_until):
+    if over and now >= _looks_again_at(info):
         if trouble is not None:
-            return Step.FIND_WRITERS(trouble.note, failed=not trouble.limit)
+            return Step.UNMOUNT(trouble.note, failed=not trouble.limit)
         if view.complete:
-            return Step.FIND_WRITERS(
-                _because("DWS did not wait for it"),
-            )
+            return Step.UNMOUNT(_because("DWS did not wait for it"))
         waits = "its epilog was given up" if info.aborted else "DWS waits for it"
-        return Step.FIND_WRITERS(_because(waits))
+        return Step.UNMOUNT(_because(waits))
     if view.kept_for and not info.released:
         failure = problem is not None and not (problem.limit or info.abandoned)
         lost = info.abandoned and losses(info, view)
@@ -278,19 +275,16 @@ def _await_unmount(
             return Step.FAIL(
                 with_losses(_why_given_up(info, view, problem), info, view)
             )
-        given_up = info.abandoned or info.failed or not info.ran
-        if given_up and not view.given_up:
-            return Step.MARK_GIVEN_UP()
         release = _release_nodes(info, view)
         if release is not None:
             return release
-    return Step.WAIT(until=valid_until) if over else None
+    return Step.WAIT(until=_looks_again_at(info)) if over else None
 
 
-def _writers_valid_until(info: WorkflowInfo) -> Optional[float]:
-    """The UNIX time until which it is known which nodes could write; None if it is
-    not."""
-    return None if info.mounts.writers is None else info.mounts.found_at + WRITERS_VALID
+def _looks_again_at(info: WorkflowInfo) -> float:
+    """The UNIX time from which it is not known any more which nodes could write."""
+    found_at = info.mounts.found_at
+    return 0.0 if found_at is None else found_at + WRITERS_VALID
 
 
 def _give_up(
@@ -309,8 +303,8 @@ def _give_up(
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
-        if info.mounts.left is None:
-            return Step.DRAIN_MOUNTED(problem.note)
+        if info.mounts.found_at is None:
+            return Step.UNMOUNT(problem.note)
     fatal = problem is not None and not (problem.limit or info.abandoned)
     if not info.failed and (fatal or losses(info, view)):
         return Step.FAIL(with_losses(_why_given_up(info, view, problem), info, view))
@@ -335,26 +329,18 @@ def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Next:
 
 def _tear_down(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     if view.complete and not info.released:
-        if not info.mounts.settled:
-            return Step.DRAIN_MOUNTED(_because("Teardown is complete"))
-        if info.ran and not info.failed and losses(info, view):
-            gone = Note("the storage is gone", cause_of(info))
-            return Step.FAIL(with_losses(gone, info, view))
         return Step.RELEASE_EPILOG()
     if FINALIZER in view.finalizers and view.state is State.Teardown:
         return Step.REMOVE_FINALIZER()
     if view.complete:
         return Step.DELETE()
     overdue, deadline = unmounts_late(info, view, at)
-    if view.awaits_unmount or view.left_mounted:
+    if view.awaits_unmount or view.left_mounted or overdue is not None:
         # A node that cannot write any more is to be Disabled: DWS does without it then.
-        deadline = _writers_valid_until(info)
-        if deadline is None or at.now >= deadline:
-            return Step.FIND_WRITERS(
-                _because("Teardown is not complete"),
-            )
-    if overdue is not None:
-        return Step.LET_NODES_GO(overdue.note)
+        deadline = _looks_again_at(info)
+        if at.now >= deadline:
+            late = _because("Teardown is not complete")
+            return Step.UNMOUNT(late if overdue is None else overdue.note)
     return _await_teardown(info, view, at, deadline)
 
 

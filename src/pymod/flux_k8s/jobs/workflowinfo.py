@@ -383,7 +383,7 @@ class WorkflowInfo:
         if before is not None and before.uid != view.uid:
             self.begun = {}
         if view.complete and not (before is not None and before.complete):
-            self.mounts.writers = None  # nodes may have unmounted, or were passed over
+            self.mounts.found_at = None  # nodes have unmounted, or were passed over
         self.doubtful = self.doubtful or not view.is_of(self.jobid)
         if view.desired is not None:
             self.begun.setdefault(view.desired, now)

@@ -289,10 +289,10 @@ class WorkflowRequests:
         annotations = {**self._request_time(info, state), **marks}
         if state is State.Teardown:
             if info.view is not None:
-                info.mounts.settled = info.mounts.settled or _never_mounted(info.view)
                 await self._records.leave(info, info.view)
             annotations.update({TEARDOWN_REQUESTED: "true", **cause_note(info)})
-        if info.mounts.writers is not None and info.mounts.left:
+        keeps = self._settings.config.keeps_mounted
+        if info.mounts.left and (keeps or (info.view and info.view.kept_for)):
             annotations[LEFT_MOUNTED] = hostlist.encode(info.mounts.left)
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if state is State.Teardown and info.aborted:
@@ -423,11 +423,6 @@ def cause_note(info: WorkflowInfo) -> dict[str, str]:
     """The annotation by which the next service knows why the job has failed."""
     failure = info.told
     return {} if failure is None else {FAILURE_REASON: failure.reason.value}
-
-
-def _never_mounted(view: WorkflowView) -> bool:
-    """Whether no mount was requested of DWS yet."""
-    return view.desired is not None and view.desired < State.PreRun
 
 
 def read_token(secret: Json) -> Optional[str]:

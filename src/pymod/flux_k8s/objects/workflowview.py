@@ -175,6 +175,14 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         return made and self.desired is not State.Teardown and not self.deleting
 
     @property
+    def may_be_mounted(self) -> bool:
+        """Whether nodes may have the storage mounted, as far as the service has
+        requested states: it requests DataOut when none could write."""
+        known = [state for state, at in zip(State, self.begun) if at is not None]
+        asked = [state for state in known if state is not State.Teardown]
+        return not asked or State.PreRun <= max(asked) < State.DataOut
+
+    @property
     def awaits_unmount(self) -> bool:
         """Whether the storage waits for the nodes in ``kept_for``, which may have
         unmounted, or cannot write any more."""

@@ -95,11 +95,6 @@ EXCUSED = (
     # One that is cancelled is told what DWS says: after an Error that may be less than
     # what is copied.
     ("untrue", Interruption.CANCEL, ""),
-    # One answer says that there is no storage, and no mount, where there may be none,
-    # as in Teardown.
-    ("in use", Interruption.WRONG, TELLS),
-    ("mounted", Interruption.WRONG, "DRAIN_MOUNTED"),
-    ("mounted", Interruption.WRONG, "LET_NODES_GO"),
     # A job may be let go when it is just noted that it waits for Kubernetes.
     ("memo", Interruption.LOST, ""),
     ("memo", Interruption.LATE, ""),
