@@ -80,15 +80,21 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
         ("alloc start exception finish", End(ran=True)),
         ("alloc start finish exception", End(ran=True, haste=Haste.ABANDON)),
         ("alloc start finish timeout", End(ran=True)),
+        ("alloc start finish part timeout", End(ran=True)),
+        ("alloc start finish release timeout", End(ran=True, haste=Haste.ABANDON)),
         ("exception", End()),
     ],
 )
 def test_how_a_job_has_ended_is_read_from_its_eventlog(names: str, end: End) -> None:
     fatal = {"type": "cancel", "severity": 0, "userid": 1}
     late = {"name": "exception", "context": {**fatal, "type": "timeout"}}
+    others = {
+        "timeout": late,
+        "part": {"name": "release", "context": {"ranks": "0", "final": False}},
+        "release": {"name": "release", "context": {"ranks": "all", "final": True}},
+    }
     events = (
-        late if name == "timeout" else {"name": name, "context": fatal}
-        for name in names.split()
+        others.get(name, {"name": name, "context": fatal}) for name in names.split()
     )
     assert read_end("\n".join(map(json.dumps, events)), owner=7) == end
 

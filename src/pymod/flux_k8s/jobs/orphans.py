@@ -32,6 +32,9 @@ from flux_k8s.reasons import EPILOG_TIMEOUT, FATAL, Reason
 TIMEOUT = "timeout"
 """The type of the exception about a job's time limit."""
 
+OF_END = ("start", "finish", "release", "exception")
+"""The events that tell the end of a job."""
+
 LOOK_AGAIN = 300.0
 """Seconds until a job that has not ended, and that nobody reports on, is looked at
 again."""
@@ -44,8 +47,8 @@ class End(NamedTuple):
     Attributes:
         ran: its tasks were begun.
         haste: ABANDON if a fatal exception came after them: its data is given up. A
-            time limit may also pass until Flux is done with the tasks, and does not.
-            ABORT if its epilog was given up.
+            time limit may pass until Flux has taken all nodes back, and does not; the
+            plugin has the same rule. ABORT if its epilog was given up.
     """
 
     ran: bool = False
@@ -58,10 +61,10 @@ def read_end(eventlog: str, owner: int) -> End:
     Args:
         owner: the user ID of the instance owner: an abort by a guest does not count.
     """
-    end, over = End(), False
+    end, over, taken_back = End(), False, False
     # Not splitlines(): that would split at separators that JSON allows in strings.
     for line in eventlog.split("\n"):
-        if not any(name in line for name in ('"start"', '"finish"', '"exception"')):
+        if not any(f'"{name}"' in line for name in OF_END):
             continue
         try:
             event = json.loads(line)
@@ -71,12 +74,13 @@ def read_end(eventlog: str, owner: int) -> End:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
         over = over or name == "finish"
+        taken_back = taken_back or (name == "release" and context.get("final") is True)
         if name == "start":
             end = end._replace(ran=True)
         elif name == "exception" and fatal:
             if type == EPILOG_TIMEOUT and by in (owner, 0):
                 end = end._replace(haste=Haste.ABORT)
-            elif over and type != TIMEOUT:
+            elif over and (taken_back or type != TIMEOUT):
                 end = end._replace(haste=max(end.haste, Haste.ABANDON))
     return end
 
