@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from flux_k8s.errors import BadObject
 from flux_k8s.objects.cleanup import allocated_rabbits, mounted_nodes
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.ports import Json
@@ -71,3 +72,9 @@ def test_a_rabbit_holds_storage_until_none_is_allocated(
 ) -> None:
     servers: Json = {"status": {"allocationSets": [{"storage": {"r1": allocation}}]}}
     assert allocated_rabbits([servers]) == (("r1",) if holds else ())
+
+
+def test_servers_that_cannot_be_read_do_not_say_that_no_rabbit_holds_storage() -> None:
+    servers: Json = {"status": {"allocationSets": [{"storage": {"r1": 7}}]}}
+    with pytest.raises(BadObject):
+        allocated_rabbits([servers])

@@ -28,6 +28,7 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.clientmount import ClientMount, not_unmounted
+from flux_k8s.objects.storage import DISABLED
 from flux_k8s.objects.workflowmarks import CUT_OFF, KEPT_FOR
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.ports import (
@@ -49,9 +50,9 @@ from flux_k8s.rules.drainreason import (
     is_mounted,
 )
 
-SILENCE = 4.0
+SILENCE = 3.0
 """Seconds without an answer from Kubernetes, after which an abort drains all nodes of
-the job. The plugin waits a little longer for the abort."""
+the job. The plugin waits for three times as long: the service may die once before."""
 
 SILENT = "epilog-timeout: Kubernetes does not say what still uses the storage"
 
@@ -84,6 +85,7 @@ class InUse:
         self._calls = context.kube
         self._settings = context.settings
         self._jobs = jobs
+        self._machine = machine
         self._nodes = machine.nodes
         self._find_writers = machine.find_writers
         self._system_status = machine.system_status
@@ -298,7 +300,7 @@ class InUse:
         if isinstance(servers, KubeError):
             problems.append(("Rabbits may still hold its storage", servers))
         else:
-            rabbits = cleanup.allocated_rabbits(servers.get("items", []))
+            rabbits = self._allocated(info, servers.get("items", []))
         reason = drain_reason(info.jobid, IN_USE)
         calls: list[Call[Any]] = [*self._disabling(info, rabbits)]
         if nodes:
@@ -314,11 +316,21 @@ class InUse:
             self._report(info, nodes, out, problems)
         await self._finish(info, nodes or (), problems)
 
+    def _allocated(self, info: WorkflowInfo, servers: list[Json]) -> tuple[str, ...]:
+        """The Rabbits on which storage of a job still exists. All that the job had are
+        taken for such where one of its Servers cannot be read."""
+        try:
+            return cleanup.allocated_rabbits(servers)
+        except BadObject:
+            return tuple(sorted(self._machine.ledger.rabbits_of(info.jobid)))
+
     def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
         """The requests that disable these Rabbits."""
         reason = drain_reason(info.jobid, IN_USE)
-        if names and (not info.use_report or info.use_report.startswith(SILENT)):
-            text = f"disabling {', '.join(names)}: {reason}"
+        rabbits = self._machine.rabbits
+        news = [name for name in names if rabbits.state(name).reported != DISABLED]
+        if news:
+            text = f"disabling {', '.join(news)}: {reason}"
             self._flux.log(syslog.LOG_WARNING, text, Reason.EPILOG_GIVEN_UP)
         body = cleanup.disable_patch(reason, self._flux.now())
         namespace = self._settings.namespace
@@ -358,8 +370,9 @@ class InUse:
         drained = f"{names}: drained until it does"
         text = "; ".join([SILENT, drained, *self._unsaved(info)])
         self._log(info, syslog.LOG_WARNING, text, Reason.USE_UNKNOWN)
-        self._nodes.drain(hosts, drain_reason(info.jobid, UNKNOWN))
+        # The job is told before it ends. Should the service die now, the next drains.
         self._raise_report(info, text, Reason.USE_UNKNOWN)
+        self._nodes.drain(hosts, drain_reason(info.jobid, UNKNOWN))
 
     async def _hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
         """The nodes of a job; none if job-list does not know them. While it does not

@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Iterable
 
-from flux_k8s.errors import BadObject
 from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.objects.clientmount import ClientMount, not_unmounted
 from flux_k8s.objects.servers import Servers
@@ -87,11 +85,14 @@ def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
 
 
 def allocated_rabbits(servers: Iterable[Json]) -> tuple[str, ...]:
-    """The Rabbits on which storage of Servers still exists."""
+    """The Rabbits on which storage of Servers still exists.
+
+    Raises:
+        BadObject: one of them cannot be read.
+    """
     rabbits: dict[str, None] = {}
     for server in servers:
-        with contextlib.suppress(BadObject):
-            for entry in Servers.read(server).made:
-                sizes = entry.made.items()
-                rabbits.update((name, None) for name, made in sizes if made.size)
+        for entry in Servers.read(server).made:
+            sizes = entry.made.items()
+            rabbits.update((name, None) for name, made in sizes if made.size)
     return tuple(rabbits)
