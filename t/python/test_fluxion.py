@@ -262,7 +262,6 @@ def test_a_clock_that_is_set_back_does_not_keep_ssd_that_jobs_give_back() -> Non
     mapping = rabbitmapping.assemble({"rabbit-01": ["compute-01"]}, sizes, {})
     fluxion = Fluxion(cast(Flux, flux), mapping)
     fluxion.want(Wanted(withheld={"rabbit-01": 2 * GIB}))
-    fluxion.start()
     flux.loop.run(timeout=20.0)
     assert flux.asked
     flux.asked.clear()
@@ -295,7 +294,7 @@ def test_a_graph_without_rabbits_is_logged_where_fluxion_schedules_storage(
     flux = WithoutRabbits()
     sizes = {"rabbit-01": 4 * GIB}
     mapping = rabbitmapping.assemble({"rabbit-01": ["compute-01"]}, sizes, {})
-    Fluxion(cast(Flux, flux), mapping, schedules=schedules).start()
+    Fluxion(cast(Flux, flux), mapping, schedules=schedules).want(Wanted())
     flux.loop.run(timeout=20.0)
     assert [line for line in flux.lines if "no Rabbit" in line] == schedules * [
         "Fluxion: no Rabbit of the rabbit mapping found in its graph (flux dws2jgf):"

@@ -149,7 +149,6 @@ class Graph:
 def start(graph: Graph, wanted: Wanted) -> Fluxion:
     fluxion = Fluxion(cast(Flux, graph), MAPPING, FEW)
     fluxion.want(wanted)
-    fluxion.start()
     return fluxion
 
 
@@ -273,8 +272,6 @@ def test_what_is_kept_is_said_however_often_something_else_is_wanted() -> None:
     for number in range(100):
         size = GIB * (1 + number % 2)
         fluxion.want(Wanted({BAD_RABBIT: NOWHERE}, withheld={"r0": size}))
-        if not number:
-            fluxion.start()
         graph.loop.run(timeout=0.001)
     assert any(kept)
 

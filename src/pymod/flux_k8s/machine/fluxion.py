@@ -138,12 +138,6 @@ class Fluxion:
         self._untried = [RABBIT_MODULE]
         self.present = True
 
-    def start(self) -> None:
-        for module in NAMES:
-            loaded = partial(self._loaded, module)
-            self._watches.append(self._flux.watch_module(module, loaded))
-        self._controller.add(KEY)
-
     def stop(self) -> None:
         self._controller.stop()
         for watch in self._watches:
@@ -151,6 +145,11 @@ class Fluxion:
 
     def want(self, wanted: Wanted) -> None:
         """Have Fluxion be so, from now on."""
+        if not self._watches:
+            for module in NAMES:
+                loaded = partial(self._loaded, module)
+                self._watches.append(self._flux.watch_module(module, loaded))
+            self._controller.add(KEY)
         if wanted != self._wanted:
             self._wanted = wanted
             self._controller.add(KEY)

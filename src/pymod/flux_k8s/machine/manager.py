@@ -153,7 +153,6 @@ class RabbitManager:
         self._machine = Machine()
         self._wanted = Wanted()
         self._rabbit_nodes: frozenset[str] = frozenset()
-        self._fluxion_started = False
 
     def start(self) -> None:
         self.rabbits.start()
@@ -406,9 +405,6 @@ class RabbitManager:
         self._note_changes(before)
         self.fluxion.want(self._wanted)
         self._check_withheld()
-        if not self._fluxion_started:
-            self._fluxion_started = True
-            self.fluxion.start()
         self.nodes.want(self._wanted.drains)
         hold_downs = self._rabbit_hold_down, self._link_hold_down
         end = min(hold_down.next_end(now) for hold_down in hold_downs)
