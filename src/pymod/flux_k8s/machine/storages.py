@@ -180,7 +180,6 @@ class Storages:
         complete: all Storages have been seen once. The others are empty before.
         labels: those of each Rabbit of the mapping that is fit for use.
         broken: the Rabbits of the mapping that take no allocations, with their status.
-        sizes: what the Storages say about the size of each Rabbit.
     """
 
     def __init__(
@@ -200,7 +199,6 @@ class Storages:
         self.complete = False
         self.labels: Mapping[str, Mapping[str, str]] = {}
         self.broken: Mapping[str, str] = {}
-        self.sizes: Mapping[str, Sizes] = {}
 
     def start(self) -> None:
         self._watch = self._kube.watch(STORAGE, self._namespace, self)
@@ -213,6 +211,11 @@ class Storages:
     def all_labels(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each Rabbit that Kubernetes has."""
         return {name: state.labels for name, state in self._states.items()}
+
+    @property
+    def sizes(self) -> Mapping[str, Sizes]:
+        """What the Storages say about the size of each Rabbit."""
+        return {name: state.sizes for name, state in self._states.items()}
 
     @property
     def absent(self) -> AbstractSet[str]:
@@ -272,7 +275,6 @@ class Storages:
         states = {name: self.state(name) for name in self._mapping.rabbits}
         self.labels = {name: s.labels for name, s in states.items() if s.serving}
         self.broken = {name: s.status for name, s in states.items() if not s.serving}
-        self.sizes = {name: state.sizes for name, state in self._states.items()}
         self._changed()
 
 

@@ -104,8 +104,9 @@ _LONGEST_COPIES = 65536
 
 def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a :class:`~flux_k8s.objects.workflowview.WorkflowView` that are
-    annotations, but for the times at which the service requested states."""
+    annotations."""
     return {
+        "begun": requested_times(annotations),
         "teardown_requested": TEARDOWN_REQUESTED in annotations,
         "warned": WARNED in annotations,
         "cut_off": CUT_OFF in annotations,

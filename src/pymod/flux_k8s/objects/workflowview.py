@@ -23,7 +23,6 @@ from flux_k8s.objects.workflowmarks import (
     read_copies,
     read_hosts,
     read_marks,
-    requested_times,
 )
 from flux_k8s.objects.workflowstate import (
     ERROR,
@@ -401,7 +400,6 @@ def _read(workflow: _Workflow) -> dict[str, Any]:
         "finalizers": metadata.finalizers or (),
         "deleting": metadata.deletion is not None,
         "instance": (metadata.labels or {}).get(INSTANCE, ""),
-        "begun": requested_times(annotations),
         **read_marks(annotations),
         "userid": userid if is_integer(userid) and userid >= 0 else None,
         "jobid": _jobid(spec.jobid if isinstance(spec.jobid, str) else ""),
@@ -455,7 +453,6 @@ def _read_damaged(workflow: Any, damage: str) -> dict[str, Any]:
         "deleting": "deletionTimestamp" in metadata,
         **read_marks(annotations),
         "instance": read_string(_part(metadata, "labels"), INSTANCE),
-        "begun": requested_times(annotations),
         "damage": damage,
     }
 
