@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,6 @@ from flux_k8s.rules.directivebreakdown.breakdown import (
 from flux_k8s.rules.nodefailure import (
     Survey,
     failed_nodes,
-    may_be_forced,
     survey_mounts,
     survey_storage,
     verdict,
@@ -296,7 +296,11 @@ def test_the_jobs_owner_reads_which_nodes_failed_and_how_many_may() -> None:
 def test_no_state_is_forced_that_would_leave_out_more_than_nodes(
     state: State, outstanding: tuple[str, ...], may: bool
 ) -> None:
-    assert may_be_forced(state, outstanding) is may
+    survey = Survey(state, NOW, (), (), served=True, excluded=NOW)
+    assert survey.may_be_forced(outstanding) is may
+    assert not replace(survey, excluded=None).may_be_forced(outstanding)
+    assert not replace(survey, served=False).may_be_forced(outstanding)
+    assert not replace(survey, lost=("node1",)).may_be_forced(outstanding)
 
 
 # The objects that a survey reads
@@ -338,4 +342,3 @@ def test_the_view_of_a_workflow_has_the_commands_that_dws_has_not_completed() ->
     assert view.outstanding == ("persistentdw", "container", "")
     assert view.mounts == 2
     assert view.forced
-    assert not may_be_forced(State.PreRun, view.outstanding)

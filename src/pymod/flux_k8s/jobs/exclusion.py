@@ -53,9 +53,7 @@ def _situation(info: WorkflowInfo) -> object:
 
 def _may_be_forced(info: WorkflowInfo, survey: Survey) -> bool:
     """Whether DWS may take a state for reached in which nodes were left out."""
-    ready = survey.excluded is not None and survey.served and not survey.lost
-    outstanding = () if info.view is None else info.view.outstanding
-    return ready and nodefailure.may_be_forced(survey.state, outstanding)
+    return survey.may_be_forced(() if info.view is None else info.view.outstanding)
 
 
 class Exclusion:

@@ -67,21 +67,22 @@ class Survey:
         """The survey after the failed nodes were removed from Computes at ``now``."""
         return Survey(self.state, now, self.remaining, (), self.served, now)
 
+    def may_be_forced(self, outstanding: Sequence[str]) -> bool:
+        """Whether the state may be forced (``forceReady``): failed nodes were left out,
+        and the remaining ones are served.
 
-def may_be_forced(state: State, outstanding: Sequence[str]) -> bool:
-    """Whether a state may be forced (``forceReady``) once the remaining nodes are
-    served.
+        DWS works through the directives one by one, and a forced state leaves out the
+        rest of them. In Setup that is storage, which exists according to the survey. In
+        PreRun it may be the variables of the next file system, in both states
+        containers: then the state must not be forced.
 
-    DWS works through the directives one by one, and a forced state leaves out the rest
-    of them. In Setup that is storage, which exists according to the survey. In PreRun
-    it may be the variables of the next file system, in both states containers: then the
-    state must not be forced.
-
-    Args:
-        outstanding: the commands of the directives that DWS has not completed.
-    """
-    known = all(command in MOUNTING for command in outstanding)
-    return known and (state is State.Setup or len(outstanding) <= 1)
+        Args:
+            outstanding: the commands of the directives that DWS has not completed.
+        """
+        if self.excluded is None or self.lost or not self.served:
+            return False
+        known = all(command in MOUNTING for command in outstanding)
+        return known and (self.state is State.Setup or len(outstanding) <= 1)
 
 
 def failed_nodes(allocated: Iterable[str], survey: Survey) -> tuple[str, ...]:
