@@ -14,7 +14,7 @@ waits in its prolog (:mod:`flux_k8s.jobs.planning`).
 
 The rules of where storage may be are in :mod:`flux_k8s.rules.directivebreakdown`;
 whether a job can do without nodes is in :mod:`flux_k8s.rules.nodefailure`. Nothing is
-written here. Other jobs must not choose before the choice is counted.
+written here. Other jobs must not choose before the placement is counted.
 """
 
 from __future__ import annotations

@@ -176,18 +176,18 @@ class Planner:
         existing = await _read_made(self._calls, existing_servers(breakdowns))
         await self._next_turn(allocation.hosts)
         place = partial(self._choose, info, breakdowns, existing, allocation)
-        choice, before = place(), self._ledger.changes
-        await self._next_turn(choice.hosts)
+        placement, before = place(), self._ledger.changes
+        await self._next_turn(placement.hosts)
         if self._ledger.changes != before:
-            choice = place()
-        self._assume(choice)
+            placement = place()
+        self._assume(placement)
         self._ledger.note_placed(info.jobid)
         # Other jobs choose beside what is counted now.
-        await self._next_turn(choice.hosts)
+        await self._next_turn(placement.hosts)
         # A request that fails may be carried out yet, so its storage stays counted.
-        computes = self._patch_computes(info, choice.hosts)
-        await gather([*self._patch_servers(choice), computes])
-        return choice
+        computes = self._patch_computes(info, placement.hosts)
+        await gather([*self._patch_servers(placement), computes])
+        return placement
 
     def choose_ahead(
         self, info: WorkflowInfo, breakdowns: Breakdowns, allocation: Allocation
@@ -198,29 +198,29 @@ class Planner:
             allocation: as if the job had nodes.
         """
         try:
-            choice = choose(info, breakdowns, {}, allocation, self._settings)
+            placement = choose(info, breakdowns, {}, allocation, self._settings)
         except AllocationError as error:
             alone = self._usable(info, breakdowns, allocation, lasting=True)
             choose(info, breakdowns, {}, alone, self._settings)
             raise _await_others(error) from None
-        self._assume(choice)
-        return choice
+        self._assume(placement)
+        return placement
 
-    def withdraw(self, choice: Placement) -> None:
+    def withdraw(self, placement: Placement) -> None:
         """Storage that was chosen is not made: it does not count any more."""
-        for reference in choice.servers:
+        for reference in placement.servers:
             self._ledger.withdraw(reference)
 
-    async def write_ahead(self, choice: Placement) -> None:
+    async def write_ahead(self, placement: Placement) -> None:
         """Write the Servers of a job that has no nodes yet."""
         # A module that died may have chosen other Rabbits. Its request may come when
-        # the storage of this choice is made.
-        written = await _read_servers(self._calls, tuple(choice.bodies))
+        # the storage of this placement is made.
+        written = await _read_servers(self._calls, tuple(placement.bodies))
         versions = {
             reference: read_string(found["metadata"], "resourceVersion")
             for reference, found in written.items()
         }
-        await gather(self._patch_servers(choice, versions))  # as in place()
+        await gather(self._patch_servers(placement, versions))  # as in place()
 
     async def add_nodes(self, info: WorkflowInfo) -> None:
         """Write the Computes of a job whose storage was made ahead."""
@@ -342,9 +342,9 @@ class Planner:
             return {}
         return self._ledger.colocated(_own(breakdowns), lasting)
 
-    def _assume(self, choice: Placement) -> None:
+    def _assume(self, placement: Placement) -> None:
         """Count the storage of a job as its own."""
-        for reference, servers in choice.servers.items():
+        for reference, servers in placement.servers.items():
             self._ledger.assume(reference, servers)
 
     def _check_serving(self, info: WorkflowInfo) -> None:
@@ -370,7 +370,7 @@ class Planner:
         return ()
 
     def _patch_servers(
-        self, choice: Placement, versions: Optional[Mapping[Reference, str]] = None
+        self, placement: Placement, versions: Optional[Mapping[Reference, str]] = None
     ) -> list[Call[Json]]:
         """The requests that write a job's Servers.
 
@@ -387,7 +387,7 @@ class Planner:
             key = f"servers/{name}"
             return self._calls.patch(SERVERS, namespace, name, body, key=key)
 
-        return [patch(*each) for each in choice.bodies.items()]
+        return [patch(*each) for each in placement.bodies.items()]
 
     def _patch_computes(self, info: WorkflowInfo, hosts: Sequence[str]) -> Call[Json]:
         namespace, name = self._settings.namespace, info.name

@@ -100,14 +100,14 @@ class Staging:
         breakdowns = await planner.read_breakdowns(info)
         # Nothing else is chosen before this is counted.
         allocation, allowed = self._choose(info, breakdowns)
-        choice = planner.choose_ahead(info, breakdowns, allocation)
+        placement = planner.choose_ahead(info, breakdowns, allocation)
         try:
             await self._keep(info)
         except Exception:  # not GeneratorExit, after which there is no service
-            planner.withdraw(choice)
+            planner.withdraw(placement)
             raise
-        await planner.write_ahead(choice)
-        return choice, hostlist.encode(allowed)
+        await planner.write_ahead(placement)
+        return placement, hostlist.encode(allowed)
 
     # Where there is room
 
