@@ -5,6 +5,7 @@ often, and without Servers."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Iterable, Mapping, Optional
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats.resourcestatus import NodeStates
+from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.machine.wanted import (
     BAD_RABBIT,
     FIRST_HOLD,
@@ -41,7 +43,7 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import lines, settle
+from support.service import HOUR, lines, settle
 
 # When, and how often
 
@@ -199,6 +201,35 @@ def test_marks_of_rabbits_in_use_stay_until_servers_can_be_seen() -> None:
     settle(system)
     wait(system, 60.0)
     assert marked(system, "alloc_rabbit") == ""
+
+
+@pytest.mark.parametrize("status", [403, 500, None])
+def test_storage_is_said_to_be_kept_when_servers_and_workflows_are_seen(
+    status: Optional[int],
+) -> None:
+    """Before the Workflows are, it is not known which jobs gave back their shares."""
+    unseen = Unseen(status or 500, on=status is not None)
+    system = small(faults=unseen)
+    assert system.service is not None
+    machine = RabbitManager(
+        system.service.context,
+        watched=lambda kind, error: None,
+        awaited=frozenset,
+        has_mounts=lambda jobid: False,
+        may_hold=lambda jobid: True,
+        rabbits_changed=lambda: None,
+    )
+    machine.start()
+    kept: list[None] = []
+    machine.when_withheld(1, partial(kept.append, None))
+    wait(system)
+    assert kept == []
+    machine.workflows_listed()
+    wait(system)
+    assert kept == [None] * (status is None)
+    unseen.on = False
+    wait(system, 2 * HOUR)
+    assert kept == [None]
 
 
 # The decision
