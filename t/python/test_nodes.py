@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import errno
+import gc
+import weakref
 from typing import Any, Callable, Optional
 
 import pytest
@@ -289,6 +291,32 @@ def test_a_node_whose_connection_has_just_failed_is_drained_for_its_mount() -> N
     assert flux.drained == drained_of(nodes) == {"n1": reason}
     nodes.want({})
     assert flux.drained == {"n1": reason}
+
+
+def test_drains_that_are_carried_out_are_not_kept() -> None:
+    """Flux tells of no change when a node is drained already."""
+    flux: Any = Drains({"n1"})
+    nodes = Nodes(flux, lambda: None)
+    nodes.start()
+    nodes.drain(["n1"], "broken")
+    flux.loop.run()
+    flux.changed = lambda: None
+    kept = []
+    for _ in range(3):
+        done = Done()
+        kept.append(weakref.ref(done))
+        nodes.drain(["n1"], "broken", done)
+        del done
+        flux.loop.run()
+    gc.collect()
+    assert [each() for each in kept] == [None] * 3
+
+
+class Done:
+    """What is to be done when nodes are drained."""
+
+    def __call__(self, result: None) -> None:
+        pass
 
 
 def test_nodes_are_drained_for_their_rabbit_and_only_these_are_undrained() -> None:
