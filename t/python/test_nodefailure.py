@@ -26,6 +26,7 @@ from flux_k8s.rules.directivebreakdown.breakdown import (
 )
 from flux_k8s.rules.nodefailure import (
     Survey,
+    computes_patch,
     failed_nodes,
     survey_mounts,
     survey_storage,
@@ -257,6 +258,22 @@ def test_as_many_nodes_as_tolerated_may_fail_and_one_must_remain(
     assert sorted((*failed, *survey.remaining)) == sorted(HOSTS)
     goes_on = len(failed) <= tolerance and bool(survey.remaining)
     assert verdict(HOSTS, survey, tolerance, "")[0] is goes_on
+
+
+@given(surveys())
+def test_nodes_taken_out_of_computes_stay_failed_and_no_others_do(
+    survey: Survey,
+) -> None:
+    """What is written can be read again, by a module that knows nothing."""
+    written = computes_patch(survey, NOW)
+    mounted = [clientmount(host) for host in HOSTS]
+    storages = [
+        storage(rabbit, *MAPPING.hosts_of(rabbit)) for rabbit in MAPPING.rabbits
+    ]
+    again = survey_mounts(2 * NOW, written, mounted, storages, 1, MAPPING)
+    assert again.computes == survey.remaining and again.lost == ()
+    assert failed_nodes(HOSTS, again) == failed_nodes(HOSTS, survey)
+    assert again.excluded == (NOW if survey.state is State.PreRun else None)
 
 
 def test_a_host_with_several_brokers_is_one_node() -> None:

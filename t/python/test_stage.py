@@ -10,6 +10,7 @@ import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, Json, KubeError, Request
+from flux_k8s.rules.directivebreakdown.resources import below_chassis
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.errors import ApiError
@@ -121,6 +122,17 @@ def test_a_job_is_staged_where_the_nodes_have_the_cores_that_it_needs() -> None:
     assert computes(system, jobid) == ["compute-03", "compute-04"]
     settle(system)
     assert not exceptions(system, jobid)
+
+
+def test_a_job_that_wants_all_of_its_chassis_is_refused() -> None:
+    system = slow()
+    spec = long([XFS, COPY_IN], 2, 10, dw_stage="ahead")
+    spec["resources"] = below_chassis(spec["resources"], 1)
+    spec["resources"][0]["exclusive"] = True
+    jobid = system.instance.submit(spec)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "a fixed number of whole nodes" in exception["note"]
 
 
 def test_a_late_request_of_a_module_that_died_changes_no_storage() -> None:
