@@ -10,7 +10,7 @@ from typing import Callable, Sequence
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.objects.workflowview import FINALIZER
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json
+from flux_k8s.ports import PERSISTENTSTORAGE, STORAGE, SYSTEMSTATUS, WORKFLOW, Json
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import FluidGenerator
@@ -171,7 +171,21 @@ class World:
             self.system.load_module()
         for host in sorted(self.disabled_now):
             self.enable(host)
+        self._free_persistent()
         self.restore()
+
+    def _free_persistent(self) -> None:
+        """Let persistent storage go that Workflows use which were deleted with their
+        finalizers: nobody else does, and its Teardown waits for that."""
+        store = self.system.store
+        workflows = {w["metadata"]["name"] for w in store.list(WORKFLOW, None)["items"]}
+        for persistent in store.list(PERSISTENTSTORAGE, None)["items"]:
+            users = persistent["spec"].get("consumerReferences") or []
+            left = [u for u in users if u["name"].rpartition("-")[0] in workflows]
+            if left != users:
+                body: Json = {"spec": {"consumerReferences": left or None}}
+                name = persistent["metadata"]["name"]
+                store.merge_patch(PERSISTENTSTORAGE, "default", name, body)
 
     def _fenced(self, arguments: Sequence[str]) -> str:
         """Which nodes are fenced, for ``rabbit.fence_command``."""
