@@ -334,8 +334,8 @@ STORIES = (
             (
                 ", and requests are slow",
                 5.0,
-                "kept 4:dws-failed! 4:Teardown 2:kept 3:kept dws-failed! clean "
-                "4:clean 2:dws-failed! 3:dws-failed! 4:gone 2:clean 3:clean "
+                "kept 2:kept 3:kept dws-failed! clean 4:dws-failed! 4:Teardown "
+                "2:dws-failed! 3:dws-failed! 2:clean 3:clean 4:clean 4:gone "
                 "Teardown gone 2:Teardown 3:Teardown 2:gone 3:gone",
             ),
         )

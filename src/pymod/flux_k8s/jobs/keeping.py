@@ -37,6 +37,7 @@ from flux_k8s.jobs.findings import Mounts
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
+from flux_k8s.jobs.losses import with_more
 from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -61,6 +62,9 @@ MOUNTING = (State.DataIn, State.PreRun, State.DataOut)
 RESCUES_LOGGED = 10
 """The attempts to rescue the data of a job that are logged. Its user can make as many
 as he likes, and have each fail at once."""
+
+
+LIMIT_REACHED = "its storage is not kept: rabbit.keep_failed_limit is reached"
 
 
 class Keeping:
@@ -125,16 +129,14 @@ class Keeping:
 
     async def keep_failed(self, info: WorkflowInfo, note: Note) -> None:
         """Keep the storage of a job whose data could not be copied out, where the job
-        can end before it is gone, or has."""
+        can end before it is gone, or has. Else mark the Workflow: it is not kept."""
         view, limit = info.view, self._settings.config.keep_failed
         assert view is not None and limit is not None
         if not (info.released or self.may_end(view)):
-            info.not_kept = ""
+            await self._workflows.mark_not_kept(info, note)
             return
         if self._exceeds_limit(info):
-            info.not_kept = (
-                "its storage is not kept: rabbit.keep_failed_limit is reached"
-            )
+            await self._workflows.mark_not_kept(info, with_more(note, LIMIT_REACHED))
             return
         until = self._clock.now() + limit
         self._marking.add(info.jobid)

@@ -412,7 +412,7 @@ def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
         return False
     copying = view.desired is State.DataOut and bool(view.unsaved) and info.ran
     given_up = view.given_up or info.aborted or has_ended_badly(info, view)
-    return copying and not (view.damage or given_up or info.not_kept is not None)
+    return copying and not (view.damage or given_up or view.is_not_kept)
 
 
 def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:

@@ -315,6 +315,8 @@ def _why_given_up(
     info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem]
 ) -> Note:
     """Why the storage of a job goes without all of its data."""
+    if view.failure.text:
+        return view.failure
     if problem is not None:
         return problem.note
     state = "its epilog" if view.desired is None else view.desired.name

@@ -118,9 +118,6 @@ class WorkflowInfo:
 
         fits: the plan of a Workflow that was made again fits what Flux was told.
         mounts: the nodes that have its storage mounted at its end.
-        not_kept: why the storage of the job cannot be kept after a failure, for the
-            exception about it: the limit that its user would exceed; "" if the service
-            could not keep others off, or containers run on its nodes. None if it can.
         rescuing: a user's request to rescue its data, or give it up, is under way.
         rescues: how often its data was rescued, by this service.
         recording: the records of the job.
@@ -165,7 +162,6 @@ class WorkflowInfo:
     # What steps have found out or are about; another service finds it out anew.
     fits: bool = False
     mounts: Mounts = field(default_factory=Mounts)
-    not_kept: Optional[str] = None
     rescuing: bool = False
     rescues: int = 0
     recording: Recording = field(default_factory=Recording)

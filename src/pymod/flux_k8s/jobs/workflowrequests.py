@@ -363,6 +363,16 @@ class WorkflowRequests:
         }
         await self.annotate(info, annotations)
 
+    async def mark_not_kept(self, info: WorkflowInfo, note: Note) -> None:
+        """Mark the Workflow: its data could not be copied out, and its storage is not
+        kept."""
+        annotations = {
+            FAILURE: printable(note.text, NOTE),
+            FAILURE_REASON: note.reason.value,
+            RESCUED: None,
+        }
+        await self.annotate(info, annotations)
+
     async def force(self, info: WorkflowInfo) -> None:
         """Have DWS treat the state as reached (``forceReady``)."""
         await self._send(info, self._patch(info, {"spec": {"forceReady": True}}))

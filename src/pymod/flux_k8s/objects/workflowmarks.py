@@ -71,7 +71,8 @@ FAILED_UNTIL = "flux-framework.readthedocs.io/failed-until"
 its storage is kept so that the data can be rescued."""
 
 FAILURE = "flux-framework.readthedocs.io/failure"
-"""An annotation that goes with :data:`FAILED_UNTIL`: the reason, in words."""
+"""An annotation that goes with :data:`FAILED_UNTIL`: the reason, in words. Alone: the
+storage could not be kept."""
 
 FAILURE_REASON = "flux-framework.readthedocs.io/failure-reason"
 """An annotation that goes with :data:`FAILURE`, and with what is requested when a job

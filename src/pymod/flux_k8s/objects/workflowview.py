@@ -149,6 +149,12 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         return self.failed_until is not None or self.rescued is not None
 
     @property
+    def is_not_kept(self) -> bool:
+        """Whether copying the data of the job out has failed, and the storage could not
+        be kept."""
+        return bool(self.failure.text) and not self.has_failed
+
+    @property
     def kept_for_nodes(self) -> tuple[str, ...]:
         """The nodes in ``kept_for``; none if it cannot be read."""
         return read_hosts(self.kept_for)
