@@ -40,11 +40,11 @@ from flux_k8s.ports import Json
 from flux_k8s.rules.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.scheduler import request as requests
 from flux_k8s.scheduler import rwriter
+from flux_k8s.scheduler.dutycycle import DutyCycle
 from flux_k8s.scheduler.free import Grant
 from flux_k8s.scheduler.graph import RequestError, ResourceGraph
 from flux_k8s.scheduler.pool import NOTHING, Infeasible, Pool, Reservation, reserve
 from flux_k8s.scheduler.request import Request
-from flux_k8s.scheduler.share import Share
 from flux_k8s.text import NOTE, printable
 
 DEPTH = 64
@@ -99,7 +99,7 @@ class RabbitScheduler(Scheduler):
         mapping = NO_RABBITS if table is None else load_mapping(Config.parse(table))
         self.pool_kwargs = {"mapping": mapping, "chunks": chunks}
         self._ends: dict[int, float] = {}
-        self._review, self._status_share = Share(monotonic), Share(monotonic)
+        self._review, self._status_work = DutyCycle(monotonic), DutyCycle(monotonic)
         self._status, self._status_in = "", -1
         self._review_timer = handle.timer_watcher_create(
             0.0, lambda *_: self._request_schedule()
@@ -315,8 +315,8 @@ class RabbitScheduler(Scheduler):
         scheduler: it may be a few times as old as that."""
         try:
             is_old = self._status_in != self.pool.generation
-            if is_old and not self._status_share.wait:
-                with self._status_share.spend():
+            if is_old and not self._status_work.wait:
+                with self._status_work.spend():
                     self._status = json.dumps(self._resource_status())
                 self._status_in = self.pool.generation
             self.handle.respond(msg, self._status)

@@ -7,20 +7,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.scheduler.share import REST, Share
+from flux_k8s.scheduler.dutycycle import REST, DutyCycle
 
 
 @given(st.lists(st.floats(0.0, 10.0), min_size=1))
-def test_work_that_is_done_when_it_is_due_takes_its_share_of_the_time(
+def test_work_that_is_done_when_it_is_due_takes_its_part_of_the_time(
     costs: list[float],
 ) -> None:
     now = 0.0
-    share = Share(lambda: now)
-    assert share.wait == 0.0
+    work = DutyCycle(lambda: now)
+    assert work.wait == 0.0
     for cost in costs:
-        now += share.wait
-        with share.spend():
+        now += work.wait
+        with work.spend():
             now += cost
-        assert share.wait <= REST * cost + 1e-9
-    now += share.wait
+        assert work.wait <= REST * cost + 1e-9
+    now += work.wait
     assert sum(costs) <= now / (1 + REST) + 1e-6

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Work that may take a share of the scheduler's time only."""
+"""Work that may take a part of the scheduler's time only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REST = 4
 """Work is due again after so many times as long as it took."""
 
 
-class Share:
+class DutyCycle:
     """Measures the work, and says when it is due.
 
     Args:
