@@ -76,17 +76,15 @@ class Problem:
     """A reason for which a job's storage cannot make progress.
 
     Attributes:
-        since: the UNIX time from which a few failed nodes may be the cause; None if
-            nodes cannot be the cause.
-        patience: the seconds that DWS may take for the state without these nodes.
+        patience: the seconds that DWS may take for the state without the failed nodes
+            that may be the cause; None if nodes cannot be the cause.
         limit: whether the problem is a time limit of the epilog, which alone is no
             reason for an exception.
         key: the key of the configuration that has the limit, or "".
     """
 
     note: Note
-    since: Optional[float] = None
-    patience: float = 0.0
+    patience: Optional[float] = None
     limit: bool = False
     key: str = ""
 
@@ -156,8 +154,8 @@ def _trouble_limit(
     )
     note = Note(text, Reason.TRANSIENT_CONDITION)
     deadline = at.deadline(at.latest(since, view.rescued), config.tc_timeout)
-    nodes = deadline if _may_be_nodes(info, view) else None
-    return [(deadline, Problem(note, nodes, config.tc_timeout, key="tc_timeout"))]
+    patience = config.tc_timeout if _may_be_nodes(info, view) else None
+    return [(deadline, Problem(note, patience, key="tc_timeout"))]
 
 
 def _may_be_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
@@ -187,7 +185,7 @@ def _state_limits(
         deadline = at.deadline(begin, prerun)
         problem = _late(info, view, state, "prerun_timeout", prerun)
         if begun:
-            problem = replace(problem, since=deadline, patience=prerun)
+            problem = replace(problem, patience=prerun)
         limits.append((deadline, problem))
     return limits + _epilog_limits(info, view, state, at)
 
@@ -370,7 +368,7 @@ def dws_problem(
         # Nodes that are only slower than the one that failed have their time.
         patience = at.config.tc_timeout
         deadline = at.deadline(info.troubled_since or at.now, patience)
-        problem = Problem(note, deadline, patience)
+        problem = Problem(note, patience)
         return (problem if at.now >= deadline else None), deadline
     return overdue(info, view, state, at)
 

@@ -371,7 +371,7 @@ def _await_teardown(
 
 def _tolerate(info: WorkflowInfo, view: WorkflowView, problem: Problem) -> Next:
     """The step for a problem that a few nodes may be the cause of."""
-    if problem.since is None:
+    if problem.patience is None:
         return Step.FAIL(problem.note)
     if info.allocation is None or view.forced:
         # A job that tolerates no failure would only have had the nodes named.
