@@ -292,9 +292,7 @@ def why_not(found: Wanted, answer: Json, nodes: Nodes) -> str:
         problem = why_never(found.nodes, least, rabbits, found.chassis)
         if problem:
             return problem
-    known = (nodes.free | nodes.allocated | nodes.down) - {
-        text(row, "name") for row in rows
-    }
+    known = nodes.all - {text(row, "name") for row in rows}
     if found.nodes > len(known):
         return f"the job asks for {found.nodes} nodes, and Flux has {len(known)}"
     return ""

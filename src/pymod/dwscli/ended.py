@@ -17,11 +17,12 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequenc
 
 from dwscli import records
 from dwscli.instance import Instance
-from dwscli.reading import number, part, text
+from dwscli.reading import number, part, text, texts
 from dwscli.terminal import warn
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats import directives
 from flux_k8s.formats.timestamps import parse_timestamp
+from flux_k8s.objects.workflowdirectives import read_directives
 from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
@@ -129,14 +130,14 @@ def _first_records(
 ) -> tuple[list[Json], Kvs]:
     """The first of some jobs that asked for storage, and their records."""
     found: list[Json] = []
-    texts: dict[tuple[int, str], str] = {}
+    records_of: dict[tuple[int, str], str] = {}
     for start in range(0, len(marked), max(1, most)):
         if len(found) >= most:
             break
         listed, kvs = _records(instance, marked[start : start + most], keys)
         found += (j for j in listed if _is_marked(j) or (j["id"], WORKFLOW) in kvs)
-        texts.update(kvs)
-    return found[:most], texts
+        records_of.update(kvs)
+    return found[:most], records_of
 
 
 def recorded_jobs(
@@ -219,6 +220,7 @@ def row(job: Json, kvs: Kvs) -> Json:
     end = number(job, "t_inactive")
     gone = _gone(view, end)
     nnodes = int(number(job, "nnodes") or 0)
+    lines = _lines(workflow)
     sizes = records.allocated(kvs.get((job["id"], ALLOCATIONS)))
     found: Json = {
         "id": job["id"],
@@ -232,10 +234,8 @@ def row(job: Json, kvs: Kvs) -> Json:
         "nodes": text(job, "nodelist"),
         "nnodes": nnodes,
         "rabbits": kvs.get((job["id"], HOSTLIST), ""),
-        "capacity": capacity(view.directives, nnodes)
-        if sizes is None
-        else sum(sizes.values()),
-        "types": [*view.types],
+        "capacity": capacity(lines, nnodes) if sizes is None else sum(sizes.values()),
+        "types": [*read_directives(lines).storage["types"]],
         "moved": sum(amounts) if amounts else None,
         "total": None,
         "percent": None,
@@ -258,13 +258,14 @@ def row(job: Json, kvs: Kvs) -> Json:
 
 def _details(job: Json, kvs: Kvs) -> Json:
     id = job["id"]
-    view = _view(kvs, id)
+    workflow = records.json_object(kvs.get((id, WORKFLOW)))
+    view = WorkflowView.parse(workflow)
     raised = list(_exceptions(kvs.get((id, EVENTLOG), "")))
     outcome = records.json_object(kvs.get((id, DATA_OUT)))
     return {
         **row(job, kvs),
         "serial": 0,
-        "directives": [*view.directives],
+        "directives": [*_lines(workflow)],
         "message": view.message,
         "states": states(view, kvs, id),
         "allocations": records.allocations(kvs.get((id, ALLOCATIONS))),
@@ -277,10 +278,13 @@ def _details(job: Json, kvs: Kvs) -> Json:
     }
 
 
-def _view(kvs: Kvs, id: int) -> WorkflowView:
-    """The recorded Workflow of a job; one without a uid if there is none."""
-    return WorkflowView.parse(records.json_object(kvs.get((id, WORKFLOW))))
+def _lines(workflow: Json) -> tuple[str, ...]:
+    """The directives of a Workflow, also of one that is damaged otherwise."""
+    return tuple(texts(part(workflow, "spec"), "dwDirectives"))
 
+
+UNRECORDED = WorkflowView.parse({})
+"""What is read where no Workflow is recorded."""
 
 ROW = Form((WORKFLOW, HOSTLIST, ALLOCATIONS, MOVED), row)
 """A row of ``dws.job-list``."""
@@ -315,7 +319,8 @@ def is_recorded(instance: Instance, id: int) -> bool:
         return True
     if (id, WORKFLOW) not in kvs:
         return not has_directives(kvs.get((id, JOBSPEC), ""))
-    return _is_over(_view(kvs, id))
+    workflow = records.json_object(kvs.get((id, WORKFLOW)))
+    return _is_over(WorkflowView.parse(workflow))
 
 
 def _is_over(view: WorkflowView) -> bool:
@@ -350,7 +355,7 @@ def failure(
         return failed
     if reported and number(job, "waitstatus") is not None:  # else it did not run
         return reported
-    if not view.uid:
+    if view == UNRECORDED:
         return "nothing is recorded of its storage"
     if view.damage is not None:
         return view.damage

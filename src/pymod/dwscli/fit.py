@@ -206,8 +206,7 @@ def serving_rabbits(
 def nodes_below(rows: Iterable[Json], nodes: Nodes) -> int:
     """The number of nodes below any Rabbit, whatever their state is and that of the
     Rabbit: no job with storage gets more."""
-    known = nodes.free | nodes.allocated | nodes.down
-    return len(known & {host for row in rows for host in hosts(row, "nodes") or ()})
+    return len(nodes.all & {host for row in rows for host in hosts(row, "nodes") or ()})
 
 
 def empty_rabbits(
@@ -219,12 +218,11 @@ def empty_rabbits(
     Args:
         gives_ssd: the scheduler gives storage, in whole ``ssd``.
     """
-    known = nodes.free | nodes.allocated | nodes.down
     found = []
     for row in rows:
         ssds = (number(row, "ssds") or 0) + (number(row, "ssds_withheld") or 0)
         size = max(1, int(number(row, "ssd_size") or 1))
-        below = len(known & {*(hosts(row, "nodes") or ())})
+        below = len(nodes.all & {*(hosts(row, "nodes") or ())})
         if gives_ssd:
             found.append(EmptyRabbit(below, int(ssds), size * GIB))
         else:

@@ -21,6 +21,7 @@ import re
 import string
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import (
     Any,
     Callable,
@@ -274,9 +275,9 @@ class Format(Generic[Item]):
         shown = self._fitted(rows, header)
         found: list[tuple[str, Optional[Item]]] = []
         if header:
-            found.append((self._header(shown), None))
+            found.append((_joined(shown, self._heading), None))
         for row in rows:
-            line = self._line(shown, row)
+            line = _joined(shown, partial(self._cell, row=row))
             if line and not line.isspace():
                 found.append((line, row))
         if width > 0:
@@ -314,24 +315,19 @@ class Format(Generic[Item]):
         texts = {str(column.converted(value(row))) for row in rows}
         return max((columns(printable(t)) for t in texts if t not in EMPTY), default=0)
 
-    def _header(self, shown: Sequence[Column]) -> str:
-        texts = []
-        for column in shown:
-            texts.append(column.text)
-            if column.name:
-                heading = self._fields[column.name].heading
-                align = column.spec.align.replace("=", ">") or "<"
-                texts.append(padded(heading, column.spec.width, align))
-        return "".join(texts).rstrip(" ")
+    def _heading(self, column: Column) -> str:
+        align = column.spec.align.replace("=", ">") or "<"
+        return padded(self._fields[column.name].heading, column.spec.width, align)
 
-    def _line(self, shown: Sequence[Column], row: Item) -> str:
-        texts = []
-        for column in shown:
-            texts.append(column.text)
-            if column.name:
-                value = self._fields[column.name].value(row)
-                texts.append(column.spec.apply(column.converted(value)))
-        return "".join(texts).rstrip(" ")
+    def _cell(self, column: Column, row: Item) -> str:
+        value = self._fields[column.name].value(row)
+        return column.spec.apply(column.converted(value))
+
+
+def _joined(shown: Iterable[Column], cell: Callable[[Column], str]) -> str:
+    """A line, with what ``cell`` has for each field."""
+    texts = (each.text + (cell(each) if each.name else "") for each in shown)
+    return "".join(texts).rstrip(" ")
 
 
 def _order(value: Any) -> tuple[int, Any]:

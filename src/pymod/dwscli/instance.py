@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import AbstractSet, Callable, Iterable, Optional
 
 from dwscli.reading import number, objects, part, text, texts
@@ -65,6 +66,10 @@ class Nodes:
     free: AbstractSet[str]
     allocated: AbstractSet[str]
     down: AbstractSet[str]
+
+    @cached_property
+    def all(self) -> AbstractSet[str]:
+        return self.free | self.allocated | self.down
 
 
 ATTRIBUTES = [

@@ -382,11 +382,9 @@ def _failures(report: Report) -> Markup:
         bar = _bar(most, {"failed": len(jobs)})
         when = timestamp(number(last, "since") or 0, "%F %R")
         rows.append((join([str(len(jobs)), bar]), _last(jobs), when, _id(last)))
-    table = _table(("Jobs", "Last reason", "Last time", "Last job"), rows)
-    if len(reasons) <= LISTED:
-        return table
     line = f"The {LISTED} most frequent of {len(reasons)} reasons."
-    return join([element("p", line, class_="note"), table])
+    titles = ("Jobs", "Last reason", "Last time", "Last job")
+    return join([*_note_of_more(reasons, line), _table(titles, rows)])
 
 
 def _last(jobs: Sequence[Json]) -> str:
@@ -401,11 +399,14 @@ def _jobs(report: Report) -> Markup:
     found = [{**row, "now": report.now} for row in report.active]
     found.sort(key=lambda job: -(elapsed(job) or 0.0))
     rows = [[_value(job, name) for name in JOB_COLUMNS] for job in found[:LISTED]]
-    table = _table([FIELDS[name].heading for name in JOB_COLUMNS], rows)
-    if len(found) <= LISTED:
-        return table
     line = f"The {LISTED} of {len(found)} jobs that are in their states for longest."
-    return join([element("p", line, class_="note"), table])
+    titles = [FIELDS[name].heading for name in JOB_COLUMNS]
+    return join([*_note_of_more(found, line), _table(titles, rows)])
+
+
+def _note_of_more(found: Sequence[object], line: str) -> list[Markup]:
+    """A line above a table that does not list all."""
+    return [element("p", line, class_="note")] if len(found) > LISTED else []
 
 
 def _value(job: Json, name: str) -> str:
