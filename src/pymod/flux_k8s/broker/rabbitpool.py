@@ -25,16 +25,6 @@ from flux_k8s.scheduler.pool import Pool, make_chassis, storage_nodes
 NO_RABBITS = mappings.assemble({}, {})
 
 
-class Contents:
-    """R, with the one method that flux-core calls of a set of resources."""
-
-    def __init__(self, resources: rset.ResourceSet) -> None:
-        self._resources = resources
-
-    def to_dict(self) -> Json:
-        return self._resources.to_json()
-
-
 class RabbitPool(ResourcePool):
     """All resources of the instance, or those of a job.
 
@@ -45,6 +35,7 @@ class RabbitPool(ResourcePool):
 
     Attributes:
         resources: R, in the pool of a job's resources.
+        expiration: when the resources cease to be valid, UNIX time; 0 for never.
 
     Raises:
         BadObject: R is malformed.
@@ -53,6 +44,7 @@ class RabbitPool(ResourcePool):
     name = "RabbitPool"
     version = 1
     known_options = frozenset(("mapping", "chunks"))
+    expiration = 0.0  # no property
 
     def __init__(
         self,
@@ -65,7 +57,7 @@ class RabbitPool(ResourcePool):
         self.resources = rset.parse(R)
         self._mapping, self._chunks = mapping, chunks
         self._pool: Optional[Pool] = None
-        self._expiration = self.resources.expiration or 0.0
+        self.expiration = self.resources.expiration or 0.0
         self._json: Optional[tuple[int, Json]] = None
 
     @property
@@ -102,15 +94,6 @@ class RabbitPool(ResourcePool):
         }
         self.resources = replace(self.resources, targets=left, properties=properties)
 
-    @property
-    def expiration(self) -> float:
-        """When the resources cease to be valid, UNIX time; 0 for never."""
-        return self._expiration
-
-    @expiration.setter
-    def expiration(self, value: float) -> None:
-        self._expiration = value
-
     def to_dict(self) -> Json:
         if self._pool is None:
             return self.resources.to_json()
@@ -118,14 +101,6 @@ class RabbitPool(ResourcePool):
         if self._json is None or self._json[0] != present:
             self._json = present, rwriter.whole(self._pool, present).to_json()
         return self._json[1]
-
-    def copy_allocated(self) -> Contents:
-        """The cores and GPUs that jobs have."""
-        return Contents(rwriter.resources(self.pool, self.pool.taken()))
-
-    def copy_down(self) -> Contents:
-        """The nodes that no job gets."""
-        return Contents(rwriter.whole(self.pool, self.pool.present & ~self.pool.up))
 
     def dumps(self) -> str:
         pool = self.pool

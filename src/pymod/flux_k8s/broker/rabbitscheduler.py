@@ -19,6 +19,7 @@ from __future__ import annotations
 import bisect
 import errno
 import json
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from time import monotonic
@@ -45,6 +46,7 @@ from flux_k8s.scheduler.free import Grant
 from flux_k8s.scheduler.graph import RequestError, ResourceGraph
 from flux_k8s.scheduler.pool import NOTHING, Infeasible, Pool, Reservation, reserve
 from flux_k8s.scheduler.request import Request
+from flux_k8s.slots import slotted
 from flux_k8s.text import NOTE, printable
 
 DEPTH = 64
@@ -249,14 +251,12 @@ class RabbitScheduler(Scheduler):
         now = self._now()
         if reserved.leaves(now, request.duration):
             reserved = NOTHING
-        if pending.misfit_in == pool.generation or pending.misfit_by is reserved:
+        place = pool.generation, reserved
+        if pending.misfit == place:
             return False
         grant = pool.allocate(job.jobid, request, reserved.grant)
-        if grant is None and reserved is NOTHING:
-            pending.misfit_in = pool.generation
-        elif grant is None:
-            pending.misfit_by = reserved
         if grant is None:
+            pending.misfit = place
             return False
         try:
             end = now + request.duration if request.duration else 0.0
@@ -325,11 +325,11 @@ class RabbitScheduler(Scheduler):
             self._refuse(msg, errno.EINVAL, INTERNAL_ERROR)
 
     def _resource_status(self) -> Json:
-        resources = self.resources
+        pool = self.pool
         return {
-            "all": resources.to_dict(),
-            "allocated": resources.copy_allocated().to_dict(),
-            "down": resources.copy_down().to_dict(),
+            "all": self.resources.to_dict(),
+            "allocated": rwriter.resources(pool, pool.taken()).to_json(),
+            "down": rwriter.whole(pool, pool.present & ~pool.up).to_json(),
         }
 
     # The module dws
@@ -367,47 +367,38 @@ class RabbitScheduler(Scheduler):
         return {**super().stats_get(), "jobs": len(self.pool.grants)}
 
 
+@slotted
+@dataclass(eq=False)
 class _Pending:
     """A job that waits.
 
     Attributes:
         present: the nodes of the instance when the request was checked.
-        misfit_in: the generation of the pool in which it did not fit.
-        misfit_by: the reservation of another job beside which it did not fit. There is
-            a new one for each generation.
-        served: whether it waits for other jobs only, as was found last.
+        misfit: the generation of the pool in which it did not fit, and the reservation
+            of another job beside which it did not.
+        served: whether it waits for other jobs only, as was found last
+            (``served_in``: after so many outages).
         reserved: what is reserved for it, as was found for a generation of the pool
             (``reserved_in``).
     """
 
-    __slots__ = (
-        "request",
-        "present",
-        "misfit_in",
-        "misfit_by",
-        "served",
-        "_served_in",
-        "reserved",
-        "reserved_in",
-    )
-
-    def __init__(self, request: Request, present: int) -> None:
-        self.request = request
-        self.present = present
-        self.misfit_in = self._served_in = self.reserved_in = -1
-        self.served = True
-        self.misfit_by: Optional[Reservation] = None
-        self.reserved = UNKNOWN
+    request: Request
+    present: int
+    misfit: tuple[int, Reservation] = -1, UNKNOWN
+    served: bool = True
+    served_in: int = -1
+    reserved: Reservation = UNKNOWN
+    reserved_in: int = -1
 
     def may_be_served(self, pool: Pool) -> bool:
         """False if it is known to wait for what is down, or out of service."""
-        return self.served or self._served_in != pool.outages
+        return self.served or self.served_in != pool.outages
 
     def is_served(self, pool: Pool) -> bool:
         """Whether it waits for other jobs only."""
-        if self._served_in != pool.outages:
+        if self.served_in != pool.outages:
             self.served = pool.is_served(self.request)
-            self._served_in = pool.outages
+            self.served_in = pool.outages
         return self.served
 
 

@@ -140,7 +140,6 @@ class Controller(Generic[Key]):
         self._options = options or Options[Key]()
         self._items: dict[Key, _Item] = {}
         self._ready: dict[Key, None] = {}
-        self._wishes: dict[KindOfRequest, set[Key]] = {}
         self._pump_timer: Optional[Timer] = None
         self._runs = 0
         self._stopped = False
@@ -259,16 +258,13 @@ class Controller(Generic[Key]):
         request = getattr(error, "request", None)
         if wanted > pause and request is not None:
             item.wish = request, self._clock.now() + pause
-            self._wishes.setdefault(request, set()).add(key)
 
     def end_wish(self, request: KindOfRequest) -> None:
         """A server carries out requests again that it had wanted later: pauses are no
         longer than they are without that."""
-        for key in self._wishes.pop(request, ()):
-            item = self._items.get(key)
-            if item is not None and item.wish is not None and item.wish[0] == request:
-                _, due = item.wish
-                self._schedule(key, item, due - self._clock.now())
+        for key, item in self._items.items():
+            if item.wish is not None and item.wish[0] == request:
+                self._schedule(key, item, item.wish[1] - self._clock.now())
                 item.pausing = item.timer is not None
 
     def _add_ready(self, key: Key) -> None:
