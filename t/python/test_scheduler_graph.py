@@ -156,7 +156,6 @@ def test_the_module_waits_for_a_scheduler_and_tells_each_what_it_must_not_give()
     service = Fluxion(cast(Flux, flux), topology())
     withheld = {"rabbit0": SSD_SIZE * GIB}
     service.want(Wanted({}, frozenset({"rabbit1"}), withheld))
-    service.start()
     flux.loop.run(timeout=20.0)
     assert not service.present
     (line,) = flux.lines
