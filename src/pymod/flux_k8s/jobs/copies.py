@@ -22,7 +22,7 @@ from typing import AsyncIterator, Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls
-from flux_k8s.jobs.timelimits import Moment, copies_unknown, overdue
+from flux_k8s.jobs.timelimits import Moment, copies_unknown, due, running_limits
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.json_reader import read_string
@@ -80,7 +80,8 @@ def awaited_until(
     copies that go on; None if it does not."""
     if not (copies_unknown(info, view) and info.data.going):
         return None
-    limit, deadline = overdue(info, view, State.DataOut.name, at)
+    limits = running_limits(info, view, State.DataOut.name, at)
+    limit, deadline = due(limits, at)
     again = info.data.listed + LIST_VALID
     if limit is not None or at.now >= again:
         return None

@@ -21,7 +21,7 @@ The limits of a copy that is made again (``flux dws rescue``) count from then.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Optional
+from typing import Optional, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.kubecalls import REOPEN_DELAY
@@ -96,11 +96,16 @@ def may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
     return info.goal is Goal.READY and info.failure_tolerance > 0 and making
 
 
-def overdue(
-    info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
-) -> tuple[Optional[Problem], Optional[float]]:
-    """Time limits: a problem when one has passed, else the next deadline."""
-    limits = running_limits(info, view, state, at)
+Limit = tuple[float, Problem]
+"""A limit that runs: when it has passed (UNIX time), and what problem it is then."""
+
+Due = tuple[Optional[Problem], Optional[float]]
+"""The present problem of a job's storage, and the UNIX time at which the next one may
+arise; None for each that there is not."""
+
+
+def due(limits: Sequence[Limit], at: Moment) -> Due:
+    """Whether the first of the limits has passed, and when it has."""
     if not limits:
         return None, None
     deadline, problem = min(limits, key=lambda limit: limit[0])
@@ -109,9 +114,8 @@ def overdue(
 
 def running_limits(
     info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
-) -> list[tuple[float, Problem]]:
-    """The time limits that run: when each has passed (UNIX time), and the problem that
-    it is then."""
+) -> list[Limit]:
+    """The time limits that run."""
     limits = _trouble_limit(info, view, state, at)
     if not view.complete and view.desired is not None:
         limits += _state_limits(info, view, view.desired, at)
@@ -142,7 +146,7 @@ def begin_of(
 
 def _trouble_limit(
     info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
-) -> list[tuple[float, Problem]]:
+) -> list[Limit]:
     """The time limit of a TransientCondition, if it runs."""
     config, since = at.config, info.troubled_since
     kept = bool(view.kept_for) and view.desired is State.PostRun
@@ -167,10 +171,10 @@ def _may_be_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
 
 def _state_limits(
     info: WorkflowInfo, view: WorkflowView, state: State, at: Moment
-) -> list[tuple[float, Problem]]:
+) -> list[Limit]:
     """The time limits of a state that the service has requested, whether or not DWS has
     begun with it, or Kubernetes has taken the request."""
-    limits: list[tuple[float, Problem]] = []
+    limits: list[Limit] = []
     setup, prerun = at.config.setup_timeout, at.config.prerun_timeout
     begin = begin_of(info, view, state, at)
     begun = view.state is state
@@ -192,7 +196,7 @@ def _state_limits(
 
 def _epilog_limits(
     info: WorkflowInfo, view: WorkflowView, state: State, at: Moment
-) -> list[tuple[float, Problem]]:
+) -> list[Limit]:
     """The time limits of PostRun, and of PostRun and DataOut together."""
     kept, config = bool(view.kept_for), at.config
     if state not in (State.PostRun, State.DataOut) or (kept and state is State.PostRun):
@@ -201,7 +205,7 @@ def _epilog_limits(
     epilog = [("teardown_after", config.teardown_after, first)]
     if state is State.PostRun:
         epilog.insert(0, ("postrun_timeout", config.postrun_timeout, State.PostRun))
-    limits: list[tuple[float, Problem]] = []
+    limits: list[Limit] = []
     for key, limit, since in epilog:
         noted = begin_of(info, view, since, at) or begin_of(info, view, state, at)
         # This service may have come when PostRun was over.
@@ -218,9 +222,7 @@ def _epilog_limits(
     return limits
 
 
-def _stall_limit(
-    info: WorkflowInfo, state: str, at: Moment
-) -> list[tuple[float, Problem]]:
+def _stall_limit(info: WorkflowInfo, state: str, at: Moment) -> list[Limit]:
     """The time limit of data that does not move, if it runs. Where Kubernetes refuses
     the list of data movements, it is not over before the list is tried again."""
     limit, view = at.config.stall_timeout, info.view
@@ -254,9 +256,7 @@ def unmoved_since(info: WorkflowInfo, at: Moment) -> Optional[float]:
     return at.latest(begin, view.changed, view.rescued, info.data.moved)
 
 
-def _stage_limit(
-    info: WorkflowInfo, view: WorkflowView, at: Moment
-) -> list[tuple[float, Problem]]:
+def _stage_limit(info: WorkflowInfo, view: WorkflowView, at: Moment) -> list[Limit]:
     """The time limit of data that waits for nodes, if it runs."""
     limit = at.config.stage_timeout
     waits = info.goal is Goal.PLANNED and info.is_staged
@@ -274,8 +274,8 @@ def _stage_limit(
     return [(at.deadline(begin, limit), Problem(note, key="stage_timeout"))]
 
 
-def unmade(info: WorkflowInfo, at: Moment) -> tuple[Optional[Problem], Optional[float]]:
-    """The same for a Workflow that Kubernetes does not let us create."""
+def unmade(info: WorkflowInfo, at: Moment) -> Due:
+    """The limit of a Workflow that Kubernetes does not let us create."""
     limit, begin = at.config.setup_timeout, info.begun.get(State.Proposal)
     if info.refusal is None or limit is None or begin is None:
         return None, None
@@ -284,13 +284,11 @@ def unmade(info: WorkflowInfo, at: Moment) -> tuple[Optional[Problem], Optional[
         return None, None
     text = f"Proposal took more than setup_timeout={limit:g}s; {info.refusal.error}"
     note = Note(text, Reason.SETUP_TIMEOUT)
-    return (Problem(note) if at.now >= deadline else None), deadline
+    return due([(deadline, Problem(note))], at)
 
 
-def unmounts_late(
-    info: WorkflowInfo, view: WorkflowView, at: Moment
-) -> tuple[Optional[Problem], Optional[float]]:
-    """The same for nodes that are to unmount in Teardown, since the job had not got to
+def unmounts_late(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Due:
+    """The limit of nodes that are to unmount in Teardown, since the job had not got to
     PostRun. With ``unmount_failure`` they do not hold up the others."""
     limit = at.config.postrun_timeout if at.config.keeps_mounted else None
     over = view.nodes_released or info.released or not view.may_be_mounted
@@ -301,7 +299,7 @@ def unmounts_late(
         return None, None
     problem = _late(info, view, State.Teardown, "postrun_timeout", limit)
     deadline = at.deadline(begin, limit)
-    return (problem if at.now >= deadline else None), deadline
+    return due([(deadline, problem)], at)
 
 
 def _late(
@@ -334,11 +332,8 @@ GRACE = 30.0
 """Seconds within which DWS shows that a copy is made again."""
 
 
-def problem_of(
-    info: WorkflowInfo, view: WorkflowView, at: Moment
-) -> tuple[Optional[Problem], Optional[float]]:
-    """The present problem of the storage, and the UNIX time at which the next one may
-    arise; None for each that there is not."""
+def problem_of(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Due:
+    """What is wrong with the storage of a job, or will be."""
     if at.lost:
         note = f"its data is lost before it had nodes: {at.lost}"
         return Problem(Note(note, Reason.RABBIT_BROKEN)), None
@@ -349,10 +344,8 @@ def problem_of(
     return dws_problem(info, view, at)
 
 
-def dws_problem(
-    info: WorkflowInfo, view: WorkflowView, at: Moment
-) -> tuple[Optional[Problem], Optional[float]]:
-    """The same for the problems that DWS has, or shows."""
+def dws_problem(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Due:
+    """What DWS has, or shows, that is wrong with it, or will be."""
     if view.damage is not None:
         return Problem(Note(view.damage, Reason.BAD_OBJECT)), None
     state = view.state.name if view.state is not None else "Proposal"
@@ -368,9 +361,8 @@ def dws_problem(
         # Nodes that are only slower than the one that failed have their time.
         patience = at.config.tc_timeout
         deadline = at.deadline(info.troubled_since or at.now, patience)
-        problem = Problem(note, patience)
-        return (problem if at.now >= deadline else None), deadline
-    return overdue(info, view, state, at)
+        return due([(deadline, Problem(note, patience))], at)
+    return due(running_limits(info, view, state, at), at)
 
 
 def copies_again_until(
