@@ -198,3 +198,11 @@ def carry_out(info: WorkflowInfo, chosen: Next) -> None:
 def test_go_durations_are_read(text: str, seconds: Optional[float]) -> None:
     found = parse_go_duration(text)
     assert found == (seconds if seconds is None else pytest.approx(seconds))
+
+
+def test_a_job_whose_storage_was_made_does_not_lose_it_to_another_in_silence() -> None:
+    own = view_of(S.DataIn, changed=NOW)
+    info = info_of(PLANNED, own)
+    info.see_found(replace(view_of(S.Proposal, jobid="fother"), uid="theirs"), NOW)
+    info.see_missing(NOW)
+    assert info.again_at is None and step(info).step is Step.FAIL

@@ -375,9 +375,12 @@ class WorkflowInfo:
             self._note_interference(view.uid, DELETED, view)
         elif view.desired is State.Teardown and not view.teardown_requested:
             self._note_interference(view.uid, MOVED, view)
-        before, self.last = self.view, view
+        before = self.view
         if before is not None and before.uid != view.uid:
+            if before.is_of(self.jobid) and not view.is_of(self.jobid):
+                self._note_interference(before.uid, DELETED, before)
             self.begun = {}
+        self.last = view
         if view.complete and not (before is not None and before.complete):
             self.mounts.found_at = None  # nodes have unmounted, or were passed over
         self.doubtful = self.doubtful or not view.is_of(self.jobid)
@@ -404,7 +407,7 @@ class WorkflowInfo:
         and none of its storage was made."""
         return (
             self.goal is Goal.PLANNED
-            and not (self.has_storage or self.failed)
+            and not (self.has_storage or self.failed or self.interference)
             and self.remade < len(REMAKE_PAUSES)
         )
 
