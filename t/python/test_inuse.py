@@ -29,6 +29,17 @@ from support.service import (
 EPILOG_TIMEOUT = 60.0
 
 
+def test_an_abort_that_kubernetes_fails_drains_all_nodes_at_once_and_once() -> None:
+    system = slow(plugin_conf={"epilog-timeout": EPILOG_TIMEOUT})
+    jobid = job_in(system, "PostRun")
+    inject(system, OUTAGES["503"], HOUR)
+    assert system.loop.run(lambda: bool(exceptions(system, jobid)), HOUR)
+    system.loop.run(timeout=1.0)
+    assert len(drained(system)) == 2
+    system.loop.run(timeout=HOUR / 2)
+    assert len(lines(system, "drained until it does")) == 1
+
+
 def test_nodes_that_flux_names_too_late_are_not_drained() -> None:
     """Another module was loaded, which does not know the nodes. Before job-list names
     them, Kubernetes says that none of them has the storage mounted."""

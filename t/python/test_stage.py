@@ -20,6 +20,7 @@ from support.service import (
     COPY_OUT,
     DAY,
     HOUR,
+    LUSTRE,
     XFS,
     exceptions,
     lines,
@@ -35,6 +36,7 @@ from support.staging import (
     COPY_IN,
     computes,
     config,
+    made_for,
     occupy,
     reaches,
     set_urgency,
@@ -133,6 +135,17 @@ def test_a_job_that_wants_all_of_its_chassis_is_refused() -> None:
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert "a fixed number of whole nodes" in exception["note"]
+
+
+def test_a_lustre_file_system_is_made_where_there_is_room() -> None:
+    """And not where nodes are free."""
+    system = slow(nodes=4)
+    less = {"constraints": {"hostlist": ["compute-08"]}}
+    running(system, submit(system, size=40, seconds=4000, dw_stage="prolog", **less))
+    occupy(system, 4, seconds=4000, constraints={"hostlist": ["compute-[01-04]"]})
+    jobid = submit(system, 2, dw=[LUSTRE, COPY_IN])
+    reaches(system, jobid, "DataIn")
+    assert "rabbit-01" in made_for(system, jobid)
 
 
 def test_a_late_request_of_a_module_that_died_changes_no_storage() -> None:

@@ -149,3 +149,24 @@ def test_a_job_gets_few_memos_in_an_outage_whose_errors_alternate(texts: int) ->
     settle(system)
     assert names(system, jobid) == LIFE
     assert memo(system, jobid, MEMO) is None
+
+
+def test_what_a_job_leaves_that_failed_by_wrong_answers_is_torn_down() -> None:
+    """The Workflow seems to be that of another job, until the job has failed."""
+    jobid = 0
+
+    def fault(request: Request) -> Optional[Fault]:
+        stored = system.workflows()
+        if request.kind != WORKFLOW or not stored or not jobid:
+            return None
+        if request.verb not in ("get", "patch") or exceptions(system, jobid):
+            return None
+        metadata = {**stored[0]["metadata"], "resourceVersion": "99999"}
+        spec = {**stored[0]["spec"], "jobID": "another"}
+        return Fault(answer={"kind": "Workflow", "metadata": metadata, "spec": spec})
+
+    system = started(faults=fault)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "belongs to job" in exception["note"]
