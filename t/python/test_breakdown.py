@@ -18,7 +18,6 @@ from flux_k8s.errors import (
 )
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import GIB
-from flux_k8s.json_reader import Reader
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import (
@@ -246,6 +245,7 @@ PLACE = "status.compute.constraints.location"
         (f"{SETS}.0.minimumCapacity", 2**63, "below 2^63"),
         (f"{SETS}.0.minimumCapacity", "1GiB", 'minimumCapacity is "1GiB"'),
         (f"{SETS}.0.minimumCapacity", True, "minimumCapacity is true"),
+        (f"{SETS}.0.minimumCapacity", 1.5, "minimumCapacity is 1.5"),
         (f"{SETS}.0.constraints", 3, "constraints is 3, expected an object"),
         (f"{SETS}.0.constraints.labels", "x", "constraints.labels is"),
         (f"{SETS}.0.constraints.labels", [1], "constraints.labels[0] is 1"),
@@ -271,25 +271,6 @@ def test_a_wrong_breakdown_is_refused_with_its_place(
         parse(changed(XFS, place, value))
     assert str(caught.value).startswith("DirectiveBreakdown")
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("method", "place", "words"),
-    [
-        ("integer", "a.c", "a.c is true, expected an integer$"),
-        ("number", "a.c", "a.c is true"),
-        ("integer", "a.b", "a.b is 1.5"),
-        ("text", "a.d.e", "a.d is 3, expected an object"),
-    ],
-)
-def test_a_reader_takes_no_value_for_another(
-    method: str, place: str, words: str
-) -> None:
-    reader = Reader("x", {"a": {"b": 1.5, "c": True, "d": 3}})
-    with pytest.raises(BadObject, match=words):
-        getattr(reader, method)(place)
-    assert (reader.number("a.b"), reader.integer("a.d")) == (1.5, 3)
-    assert reader.boolean("a.c") is True and reader.optional_integer("a.e") is None
 
 
 # Where nodes are
