@@ -11,6 +11,6 @@ of a user and a stream of answers (:mod:`flux_k8s.broker.adapter`), the start of
 service (:mod:`flux_k8s.broker.supervisor`). A deadline is a timer beside the request
 that it ends (:mod:`flux_k8s.jobs.heldqueries`, :mod:`flux_k8s.jobs.inuse`).
 
-It imports :mod:`flux_k8s.ports` alone. Read :mod:`.controller` first, then
-:mod:`.coroutines`.
+:mod:`.kubecalls` has the requests to Kubernetes that can be awaited. Read
+:mod:`.controller` first, then :mod:`.coroutines`. Nothing here knows the configuration.
 """
