@@ -108,6 +108,17 @@ def test_an_orphan_is_torn_down_if_it_is_of_this_instance(
     assert is_untouched(system)
 
 
+@pytest.mark.parametrize(("field", "value"), [("jobID", "x"), ("wlmID", "slurm")])
+def test_an_orphan_of_another_program_is_not_touched(field: str, value: str) -> None:
+    system = VirtualSystem()
+    body = workflow_of(UNKNOWN, None)
+    body["spec"][field] = value
+    system.store.create(WORKFLOW, "default", body)
+    system.start()
+    system.loop.run(timeout=HOUR)
+    assert is_untouched(system)
+
+
 # Who we were, the label of the job's Workflow (that one, if none is given), who we are.
 FIRST_NAME, NAMED = Identity("a1b2c3"), Identity("old", shares=True)
 CHANGES = [
