@@ -203,6 +203,20 @@ def test_who_learns_of_the_end_of_a_job_finds_its_records() -> None:
     assert float(kvs["rabbit_teardown_timing"]) == 2.0
 
 
+def test_the_data_movements_of_a_job_are_recorded() -> None:
+    system = saving()
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], nodes=1))
+    settle(system)
+    found = movements(system, jobid)
+    initiators = [m["metadata"]["labels"]["dm.cray.hpe.com/initiator"] for m in found]
+    assert initiators == ["copy_in", "copy_out"]
+    for movement in found:
+        assert movement["kind"] == "NnfDataMovement"
+        assert movement["status"]["status"] == "Success"
+        assert movement["status"]["commandStatus"]["progress"] == 100
+    assert names(system, jobid) == LIFE
+
+
 def test_data_movements_that_failed_come_first_then_the_oldest() -> None:
     system = saving(4)
     jobid = offloading(system)

@@ -6,12 +6,13 @@ cannot have: outside of the steps of a job."""
 from __future__ import annotations
 
 import errno
+import json
 import syslog
 from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.formats.jobid import f58
+from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import CLIENTMOUNT, Json
 from rabbitsim.flux.broker import FluxPort
@@ -25,8 +26,10 @@ from rabbitsim.torture.story import Job, Story, When, spell_out
 from support.service import (
     HOUR,
     LIFE,
+    XFS,
     exceptions,
     jobspec,
+    memo,
     names,
     settle,
     started,
@@ -138,6 +141,29 @@ def test_storage_belongs_to_the_user_of_the_job_and_their_group(
     (workflow,) = system.workflows()
     spec = workflow["spec"]
     assert (spec["userID"], spec["groupID"]) == (1234, 1235)
+
+
+def test_a_job_has_its_storage_its_records_and_its_environment() -> None:
+    system = started()
+    copy_out = "#DW copy_out source=$DW_JOB_p1/out destination=/lustre/out"
+    for dw, said in ((XFS, None), ([XFS, copy_out], "$DW_JOB_p1/out to /lustre/out")):
+        jobid = system.instance.submit(jobspec(dw))
+        settle(system)
+        assert names(system, jobid) == LIFE
+        assert exceptions(system, jobid) == []
+        assert memo(system, jobid, "rabbit_workflow") == workflow_name(jobid)
+        assert memo(system, jobid, "rabbits") in ("rabbit-01", "rabbit-02")
+        kvs = system.instance.job(jobid).kvs
+        for state in ("proposal", "setup", "datain", "prerun", "postrun", "teardown"):
+            assert float(kvs[f"rabbit_{state}_timing"]) >= 0
+        assert json.loads(kvs["rabbit_workflow"])["spec"]["jobID"] == f58(jobid)
+        events = system.instance.eventlog(jobid)
+        (event,) = (event for event in events if event.name == "dws_environment")
+        assert event.context is not None
+        variables = event.context["variables"]
+        assert variables["DW_JOB_p1"] == variables["DW_JOB_XFS"]
+        assert variables["DW_WORKFLOW_NAME"] == workflow_name(jobid)
+        assert event.context.get("copy_out") == said
 
 
 def test_an_error_in_a_guests_job_is_no_error_in_the_administrators_log() -> None:
