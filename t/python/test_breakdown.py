@@ -18,6 +18,7 @@ from flux_k8s.errors import (
 )
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import GIB
+from flux_k8s.json_reader import Reader
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import (
@@ -271,6 +272,11 @@ def test_a_wrong_breakdown_is_refused_with_its_place(
         parse(changed(XFS, place, value))
     assert str(caught.value).startswith("DirectiveBreakdown")
     assert words in str(caught.value)
+
+
+def test_an_integer_without_limits_is_called_so() -> None:
+    with pytest.raises(BadObject, match="a is true, expected an integer$"):
+        Reader("x", {"a": True}).integer("a")
 
 
 # Where nodes are
