@@ -128,7 +128,7 @@ STORIES = (
         f"{GIVEN_UP} drain:compute-02 epilog-given-up! disable:compute-02 {DISABLED} "
         f"clean Teardown {BACK}",
         LONG,
-        When("PostRun", hide(SERVERS, 3), 59.9),
+        When("finish", hide(SERVERS, 3), 59.9),
         data="epilog-given-up",
     ),
     aborted(
