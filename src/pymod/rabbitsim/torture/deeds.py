@@ -168,7 +168,8 @@ def disable_rabbit(system: StorySystem, rabbit: str, seconds: float = FOREVER) -
     """New jobs do not get a Rabbit for some seconds."""
     ask = partial(_request, system, rabbits=[rabbit], reason="slow")
     ask("rabbit-disable")
-    system.loop.call_later(seconds, partial(ask, "rabbit-enable"))
+    for later in (seconds, seconds + 60.0):  # Kubernetes may refuse the first request
+        system.loop.call_later(later, partial(ask, "rabbit-enable"))
 
 
 def undrain(host: str = NODE) -> Deed:
