@@ -201,6 +201,25 @@ def test_dws_waits_for_a_node_that_is_back_before_it_mounts_storage() -> None:
     assert exceptions(system, jobid) == [] and shown(system) == {}
 
 
+def test_a_systemstatus_that_the_service_may_not_read_keeps_no_job_from_mounting() -> (
+    None
+):
+    """Whatever the server has said of it while it was starting."""
+    error = KubeError(500, "InternalError", "starting")
+
+    def refuse(request: Request) -> Optional[Fault]:
+        return Fault(error=error) if request.kind == SYSTEMSTATUS else None
+
+    system = started(faults=refuse)
+    wait(system, 10.0)
+    error = KubeError(403, "Forbidden", "no")
+    wait(system, 60.0)
+    jobid = system.instance.submit(jobspec(XFS, nodes=1))
+    settle(system)
+    assert exceptions(system, jobid) == []
+    assert len(lines(system, "SystemStatus: ")) == 1
+
+
 def test_a_late_answer_does_not_hide_a_newer_systemstatus() -> None:
     system = system_of()
     assert system.service_kube is not None

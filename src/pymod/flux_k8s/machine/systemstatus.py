@@ -222,10 +222,12 @@ class SystemStatus:
     def trouble(self, error: KubeError) -> None:
         """No job depends on this watch: its loss is logged once. An outage of all of
         Kubernetes is logged elsewhere."""
-        if error.status and self._trouble is None:
+        if not error.status:
+            return
+        if self._trouble is None:
             text = f"SystemStatus: {error}"
             self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
-            self._trouble = error
+        self._trouble = error
 
     # Reconciling
 
