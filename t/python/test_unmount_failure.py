@@ -9,6 +9,8 @@ import json
 
 from dwscli.page import mounts_line
 from flux_k8s.formats.jobid import f58
+from flux_k8s.ports import CLIENTMOUNT, Request
+from flux_k8s.rules.drainreason import UNKNOWN, drain_reason
 from rabbitsim.dws.options import Fault
 from support.rabbits import drained, shown
 from support.service import (
@@ -69,6 +71,25 @@ def test_the_program_of_the_site_is_asked_for_the_node_and_what_it_says_is_logge
     system.instance.undrain(BAD)
     wait(system, 60.0)
     assert lines(system, f"{BAD} is not fenced any more")
+
+
+def test_nodes_that_come_and_go_do_not_have_all_mounts_listed_each_time() -> None:
+    """As long as a node is drained of which Kubernetes did not say what it mounts."""
+    lists: list[Request] = []
+
+    def see(request: Request) -> None:
+        if request.kind == CLIENTMOUNT and request.verb == "list":
+            lists.append(request)
+
+    system = system_of(faults=see)
+    jobid = kept(system)
+    system.instance.drain(BAD, drain_reason(jobid, UNKNOWN), overwrite=True)
+    wait(system, 10.0)
+    lists.clear()
+    for up in (False, True) * 5:
+        system.instance.set_up("compute-04", up)
+        wait(system, 2.0)
+    assert len(lists) <= 1 and BAD in drained(system)
 
 
 def test_a_program_of_the_site_that_cannot_be_run_is_named_in_the_log() -> None:

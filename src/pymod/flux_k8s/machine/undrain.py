@@ -77,8 +77,9 @@ class Undrain:
     def nodes_changed(self, states: NodeStates) -> None:
         """The states of the nodes have changed."""
         found = ((host, unknown_of(text)) for host, text in states.drained.items())
+        before = self._drained.items()
         self._drained = {host: jobid for host, jobid in found if jobid is not None}
-        if self._drained:
+        if not self._drained.items() <= before:
             self._controller.add(KEY)
 
     async def _look(self, key: str) -> Optional[float]:
