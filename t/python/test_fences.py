@@ -45,6 +45,8 @@ def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> N
     answers.pop()(frozenset({BAD}))
     assert fences.nodes == frozenset() and not changes
     ask()
+    assert not answers
+    flux.call_later.call_args.args[1]()
     answers.pop()(frozenset({BAD}))
     assert fences.nodes == {BAD} and len(changes) == 1
 
@@ -70,7 +72,8 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
     ((asked, done),) = runs
     assert (asked, answered) == ("n0", [])
     done(frozenset())
-    assert answered == [0]
+    assert (answered, len(runs)) == ([0], 1)
+    flux.call_later.call_args.args[1]()
     (asked, done) = runs[-1]
     assert (asked, len(runs)) == ("n[1-8]", 2)
     settings.config = Config.parse({})
@@ -78,6 +81,28 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
     done(frozenset({"n3"}))
     assert answered == [0, 9, *range(1, 9)] and not fences.nodes
     assert len(runs) == 2
+
+
+def test_many_jobs_do_not_have_the_program_run_more_often() -> None:
+    runs: list[tuple[str, Callable[[Any], None]]] = []
+    flux = Mock(run_program=lambda argv, _, done, read: runs.append((argv[-1], done)))
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(Mock(flux=flux, settings=settings), lambda: None)
+    answered: list[int] = []
+
+    def ask(host: str, number: int) -> None:
+        drive(note(fences.ask([host]), number), answered.append, ())
+
+    ask("n0", 0)
+    runs[0][1](frozenset({"n0"}))
+    ask("n0", 1)  # the answer counts for a moment
+    for number in range(2, 9):
+        ask(f"n{number}", number)
+    assert (answered, len(runs)) == ([0, 1], 1)
+    flux.call_later.call_args.args[1]()
+    assert [asked for asked, _ in runs] == ["n0", "n[2-8]"]
+    runs[1][1](frozenset())
+    assert answered == [*range(9)] and fences.nodes == {"n0"}
 
 
 def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None:
@@ -92,6 +117,7 @@ def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None
         drive(note(fences.ask([BAD]), number), answered.append, ())
     settings.config = Config.parse({})
     runs.pop()(frozenset({BAD}))
+    flux.call_later.call_args.args[1]()
     assert answered == [0, 1] and not runs and not fences.nodes
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Callable, Iterable, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Answer, Call, call, drive
+from flux_k8s.control.coroutines import Answer, Call, call, drive, pause
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.resourcestatus import NodeStates
 from flux_k8s.reasons import Reason
@@ -22,6 +22,10 @@ from flux_k8s.text import NOTE, printable
 
 PATIENCE = 30.0
 """Seconds after which the program is killed."""
+
+PAUSE = 10.0
+"""Seconds from its end until it is run again, for which its answer counts. Each job
+whose storage is kept asks once a minute."""
 
 
 class Fences:
@@ -45,16 +49,16 @@ class Fences:
         self._away: frozenset[str] = frozenset()
         self._asked: frozenset[str] = frozenset()  # that the program answers about
         self._waiting: list[tuple[Sequence[str], Answer]] = []
-        self._running = False
+        self._running = self._pausing = False
 
     async def ask(self, hosts: Sequence[str]) -> None:
-        """Find out which of these nodes are fenced. None are if the program fails. One
-        program runs at a time, whatever the number of jobs: the next one is for the
+        """Find out which of these nodes are fenced. None are if the program fails. It
+        is not run more often for many jobs: the next run, after a pause, is for the
         nodes of all that have asked meanwhile."""
-        if self._settings.config.fence_command and hosts:
-            await Call(partial(self._enqueue, hosts))
-        else:
+        if not (self._settings.config.fence_command and hosts):
             self._note(self.nodes.difference(hosts))
+        elif not (self._pausing and self._asked.issuperset(hosts)):
+            await Call(partial(self._enqueue, hosts))
 
     def _enqueue(self, hosts: Sequence[str], answer: Answer) -> None:
         self._waiting.append((hosts, answer))
@@ -69,10 +73,13 @@ class Fences:
                 waiting, self._waiting = self._waiting, []
                 hosts = dict.fromkeys(host for asked, _ in waiting for host in asked)
                 await self._find(tuple(hosts))
+                self._pausing = True
                 for _, answer in waiting:
                     answer(None)
+                await pause(self._flux, PAUSE)
+                self._pausing = False
         finally:
-            self._running = False
+            self._running = self._pausing = False
 
     async def _find(self, hosts: Sequence[str]) -> None:
         """Run the program for these nodes, unless it is configured no more."""
@@ -96,6 +103,7 @@ class Fences:
         program = self._settings.config.fence_command
         if program != self._program:
             self._program, self._failure = program, ""
+            self._asked = frozenset()
             self._note(frozenset())
 
     def nodes_changed(self, states: NodeStates) -> None:
