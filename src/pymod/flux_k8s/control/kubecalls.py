@@ -29,8 +29,7 @@ OK = "ok"
 NO_ANSWER = "no answer"
 
 REOPEN_DELAY = 3600.0
-"""Seconds until a watch that Kubernetes forbids, or whose kind it does not know, is
-tried again."""
+"""Seconds until a list of data movements that Kubernetes refuses is tried again."""
 
 
 def absent(error: KubeError) -> bool:
