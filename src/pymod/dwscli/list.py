@@ -145,9 +145,7 @@ def search(args: argparse.Namespace, instance: Instance) -> tuple[Json, Optional
             "type": kind or None,
         }
         try:
-            answer = active(
-                instance, {k: v for k, v in request.items() if v is not None}
-            )
+            answer = active(instance, request)
         except Refused as error:
             if ENDED not in states:
                 raise
