@@ -609,6 +609,14 @@ TORN_DOWN = (
         machine=SMALL,
     ),
     Story(
+        "a job that is cancelled while it mounts does not wait for its storage to go",
+        "Proposal..PreRun cancel! Teardown teardown-late clean gone",
+        troubles=(*MOUNTING, DwsFault("Teardown", "slow", duration=LONG)),
+        config=KEPT,
+        latency={"PreRun": 5.0},
+        spans=(("Teardown", "clean", 60.0),),
+    ),
+    Story(
         "without keep a job that is cancelled while it mounts waits for all nodes",
         "Proposal..PreRun cancel! Teardown teardown-late clean gone",
         troubles=(*MOUNTING, LATE),

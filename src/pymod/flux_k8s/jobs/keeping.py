@@ -40,6 +40,7 @@ from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import with_more
 from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.step import Next
+from flux_k8s.jobs.timelimits import unmounts_late
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.manager import RabbitManager
@@ -104,7 +105,8 @@ class Keeping:
     async def unmount(self, info: WorkflowInfo, following: Next) -> None:
         """Drain the nodes that have not unmounted the storage of a job. With
         ``unmount_failure``, find those of them that could still write to it: if there
-        are any, mark the Workflow, and the other nodes may go to other jobs."""
+        are any, mark the Workflow, and the other nodes may go to other jobs. Without
+        any, all may that were to unmount in Teardown, when it takes too long."""
         view, now = info.view, self._clock.now()
         assert view is not None
         if not (self._settings.config.keeps_mounted or view.kept_for):
@@ -125,7 +127,15 @@ class Keeping:
                 await self._outcomes.write_kept(info, names, kept_until(names))
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
+        elif self._is_let_go(info, view):
+            await self._workflows.keep(info, (), release_nodes=True)
         info.mounts.writers, info.mounts.found_at = writers, now
+
+    def _is_let_go(self, info: WorkflowInfo, view: WorkflowView) -> bool:
+        """Whether a job ends before the end of Teardown, in which its nodes were to
+        unmount."""
+        late, _ = unmounts_late(info, view, self._jobs.moment())
+        return late is not None and self.may_end(view)
 
     async def keep_failed(self, info: WorkflowInfo, note: Note) -> None:
         """Keep the storage of a job whose data could not be copied out, where the job
