@@ -89,8 +89,8 @@ def aborted(
     unmount."""
     given = {"job": FOUR, "epilog_timeout": 60.0, **more}
     given["freed"] = given["epilog_timeout"] is None
-    may = ("epilog-given-up", "use-unknown")
-    return Story(name, course, troubles=(stuck, *troubles), harm=True, may=may, **given)
+    given["may"] = ("epilog-given-up", "use-unknown", *given.get("may", ()))
+    return Story(name, course, troubles=(stuck, *troubles), harm=True, **given)
 
 
 def bar(system: StorySystem) -> None:
@@ -126,11 +126,13 @@ STORIES = (
     ),
     aborted(
         "a list that lacks all Servers leaves no Rabbit in service",
-        f"{GIVEN_UP} drain:compute-02 epilog-given-up! disable:compute-02 {DISABLED} "
-        f"clean Teardown {BACK}",
+        f"{GIVEN_UP} drain:compute-02 epilog-given-up! {DISABLED} clean Teardown "
+        f"disable:compute-02 {BACK}",
         LONG,
-        When("finish", hide(SERVERS, 3), 59.9),
+        When("finish", hide(SERVERS), 59.9),
         data="epilog-given-up",
+        may=("dws",),  # by the plugin: the module has just died
+        spared="epilog-given-up",
     ),
     aborted(
         "a person gives up an epilog",

@@ -86,7 +86,7 @@ def _check_items(kind: Kind, some: bool, answer: Json) -> None:
     if not isinstance(items, list) or not all(map(_is_object, items)):
         raise _malformed(f"{kind.name}List")
     if some and not items:
-        raise _malformed(f"list of the {kind.name}s that there are")
+        raise _malformed(f"list of the {kind.plural} that there are")
 
 
 def _is_object(item: object) -> bool:

@@ -177,7 +177,8 @@ def problem_at(
     if story.others and any(each.startswith(RABBITS) for each in life.left):
         # Who is first may get others.
         lost = (*lost, *(each for each in whole.left if each.startswith(RABBITS)))
-    if any(SERVERS in getattr(deed, "args", ()) for deed in deeds):
+    hidden = any(SERVERS in getattr(deed, "args", ()) for deed in deeds)
+    if hidden:
         lost = (*lost, *CHOSEN)  # the next one does not see where the storage is
     if story.fatal and point.step == "CREATE" or taken and point.step == "PLACE":
         # It may fail before it is told which storage it gets.
@@ -205,8 +206,9 @@ def problem_at(
     if interruption is Interruption.CRASH:
         told = (_without_copies(each, life.exceptions) for each in expected.exceptions)
         expected = replace(expected, exceptions=tuple(told))
-    if interruption is Interruption.CRASH and meddled:
-        expected = _reworded(expected, life)  # nor does it know which data was out
+    if interruption is Interruption.CRASH and (meddled or hidden):
+        # Nor does it know which data was out, or is it shown less, or more.
+        expected = _reworded(expected, life)
     return _difference(expected, life, lost)
 
 

@@ -42,6 +42,7 @@ kinds), or what somebody does at a moment (:class:`When` and :mod:`.deeds`), as 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from flux_k8s.config.table import Config
@@ -97,10 +98,15 @@ Deed = Callable[["StorySystem"], None]
 
 
 def deed(function: Callable[Concatenate[StorySystem, P], None]) -> Callable[P, Deed]:
-    """The deeds that a function does with more arguments than the system."""
+    """The deeds that a function does with more arguments than the system. (A partial
+    has them as ``args``.)"""
+
+    def do(*args: Any, **options: Any) -> None:
+        *more, system = args
+        function(system, *more, **options)
 
     def of(*args: P.args, **options: P.kwargs) -> Deed:
-        return lambda system: function(system, *args, **options)
+        return partial(do, *args, **options)
 
     return of
 
