@@ -18,6 +18,7 @@ from flux_k8s.formats.timestamps import format_seconds, parse_timestamp
 from flux_k8s.jobs import queries
 from flux_k8s.objects.workflowmarks import FAILED_UNTIL, NODES_RELEASED, RESCUED
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
+from flux_k8s.text import NOTE
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import JobState
@@ -45,10 +46,12 @@ LOST = "not copied: $DW_JOB_p1/x to /lustre/x"
 LIMIT = "its storage is not kept: rabbit.keep_failed_limit is reached"
 
 
-def system_of(node: str = "", faults: Any = None, **config: Any) -> VirtualSystem:
+def system_of(
+    node: str = "", faults: Any = None, message: str = "no space", **config: Any
+) -> VirtualSystem:
     """Two Rabbits, from which (or from ``node``) no data is copied in the first two
     hours."""
-    broken = Fault("DataOut", "copy", "*", 2 * HOUR, node, "no space")
+    broken = Fault("DataOut", "copy", "*", 2 * HOUR, node, message)
     return started(
         topology=Topology.regular(4, 2, capacity=200 * GIB),
         options=Options(
@@ -125,7 +128,7 @@ def test_a_note_a_record_the_log_and_show_say_what_is_kept_and_is_rescued() -> N
 
 @pytest.mark.parametrize("release", ["teardown", "unmounted"])
 def test_a_job_whose_storage_is_not_kept_is_told_of_the_limit(release: str) -> None:
-    system = system_of(keep_failed_limit=15)
+    system = system_of(message="no space" + " left" * NOTE, keep_failed_limit=15)
     kept(system)
     spec = jobspec([XFS, COPY_OUT], 4, dw_release=release)
     jobid = system.instance.submit(spec, userid=GUEST)
@@ -133,7 +136,8 @@ def test_a_job_whose_storage_is_not_kept_is_told_of_the_limit(release: str) -> N
     system.loop.run(timeout=HOUR)
     told = [each["note"] for each in exceptions(system, jobid)]
     told = told or [record(system, jobid)["errstr"]]
-    assert len(told) == 1 and "no space" in told[0] and LIMIT in told[0]
+    assert len(told) == 1
+    assert all(text in told[0] for text in ("no space", LIMIT, LOST))
 
 
 def test_only_the_user_of_a_job_and_the_instance_owner_may_rescue_its_data() -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import syslog
+from dataclasses import replace
 from typing import Iterator, Optional
 
 from flux_k8s.config.context import Context
@@ -37,7 +38,6 @@ from flux_k8s.jobs.findings import Mounts
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
-from flux_k8s.jobs.losses import with_more
 from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.step import Next
 from flux_k8s.jobs.timelimits import unmounts_late
@@ -56,6 +56,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.rules.directivebreakdown.breakdown import Reference, is_networked
+from flux_k8s.text import NOTE, printable
 
 MOUNTING = (State.DataIn, State.PreRun, State.DataOut)
 """The states in which DWS mounts storage."""
@@ -146,7 +147,9 @@ class Keeping:
             await self._workflows.mark_not_kept(info, note)
             return
         if self._exceeds_limit(info):
-            await self._workflows.mark_not_kept(info, with_more(note, LIMIT_REACHED))
+            # What is lost is said after it.
+            text = f"{printable(note.text, NOTE // 4)}; {LIMIT_REACHED}"
+            await self._workflows.mark_not_kept(info, replace(note, text=text))
             return
         until = self._clock.now() + limit
         self._marking.add(info.jobid)

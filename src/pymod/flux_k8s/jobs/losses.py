@@ -67,14 +67,10 @@ def loss_of(info: WorkflowInfo, view: WorkflowView) -> Optional[Note]:
 
 def with_losses(note: Note, info: WorkflowInfo, view: WorkflowView) -> Note:
     """``note``, and the data that is lost, for which a long note leaves room."""
-    return with_more(note, losses(info, view))
-
-
-def with_more(note: Note, more: str) -> Note:
-    """``note``, and something after it, for which a long note leaves room."""
-    if not more:
+    found = losses(info, view)
+    if not found:
         return note
-    return replace(note, text=f"{printable(note.text, NOTE // 2)}; {more}")
+    return replace(note, text=f"{printable(note.text, NOTE // 2)}; {found}")
 
 
 def kept_note(info: WorkflowInfo, view: WorkflowView) -> Note:
