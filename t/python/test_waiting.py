@@ -9,12 +9,14 @@ from typing import Optional
 
 import pytest
 
+from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reports import DWS_PATIENCE, MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, WORKFLOW, KubeError, Request
+from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.dws.options import Options
+from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.system import VirtualSystem
 from support.outages import slow
@@ -170,3 +172,23 @@ def test_what_a_job_leaves_that_failed_by_wrong_answers_is_torn_down() -> None:
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert "belongs to job" in exception["note"]
+
+
+def test_the_time_that_other_nodes_have_is_no_failure_for_the_log() -> None:
+    """Of a job that goes on without a node, as a module sees it that comes later."""
+    broken = DwsFault("PreRun", "mount", node="compute-02", duration=300.0)
+    system = started(
+        topology=Topology.regular(4, 2, capacity=200 * GIB),
+        options=Options(
+            latency=table({"Setup": 1.0, "DataIn": 2.0, "PreRun": 4.0}),
+            faults=(broken,),
+        ),
+    )
+    dw = [XFS, "#DW jobdw type=gfs2 capacity=5GiB name=p2"]
+    system.instance.submit(jobspec(dw, 4, dw_failure_tolerance=2))
+    system.loop.run(timeout=5.5)
+    system.unload_module()
+    system.loop.run(timeout=5.0)
+    system.load_module()
+    settle(system)
+    assert not lines(system, "expected true")

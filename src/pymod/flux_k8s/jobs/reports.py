@@ -154,7 +154,10 @@ class WaitReports:
         early = unanswered and failures == 1
         # Of those who wait for a turn there may be thousands: their memos say so.
         awaits_turn = why.reason is Reason.LIMIT_REACHED
-        if not (job.logged or early or awaits_turn or is_not_ready(error)):
+        # The other nodes of a job that goes on without some have their time.
+        has_time = isinstance(error, NotReady) and error.retry_after is not None
+        waits_only = awaits_turn or has_time or is_not_ready(error)
+        if not (job.logged or early or waits_only):
             job.logged = True
             text = f"{job.info.f58}: {why.text}; trying again"
             self._flux.log(syslog.LOG_WARNING, text, why.reason)
