@@ -35,7 +35,7 @@ from rabbitsim.torture.deeds import (
     unload,
     up,
 )
-from rabbitsim.torture.outages import begin, fail_for, mount, report
+from rabbitsim.torture.outages import begin, fail_for, mount, pause_dws, report
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
@@ -615,6 +615,18 @@ TORN_DOWN = (
         config=KEPT,
         latency={"PreRun": 5.0},
         spans=(("Teardown", "clean", 60.0),),
+    ),
+    Story(
+        "a node that has failed to mount is drained when its job ends before Teardown",
+        "Proposal..PreRun nodes-failed! Teardown drain:compute-01 unmount-failed "
+        "teardown-late clean gone",
+        job=Job((XFS,), nodes=1),
+        troubles=(
+            DwsFault("PreRun", "mount", node="compute-01", duration=LONG),
+            When("PreRun", pause_dws(LONG), 9.0),
+        ),
+        config=replace(KEPT, tc_timeout=10.0),
+        latency={"PreRun": 5.0},
     ),
     Story(
         "without keep a job that is cancelled while it mounts waits for all nodes",

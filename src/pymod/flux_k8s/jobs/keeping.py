@@ -107,7 +107,7 @@ class Keeping:
         """Drain the nodes that have not unmounted the storage of a job. With
         ``unmount_failure``, find those of them that could still write to it: if there
         are any, mark the Workflow, and the other nodes may go to other jobs. Without
-        any, all may that were to unmount in Teardown, when it takes too long."""
+        any, all may that have unmounted in Teardown, when it takes too long."""
         view, now = info.view, self._clock.now()
         assert view is not None
         if not (self._settings.config.keeps_mounted or view.kept_for):
@@ -129,7 +129,8 @@ class Keeping:
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
         elif self._is_let_go(info, view):
-            await self._workflows.keep(info, (), release_nodes=True)
+            await self._in_use.drain_mounted(info, following.why)
+            await self._workflows.keep(info, info.mounts.left, release_nodes=True)
         info.mounts.writers, info.mounts.found_at = writers, now
 
     def _is_let_go(self, info: WorkflowInfo, view: WorkflowView) -> bool:
