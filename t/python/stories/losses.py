@@ -22,8 +22,9 @@ from rabbitsim.torture.deeds import (
     up,
 )
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.outages import lose_watches, silence_watches
+from rabbitsim.torture.outages import lose_watches, outage, silence_watches
 from rabbitsim.torture.story import (
+    COPY_OUT,
     NODE,
     XFS,
     Deed,
@@ -249,6 +250,18 @@ STORIES = (
             DwsFault("DataOut", "stall", directive=2),
             When("DataOut", delete, 30.0),
         ),
+    ),
+    Story(
+        "who gives data up in an outage learns that the Workflow was deleted in it",
+        "Proposal..PostRun cancel! gone workflow-deleted! clean",
+        "workflow-deleted",
+        job=Job((XFS, COPY_OUT)),
+        troubles=(
+            When("PostRun", outage(60.0)),
+            When("PostRun", cancel, 10.0),
+            When("PostRun", delete, 20.0),
+        ),
+        latency={"PostRun": 100.0},
     ),
     Story(
         "a job that has nodes fails when its Workflow is lost",

@@ -271,7 +271,7 @@ def _tells(job: Job, record: Record, place: str) -> bool:
     that was not copied, or none, where nobody can say what is lost."""
     found = [(told.note, told.reason) for told in record.fatal]
     recorded = json.loads(job.kvs.get(DATA_OUT, "{}"))
-    if "errstr" in recorded:
+    if record.nodes_released and "errstr" in recorded:
         found.append((recorded["errstr"], read_reason(recorded.get("reason"))))
     return any(
         _names(note, place)
