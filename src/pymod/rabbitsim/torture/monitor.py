@@ -228,6 +228,7 @@ class Monitor:
             self._refused(request)
         if request.kind == SERVERS and request.verb == "patch":
             self.storage.fills(request, self.allowances.crowded(self.now()))
+        if request.kind == SERVERS and request.verb in ("get", "patch"):
             name = request.name or ""
             if self._store.find(SERVERS, request.namespace or "", name) is None:
                 self._destroyed(request)
