@@ -259,7 +259,7 @@ class Monitor:
         named = f"name={request.name}"
         for jobid, job in self.jobs().items():
             system = job.jobspec["attributes"]["system"]
-            if named in str(system.get("dw")).split():
+            if named in re.findall(r"[\w=-]+", str(system.get("dw"))):
                 self.record(jobid).refused.append(self.now())
 
     def check_end(self) -> None:
