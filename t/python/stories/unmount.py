@@ -616,17 +616,23 @@ TORN_DOWN = (
         latency={"PreRun": 5.0},
         spans=(("Teardown", "clean", 60.0),),
     ),
-    Story(
-        "a node that has failed to mount is drained when its job ends before Teardown",
-        "Proposal..PreRun nodes-failed! Teardown drain:compute-01 unmount-failed "
-        "teardown-late clean gone",
-        job=Job((XFS,), nodes=1),
-        troubles=(
-            DwsFault("PreRun", "mount", node="compute-01", duration=LONG),
-            When("PreRun", pause_dws(LONG), 9.0),
-        ),
-        config=replace(KEPT, tc_timeout=10.0),
-        latency={"PreRun": 5.0},
+    *(
+        Story(
+            f"a node that failed to mount is drained at the end of a job on {nodes}",
+            f"Proposal..PreRun nodes-failed! Teardown {drained} unmount-failed "
+            "teardown-late clean gone",
+            job=Job((XFS,), nodes=nodes),
+            troubles=(
+                DwsFault("PreRun", "mount", node="compute-01", duration=LONG),
+                When("PreRun", pause_dws(LONG), 9.0),
+            ),
+            config=replace(KEPT, tc_timeout=10.0),
+            latency={"PreRun": 5.0},
+        )
+        for nodes, drained in (
+            (1, "drain:compute-01"),
+            (2, "drain:compute-01 drain:compute-02"),
+        )
     ),
     Story(
         "without keep a job that is cancelled while it mounts waits for all nodes",

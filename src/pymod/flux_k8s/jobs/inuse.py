@@ -126,9 +126,10 @@ class InUse:
         """
         clientmounts, why = await self._clientmounts(info, note)
         if clientmounts is not None:
-            # Of nodes that failed before, an earlier service knew, and Flux, unless
-            # somebody has put them back.
-            clientmounts = [m for m in clientmounts if not m.has_failed_to_mount]
+            if info.ran:
+                # Of nodes that failed before, an earlier service knew, and Flux, unless
+                # somebody has put them back.
+                clientmounts = [m for m in clientmounts if not m.has_failed_to_mount]
             if told:
                 clientmounts = [m for m in clientmounts if m.is_to_be_unmounted]
         hosts = await self._not_unmounted(info, clientmounts)

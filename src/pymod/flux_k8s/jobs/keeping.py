@@ -129,8 +129,7 @@ class Keeping:
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
         elif self._is_let_go(info, view):
-            await self._in_use.drain_mounted(info, following.why)
-            await self._workflows.keep(info, info.mounts.left, release_nodes=True)
+            await self._workflows.keep(info, (), release_nodes=True)
         info.mounts.writers, info.mounts.found_at = writers, now
 
     def _is_let_go(self, info: WorkflowInfo, view: WorkflowView) -> bool:
