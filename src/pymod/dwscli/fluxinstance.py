@@ -51,8 +51,8 @@ def _connected() -> Iterator[None]:
 class FluxInstance(Instance):
     """The instance that the command runs in. What needs none of it works without."""
 
-    @cached_property
-    def userid(self) -> int:  # type: ignore[override]
+    @property
+    def userid(self) -> int:
         # Flux sends requests as this user, if it is set: a tool for tests.
         word = os.environ.get("FLUX_HANDLE_USERID", str(os.getuid()))
         try:

@@ -100,13 +100,16 @@ HAVE_NODES, INACTIVE = 48, 64
 
 
 class Instance(ABC):
-    """A Flux instance.
+    """A Flux instance."""
 
-    Attributes:
-        userid: the user who runs the command.
-    """
+    @property
+    @abstractmethod
+    def userid(self) -> int:
+        """The user who runs the command.
 
-    userid: int
+        Raises:
+            CommandError: the environment names none that there can be.
+        """
 
     @property
     @abstractmethod

@@ -43,7 +43,11 @@ class VirtualInstance(Instance):
         self._system = system
         self._table: Json = table or {}
         self._owner = system.instance.broker.owner
-        self.userid = self._owner if userid is None else userid
+        self._userid = self._owner if userid is None else userid
+
+    @property
+    def userid(self) -> int:
+        return self._userid
 
     @property
     def is_owner(self) -> bool:
