@@ -239,7 +239,7 @@ def a_node_that_may_have_been_mounted_is_given_back(rbac: Rbac) -> None:
     listed = lists_of(system)
     system.loop.run(timeout=HOUR)
     assert drained(system) == {}
-    assert listed["clientmounts"] < 12  # once a minute until they have unmounted
+    assert listed["clientmounts"] < 40  # every 15 s until they have unmounted
 
 
 def what_persistent_storage_holds_is_not_scheduled(rbac: Rbac) -> None:

@@ -3,7 +3,7 @@
 """Undrains nodes that were drained because Kubernetes did not answer whether a job's
 storage is still mounted there (:data:`~flux_k8s.rules.drainreason.UNKNOWN`).
 
-As long as there are such nodes, ClientMounts are listed once a minute. A node is
+As long as there are such nodes, ClientMounts are listed every 15 seconds. A node is
 undrained when all of its mounts are unmounted or gone: the agent on the node keeps a
 ClientMount there, by a finalizer, until it has unmounted. The mounts of other jobs
 count as well: a node that two jobs share is drained with the text of one.
@@ -37,7 +37,7 @@ RETRY = 5.0
 """Seconds between tries that fail, at most, and until jobs are looked at again of which
 nothing can be said yet: soon after an outage most nodes are found to have unmounted."""
 
-LOOK_AGAIN = 60.0
+LOOK_AGAIN = 15.0
 """Seconds until they are listed again."""
 
 PAGE = 500
