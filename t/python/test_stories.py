@@ -14,12 +14,13 @@ change fails for what it does, and not for a point that was wrong before.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from rabbitsim.torture.crashpoints import problem_at, problems, tries
-from rabbitsim.torture.deeds import cancel
+from rabbitsim.torture.deeds import cancel, unload
 from rabbitsim.torture.life import live
 from rabbitsim.torture.scenarios import SCENARIOS
 from rabbitsim.torture.story import LIFE, Story, When, spell_out
@@ -49,8 +50,8 @@ def test_the_story(story: Story) -> None:
 
 
 def test_each_story_has_a_name_of_its_own_and_a_course() -> None:
-    names = [story.name for story in STORIES]
-    assert len(names) == len(set(names))
+    names = Counter(story.name for story in STORIES)
+    assert [name for name, count in names.items() if count > 1] == []
     assert [story.name for story in STORIES if not story.course] == []
 
 
@@ -61,7 +62,9 @@ def test_each_story_has_a_name_of_its_own_and_a_course() -> None:
         ({"course": "sideways:compute-02"}, "no word of a course: sideways:compute-02"),
         ({"troubles": (When("Setpu", cancel),)}, "no word of a course: Setpu"),
         ({"may": ("dws-faild",)}, "no word of a course: dws-faild"),
-        ({"data": "lost"}, "data is 'lost', expected a reason"),
+        ({"course": "gone..Setup"}, "no word of a course: gone..Setup"),
+        ({"data": "lost"}, "data is 'lost', expected 'out' or a reason"),
+        ({"latency": {"setup": 1.0}}, "latency of 'setup', expected one of Proposal"),
     ],
 )
 def test_what_no_story_can_say_is_an_error(row: dict[str, Any], problem: str) -> None:
@@ -70,13 +73,19 @@ def test_what_no_story_can_say_is_an_error(row: dict[str, Any], problem: str) ->
 
 
 def test_a_story_that_goes_otherwise_is_shown_beside_what_it_says() -> None:
-    story = Story(
-        "a job", "Proposal..finish gone", "not-run", troubles=(When("kept", cancel),)
-    )
+    deeds = When("kept", cancel), When("clean", cancel, 1.0)
+    story = Story("a job", "Proposal..finish gone", "not-run", troubles=deeds)
     assert problems(story, live(story)) == [
         "course: differs after Proposal alloc Setup DataIn PreRun start finish",
         f"  expected {story.course}",
         f"  found    {spell_out(LIFE)}",
         "data: expected not-run, found out",
         "what was to be done at 'kept' was not done",
+        "what was to be done at 'clean' was not done",
     ]
+
+
+def test_a_deed_that_was_not_made_is_an_error() -> None:
+    story = Story("a job", LIFE, "out", troubles=(When("Setup", unload),))
+    with pytest.raises(TypeError, match="a job: at 'Setup' stands what makes a deed"):
+        live(story)

@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 
 def cancel(system: StorySystem) -> None:
     """The job is cancelled."""
-    system.instance.cancel(system.jobids[0])
+    cancel_job(1)(system)
 
 
-def cancel_job(number: int) -> Deed:
+@deed
+def cancel_job(system: StorySystem, number: int) -> None:
     """Another job is cancelled, by its number from 1."""
-    return lambda system: system.instance.cancel(system.jobids[number - 1])
+    manager = system.instance.manager
+    jobid = system.jobids[number - 1]
+    manager.raise_exception(jobid, "cancel", 0, "", manager.owner)
 
 
 @deed

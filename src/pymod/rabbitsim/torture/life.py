@@ -307,6 +307,7 @@ def live(
     system.instance.manager.listeners.append(monitor.job_event)
     waiting = list(story.deeds)
     coming: list[When] = []
+    late: list[When] = []
 
     def heard(word: str) -> None:
         for when in [when for when in waiting if when.word == word]:
@@ -316,7 +317,15 @@ def live(
 
     def done(when: When) -> None:
         coming.remove(when)
-        when.deed(system)
+        act: Callable[[StorySystem], object] = when.deed
+        try:
+            result = act(system)
+        except OSError:
+            late.append(when)
+        else:
+            if callable(result):
+                text = f"{story.name}: at {when.word!r} stands what makes a deed"
+                raise TypeError(f"{text}: call it, as in unload(30.0)")
 
     course.heard = heard
     system.start()
@@ -339,7 +348,7 @@ def live(
     _check_end(system, monitor)
     if system.controllers.harm and not story.harm:
         monitor.fail("harm", str(system.controllers.harm))
-    missed = tuple(when.word for when in (*waiting, *coming))
+    missed = tuple(when.word for when in (*waiting, *coming, *late))
     return _life(system, course, monitor.breach, missed)
 
 

@@ -122,8 +122,9 @@ def spell_out(course: str) -> str:
     for word in course.split():
         job, colon, part = word.rpartition(":")
         first, dots, last = part.partition("..")
-        if dots and {first, last} <= {*_LIFE}:
-            among = _LIFE[_LIFE.index(first) : _LIFE.index(last) + 1]
+        among = _LIFE[_LIFE.index(first) :] if dots and first in _LIFE else ()
+        if last in among:
+            among = among[: among.index(last) + 1]
             words += [f"{job}{colon}{each}" for each in among]
         else:
             words.append(word)
@@ -181,7 +182,8 @@ class Story:
         job: the first job.
         troubles: what goes wrong within DWS, and what others do, at which moments.
         others: more jobs, submitted right after the first one.
-        latency: the seconds that a state takes.
+        latency: the seconds that a state takes; else those of
+            :data:`rabbitsim.torture.life.LATENCY`.
         dws: arguments of :class:`rabbitsim.dws.options.Options`.
         machine: arguments of :class:`rabbitsim.system.VirtualSystem`.
         copied: the bytes of each copy.
@@ -233,7 +235,13 @@ class Story:
                 f" {', '.join(f'{what}:NAME' for what in _OF_NAMES)}"
             )
         if self.data not in {"", "out", *_REASONS}:
-            raise ValueError(f"{self.name}: data is {self.data!r}, expected a reason")
+            text = f"{self.name}: data is {self.data!r}, expected 'out' or a reason"
+            raise ValueError(f"{text} ({', '.join(sorted(_REASONS))})")
+        slow = sorted({*self.latency} - {*State.__members__})
+        if slow:
+            states = ", ".join(State.__members__)
+            text = f"latency of {', '.join(map(repr, slow))}, expected one of {states}"
+            raise ValueError(f"{self.name}: {text}")
 
     def __str__(self) -> str:
         return self.name
