@@ -192,7 +192,7 @@ STORIES = (
             When("PostRun", outage(OUTAGE)),
             When("PostRun", unload(OUTAGE / 2), after=OUTAGE / 2),
         ),
-        config=Config(teardown_after=300.0),
+        config=Config(teardown_after=600.0),
         latency=SLOW,
         away=OUTAGE,
     ),
