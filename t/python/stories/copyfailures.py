@@ -20,6 +20,7 @@ from rabbitsim.torture.outages import (
     fail_for,
     lose_watches,
     silence_watches,
+    slow_kube,
 )
 from rabbitsim.torture.story import COPY_IN, FOREVER, XFS, Job, Story, When
 
@@ -166,6 +167,14 @@ STORIES = (
             ("unmounted", "Proposal..DataOut clean Teardown gone"),
         )
         for config in (Config(), Config(keep_failed=HOUR))
+    ),
+    copying(
+        "a copy that ends while the list of copies is on its way is not lost",
+        DwsFault("DataOut", "error", message="no such device"),
+        When("DataOut", slow_kube(60.0, 10.0, "list", kind=NNFDATAMOVEMENT)),
+        data="out",
+        job=Job((XFS, OUT[0]), nodes=1),
+        may=("dws-failed",),  # where it has not ended
     ),
     copying(
         "nodes are given back while copies go on of which another has failed",

@@ -18,6 +18,7 @@ failure, and the Workflow gets an annotation with what became of each.
 from __future__ import annotations
 
 import syslog
+from functools import partial
 from typing import AsyncIterator, Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
@@ -122,13 +123,12 @@ class Copies:
             if not info.data.going:
                 self._ask(info.jobid)
 
-    async def look(self, info: WorkflowInfo) -> dict[int, bool]:
+    async def look(self, info: WorkflowInfo) -> Optional[Listed]:
         """List the data movements of a job, and note whether data has moved, and which
         copies out go on.
 
         Returns:
-            By the number of the directive, whether the data of a copy_out that does not
-            go on is copied.
+            What the list says; None if it is refused.
 
         Raises:
             KubeError: a request failed, and is to be repeated. One that fails for
@@ -137,8 +137,8 @@ class Copies:
         """
         data, requested_at = info.data, self._flux.now()
         if data.refused is not None and requested_at < data.refused + REOPEN_DELAY:
-            return {}
-        listed = _Listed(self._shown(info.jobid))
+            return None
+        listed = Listed(partial(self._shown, info.jobid))
         try:
             async for items, _ in list_movements(self._calls, info.name):
                 listed.take(items)
@@ -148,14 +148,12 @@ class Copies:
                 raise
             data.refused = self._flux.now()
             self._log_refusal(error)
-            return {}
+            return None
         if not listed.as_shown and listed.digest != data.digest:
             data.moved = self._flux.now()
-        shown = (self._shown(info.jobid) or {}).values()
-        ended = {movement.name for movement in shown if movement.over}
         data.listed, data.digest, data.refused = requested_at, listed.digest, None
-        data.going = set(listed.going) - ended
-        return listed.copied()
+        data.going = set(listed.going)
+        return listed
 
     def _log_refusal(self, error: KubeError) -> None:
         if not self._logged:
@@ -167,21 +165,35 @@ class Copies:
             self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
 
 
-class _Listed:
+class Listed:
     """What a list says of a job's data movements. They are not kept.
+
+    Args:
+        shown: those that the watch has shown, as for :class:`Copies`.
 
     Attributes:
         as_shown: all are as far as the watch has shown them.
         digest: of what they have achieved, in whatever order they are listed.
-        going: those of copies out that have not ended, and their directives.
     """
 
-    def __init__(self, shown: Optional[Movements]) -> None:
-        self.as_shown = shown is not None
+    def __init__(self, shown: Callable[[], Optional[Movements]]) -> None:
+        before = shown()
+        self.as_shown = before is not None
         self.digest = 0
-        self.going: dict[str, Optional[int]] = {}
+        self._before: Movements = {} if before is None else before
+        self._shown = shown
+        self._going: dict[str, Optional[int]] = {}
         self._copies: dict[int, bool] = {}
-        self._shown: Movements = {} if shown is None else shown
+
+    @property
+    def going(self) -> Mapping[str, Optional[int]]:
+        """Those of copies out that have not ended, and their directives. The watch may
+        have shown the end of some since they were listed."""
+        for movement in (self._shown() or {}).values():
+            if movement.over and movement.name in self._going:
+                del self._going[movement.name]
+                self._take_copy(movement)
+        return self._going
 
     def copied(self) -> dict[int, bool]:
         """Whether the data of each copy_out whose data movements have all ended is
@@ -195,7 +207,7 @@ class _Listed:
             key, movement = key_of(item), parse(item)
             achieved = movement.achieved
             self.digest = (self.digest + hash((key, achieved))) % _DIGEST
-            known = self._shown.get(key)
+            known = self._before.get(key)
             if known is None or known.achieved != achieved:
                 self.as_shown = False
             if movement.phase == State.DataOut.name:
@@ -204,7 +216,7 @@ class _Listed:
     def _take_copy(self, movement: Movement) -> None:
         index = movement.directive
         if not movement.over:
-            self.going[movement.name] = index
+            self._going[movement.name] = index
         elif index is not None:
             done = not movement.failed
             self._copies[index] = done and self._copies.get(index, True)

@@ -187,12 +187,12 @@ class Steps:
         Raises:
             StepError: it is to be tried again.
         """
-        view, copied = info.view, {}
+        view, listed = info.view, None
         if view is not None and (copies_unknown(info, view) or view.copying):
-            copied = await self.copies.look(info)
+            listed = await self.copies.look(info)
         await self.workflows.lookup(info)
         known = info.view is None or not copies_unknown(info, info.view)
-        return {} if known else copied
+        return {} if known or listed is None else listed.copied()
 
     async def note_copies(self, info: WorkflowInfo, copied: dict[int, bool]) -> None:
         """Write down what became of copies before Teardown deletes what tells it."""
