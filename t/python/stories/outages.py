@@ -196,7 +196,10 @@ STORIES = (
             f"{what} {kind.plural} are hidden when a job's data is staged",
             "Proposal Setup DataIn alloc PreRun..gone",
             job=AHEAD,
-            troubles=(When("DataIn", hide(kind, but_for=but_for)),),
+            troubles=(
+                When("DataIn", hide(kind, but_for=but_for)),
+                When("DataIn", lose_watches, 60.0),  # the next list is right
+            ),
         )
         for kind in (SERVERS, STORAGE)
         for what, but_for in (("all", 0), ("most", 1))
