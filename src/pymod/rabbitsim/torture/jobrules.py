@@ -136,7 +136,8 @@ def check_epilog(monitor: Monitor, job: Job, event: Event) -> None:
     if not monitor.allowances.absent():
         monitor.storage.let_go(job, monitor.drained)
     alone = record.aborted or monitor.allowances.left_alone(job)
-    if not alone and not is_complete(workflow, "Teardown"):
+    made = workflow["spec"]["desiredState"] != "Proposal"
+    if made and not alone and not is_complete(workflow, "Teardown"):
         monitor.fail("epilog", f"{job} was let go before its storage was torn down")
 
 
