@@ -98,6 +98,7 @@ EXCUSED = (
     # A job may be let go when it is just noted that it waits for Kubernetes.
     ("memo", Interruption.LOST, ""),
     ("memo", Interruption.LATE, ""),
+    ("memo", Interruption.REFUSED, "RELEASE_EPILOG"),
     # One says that no node has failed, and so the state has.
     ("exception", Interruption.WRONG, "Inspect"),
 )
