@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from typing import Any
+from typing import Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.work import Work
@@ -96,6 +96,19 @@ def aborted(
 def bar(system: StorySystem) -> None:
     """Services have died of giving the job storage."""
     system.barred.add(Work(system.first.id, False))
+
+
+def hide_before_teardown(system: StorySystem) -> None:
+    """Lists of mounts are empty by mistake as long as Teardown is not asked for."""
+    hide(CLIENTMOUNT, 8)(system)
+    hidden = system.api_fault
+
+    def fault(request: Request) -> Optional[Fault]:
+        workflow = system.workflow
+        asked = workflow is not None and workflow["spec"]["desiredState"] == "Teardown"
+        return None if asked else hidden(request)
+
+    system.api_fault = fault
 
 
 def end_outage_at(kind: str) -> Any:
@@ -256,7 +269,7 @@ STORIES = (
         f"{UNKNOWN} {DISABLED} Teardown {OTHERS} disable:compute-02 {MOUNTED}",
         LONG,
         When("PostRun", outage(100.0), 40.0),
-        When("PostRun", hide(CLIENTMOUNT, 8), 140.0),
+        When("PostRun", hide_before_teardown, 140.0),
         data="epilog-given-up",
     ),
     aborted(

@@ -470,7 +470,7 @@ STORIES = (
             (
                 "is held",
                 set_urgency(0, 2),
-                (When("gone", set_urgency(16, 2)),),
+                (When("gone", set_urgency(16, 2), after=700.0),),
                 f"{of(3, MADE)} finish..gone {of(2, MADE)}",
             ),
             (
