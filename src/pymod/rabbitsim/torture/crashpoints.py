@@ -98,11 +98,12 @@ EXCUSED = (
     # A job may be let go when it is just noted that it waits for Kubernetes.
     ("memo", Interruption.LOST, ""),
     ("memo", Interruption.LATE, ""),
-    ("memo", Interruption.REFUSED, "RELEASE_EPILOG"),
+    ("memo", Interruption.REFUSED, "watch "),
     # One says that no node has failed, and so the state has.
     ("exception", Interruption.WRONG, "Inspect"),
 )
-"""Rules that may be broken by an interruption, in a step ("" for any)."""
+"""Rules that may be broken by an interruption, at points that name a step or a request
+("" for any)."""
 
 
 def course_of(life: Life) -> str:
@@ -160,9 +161,11 @@ def problem_at(
     """What is wrong after an interruption at a point of a whole life; "" if nothing."""
     life, point = live(story, number, interruption), whole.points[number]
     if life.breach is not None:
-        steps = ("", point.step)
-        broken = [(life.breach.rule, interruption, step) for step in steps]
-        return "" if set(broken) & set(EXCUSED) else str(life.breach)
+        broken = life.breach.rule, interruption
+        excused = any(
+            (rule, how) == broken and part in str(point) for rule, how, part in EXCUSED
+        )
+        return "" if excused else str(life.breach)
     if interruption not in UNSEEN or _fails_instead(story, whole, life):
         return ""
     deeds = {when.deed for when in story.deeds}
