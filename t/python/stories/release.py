@@ -221,6 +221,7 @@ STORIES = (
         job=EARLY,
         latency={"PostRun": 20.0, "DataOut": COPY},
         epilog_timeout=5.0,
+        may=("use-unknown",),
     ),
     Story(
         "an epilog is given up whose job may end, but Fluxion fails",
@@ -384,8 +385,8 @@ STORIES = (
         "gone",
         "workflow-deleted",
         When("clean", unload(1.0)),
-        When("clean", slow_flux("job-info", 60.0, 10.0)),
-        When("clean", delete, after=5.0),
+        When("clean", slow_flux("job-info", 60.0, 20.0)),
+        When("clean", delete, after=15.0),
     ),
     awaited(
         "a Workflow whose data is awaited is deleted before it is known that its job "

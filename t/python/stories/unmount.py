@@ -543,7 +543,7 @@ TOLD_LATER = (
         "they are waited for when the bad node is off before the time is over",
         "Proposal..PostRun down:compute-02 drain:compute-02 disable:compute-02 "
         "unmount-failed DataOut Teardown unmount-failed! clean gone",
-        When("PostRun", switch_off(), 59.0),
+        When("PostRun", switch_off(), 45.0),
         data="unmount-failed",
         job=Job(TWO, nodes=4),
         latency={"PostRun": 0.5},
