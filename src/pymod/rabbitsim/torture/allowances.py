@@ -192,7 +192,9 @@ class PlannedAllowances(Allowances):
         if type == "exec":
             return self._exec or self.unguarded(job)
         if type == "alloc":
-            return planned.bad == "too large" or planned.uncertain
+            # The nodes that it may get change while those near its storage are told.
+            staged = "Setup" in record.reached and self.is_about(job, "queue")
+            return planned.bad == "too large" or planned.uncertain or staged
         return type == "dws" and (bool(planned.bad) or self.unguarded(job))
 
     def _is_true(self, case: Case) -> bool:
