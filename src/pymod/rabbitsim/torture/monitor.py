@@ -267,12 +267,15 @@ class Monitor:
         for jobid, job in self.jobs().items():
             if job.active:
                 self.fail("stuck", f"{job} is in {job.state.name}")
-            if TOKEN_KEY in job.kvs:
+            record = self._records.get(jobid)
+            # The Secret went with the Workflow, and no module was there to see it.
+            unseen = record is not None and record.unattended and record.unseen
+            if TOKEN_KEY in job.kvs and not unseen:
                 self.fail("secret", f"{job} has ended, and its token is there")
-            if jobid in self._records:
+            if record is not None:
                 jobrules.check_log(self, job)
-                if self._records[jobid].outlives:
-                    self._records[jobid].outlives = False
+                if record.outlives:
+                    record.outlives = False
                     jobrules.check_data(self, job)
         for workflow in self._store.list(WORKFLOW, None)["items"]:
             if is_ours(workflow):

@@ -16,7 +16,6 @@ from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.torture.record import (
     NEVER,
     RESOLUTION,
-    Record,
     cancelled_in_epilog,
     limit_of,
 )
@@ -132,10 +131,24 @@ def check_gone(monitor: Monitor, jobid: int, workflow: Json) -> None:
 
 Rule = Callable[["Monitor", int, Json], None]
 
+
+def check_in_use(monitor: Monitor, jobid: int, workflow: Json) -> None:
+    """After an abort what a job uses is out of service when that was carried out, as
+    the Workflow says, or Teardown was asked for by a service that has been told of the
+    abort."""
+    record = monitor.record(jobid)
+    annotations = workflow["metadata"].get("annotations") or {}
+    decided = requested_times(annotations)[STATES["Teardown"]]
+    told = record.aborted_at + monitor.allowances.delivery + RESOLUTION
+    late = decided is not None and decided > told
+    if record.aborted and (CUT_OFF in annotations or late):
+        monitor.storage.cut_off(workflow["metadata"]["name"], monitor.drained)
+
+
 OF_CHANGES: Mapping[str, Sequence[Rule]] = {
     "made": (check_made_once,),
     "moved": (check_tasks, check_kept, check_limit, check_order),
-    "written": (check_finalizer,),
+    "written": (check_finalizer, check_in_use),
     "gone": (check_gone,),
 }
 """The rules for what happens to a Workflow."""
@@ -151,22 +164,6 @@ def check_deletion(monitor: Monitor, request: Request, workflow: Json) -> None:
     if not is_deleting(workflow):
         text = f"delete of {request.name} before Teardown is complete"
         monitor.fail("deleted", text)
-
-
-def check_in_use(monitor: Monitor, request: Request, workflow: Json) -> None:
-    """After an abort what a job uses is out of service."""
-    record = monitor.record(_jobid_of(workflow))
-    if record.aborted and _goes_on(monitor, record, _body_of(request)):
-        monitor.storage.cut_off(workflow["metadata"]["name"], monitor.drained)
-
-
-def _goes_on(monitor: Monitor, record: Record, body: Json) -> bool:
-    """Whether an abort was carried out, as a request says, or Teardown was asked
-    for by a service that has been told of the abort."""
-    annotations = (body.get("metadata") or {}).get("annotations") or {}
-    decided = requested_times(annotations)[STATES["Teardown"]]
-    told = record.aborted_at + monitor.allowances.delivery + RESOLUTION
-    return CUT_OFF in annotations or (decided is not None and decided > told)
 
 
 def check_request_order(monitor: Monitor, request: Request, workflow: Json) -> None:
@@ -220,7 +217,6 @@ def _jobid_of(workflow: Json) -> int:
 
 OF_REQUESTS: Sequence[Callable[["Monitor", Request, Json], None]] = (
     check_deletion,
-    check_in_use,
     check_request_order,
     check_rabbits,
     check_obedience,
