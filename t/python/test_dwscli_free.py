@@ -35,9 +35,8 @@ SCHED, RUN, CLEANUP, INACTIVE = 8, 16, 32, 64
 def instance(
     state: str, phase: int, changes: Any = (), owner: int = 0, **options: Any
 ) -> FixedInstance:
-    answer = detail(
-        FIRST, state=state, directives=DIRECTIVES, since=NOW - 9000, **dict(changes)
-    )
+    changed = {"directives": DIRECTIVES, **dict(changes)}
+    answer = detail(FIRST, state=state, since=NOW - 9000, **changed)
     job = {**ended_job(FIRST, userid=owner), "state": phase}
     return FixedInstance({"dws.job-show": answer}, jobs=[job], **options)
 
@@ -61,6 +60,15 @@ def test_free_shows_its_actions_and_their_cost_before_it_takes_them(
     done = dws(found, "free", "--yes", F58)
     assert found.raised == [(FIRST, exception)]
     assert f"Done: flux dws wait {F58} shows what comes of it." in done.out
+
+
+def test_a_directive_that_cannot_be_read_hides_no_loss() -> None:
+    found = instance("PostRun", CLEANUP, {"directives": ["#DW", DIRECTIVES[1]]})
+    done = dws(found, "free", F58)
+    assert done.status == 0
+    assert "$DW_JOB_p1/out, which is not copied to /lustre/out" in " ".join(
+        done.out.split()
+    )
 
 
 READY = {"ready": True, "waits": "", "wants": "ready"}

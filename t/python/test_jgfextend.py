@@ -96,6 +96,12 @@ def test_a_graph_that_is_there_is_extended(racks: tuple[tuple[str, ...], ...]) -
     assert extend({**R, "scheduling": found}) == found
 
 
+def test_the_first_chassis_below_a_vertex_has_number_0() -> None:
+    vertices = extend(own_graph(HOSTS))["graph"]["nodes"]
+    ids = {v["metadata"]["id"] for v in vertices if v["metadata"]["type"] == "chassis"}
+    assert 0 in ids
+
+
 def changed(*path: Any, value: Any = ...) -> Any:
     """A flat graph of which something is changed, or left out."""
     found = own_graph(HOSTS)

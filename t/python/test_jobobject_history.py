@@ -20,6 +20,7 @@ from sssjob.from_flux.convert import (
     JobRecord,
     job_object,
 )
+from sssjob.shape import Totals, totals_of
 from support.jobrecords import (
     JOBID,
     SAVING,
@@ -233,3 +234,15 @@ def test_a_record_that_flux_does_not_write_is_one_clear_error(
         job_object(JobRecord(JOBID, record))
     assert str(error.value).startswith(problem)
     assert "\n" not in str(error.value)
+
+
+def test_a_count_of_0_counts_nothing() -> None:
+    task = {"slot": "task", "count": {"per_slot": 1}}
+
+    def totals(*more: Json) -> Totals:
+        inside = [{"type": "core", "count": 2}, *more]
+        return totals_of(
+            [{"type": "slot", "label": "task", "count": 1, "with": inside}], task
+        )
+
+    assert totals({"type": "gpu", "count": 0}) == totals()

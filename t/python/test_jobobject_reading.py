@@ -218,3 +218,9 @@ def test_anything_that_was_an_object_is_one_or_an_error(
         else:
             text = text[:start] + data.draw(snippets) + text[min(end, start + 30) :]
     valid_or_refused(text)
+
+
+def test_of_many_errors_the_first_ones_are_told_and_how_many_more_there_are() -> None:
+    errors = [ObjectError(f"/Job[{n}]", "is wrong") for n in range(250)]
+    told = str(ObjectErrors(errors)).splitlines()
+    assert told == [*map(str, errors[:200]), "and 50 more errors"]
