@@ -152,7 +152,7 @@ class Copies:
         if not listed.as_shown and listed.digest != data.digest:
             data.moved = self._flux.now()
         data.listed, data.digest, data.refused = requested_at, listed.digest, None
-        data.going = set(listed.going)
+        data.going = listed.going()
         return listed
 
     def _log_refusal(self, error: KubeError) -> None:
@@ -182,23 +182,20 @@ class Listed:
         self.digest = 0
         self._before: Movements = {} if before is None else before
         self._shown = shown
+        # Of copies out: those that had not ended, and their directives.
         self._going: dict[str, Optional[int]] = {}
         self._copies: dict[int, bool] = {}
 
-    @property
-    def going(self) -> Mapping[str, Optional[int]]:
-        """Those of copies out that have not ended, and their directives. The watch may
-        have shown the end of some since they were listed."""
-        for movement in (self._shown() or {}).values():
-            if movement.over and movement.name in self._going:
-                del self._going[movement.name]
-                self._take_copy(movement)
-        return self._going
+    def going(self) -> set[str]:
+        """Those of copies out that have not ended."""
+        self._take_ended()
+        return set(self._going)
 
     def copied(self) -> dict[int, bool]:
         """Whether the data of each copy_out whose data movements have all ended is
         copied, by the number of the directive."""
-        going = frozenset(self.going.values())
+        self._take_ended()
+        going = frozenset(self._going.values())
         return {i: self._copies[i] for i in sorted(self._copies) if i not in going}
 
     def take(self, items: list[Json]) -> None:
@@ -211,6 +208,13 @@ class Listed:
             if known is None or known.achieved != achieved:
                 self.as_shown = False
             if movement.phase == State.DataOut.name:
+                self._take_copy(movement)
+
+    def _take_ended(self) -> None:
+        """Take in what the watch has shown to end since it was listed."""
+        for movement in (self._shown() or {}).values():
+            if movement.over and movement.name in self._going:
+                del self._going[movement.name]
                 self._take_copy(movement)
 
     def _take_copy(self, movement: Movement) -> None:
