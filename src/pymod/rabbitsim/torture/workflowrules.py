@@ -137,11 +137,12 @@ def check_in_use(monitor: Monitor, jobid: int, workflow: Json) -> None:
     the Workflow says, or Teardown was asked for by a service that has been told of the
     abort."""
     record = monitor.record(jobid)
+    if not record.aborted:
+        return
     annotations = workflow["metadata"].get("annotations") or {}
     decided = requested_times(annotations)[STATES["Teardown"]]
     told = record.aborted_at + monitor.allowances.delivery + RESOLUTION
-    late = decided is not None and decided > told
-    if record.aborted and (CUT_OFF in annotations or late):
+    if CUT_OFF in annotations or (decided is not None and decided > told):
         monitor.storage.cut_off(workflow["metadata"]["name"], monitor.drained)
 
 
