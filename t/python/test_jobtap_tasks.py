@@ -61,6 +61,12 @@ COURSES = [
     # it is in another phase than when the plugin looked
     ("depend unload load-only let-go eventlogs", "SCHED", None),
     ("depend unload load-only let-go eventlogs alloc", "RUN setup", None),
+    ("sched unload load-only alloc eventlogs R setup=ok mounted", "RUN", None),
+    (
+        "submit-after described-memo unload load-only eventlogs",
+        "DEPEND create+16+depends",
+        None,
+    ),
     ("prolog unload environment load mounted", "RUN", None),
     # answers that come late, or twice
     ("epilog released released", "INACTIVE", None),
@@ -101,6 +107,7 @@ COURSES = [
     ("epilog a-node reload timeout post_run=ok", "CLEANUP", ""),
     ("epilog cancel reload post_run=ok", "CLEANUP teardown", ""),
     ("epilog cancel teardown=ok cancel", "CLEANUP", ""),
+    ("epilog cancel teardown=ENOSYS hello post_run=ok", "CLEANUP teardown", ""),
     ("running timeout exec finish post_run=ok", "CLEANUP", ""),
     ("running cancel exec-lost tick post_run=ok", "CLEANUP", ""),
     ("running cancel exec-lost tick post_run=ok cancel", "CLEANUP teardown", ""),
@@ -209,3 +216,12 @@ def test_an_action_that_is_cut_short_has_failed(
     manager: JobManager, course: str, event: str
 ) -> None:
     assert play(manager, course).context(event)["status"] == 1
+
+
+def test_a_job_whose_teardown_is_not_answered_says_that_it_waits(
+    manager: JobManager,
+) -> None:
+    job = play(manager, "epilog cancel teardown=EHOSTUNREACH")
+    assert job.memo["dws"] == "the dws module went away"
+    play(manager, "hello post_run=ok")
+    assert job.memo["dws"] is None

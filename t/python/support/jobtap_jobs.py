@@ -130,6 +130,7 @@ ACTS: dict[str, Act] = {
     "let-go": event("dependency-remove", "dws-create"),  # by another plugin
     "environment": lambda m: m.post(m.jobs[1], "dws_environment", {"variables": {}}),
     "another": event("dependency-add", "another"),
+    "described-memo": event("memo", "by a guest"),
     "another-gone": event("dependency-remove", "another"),
     **{f"urgency-{n}": partial(change_urgency, urgency=n) for n in (1, 2, 3, 4)},
     "admitted": lambda m: m.request(
@@ -141,6 +142,7 @@ ACTS: dict[str, Act] = {
     "no-module": lambda m: answer_all(m, "dws.create", errno.ENOSYS),
     "load-only": lambda m: m.load(),
     "alloc": allocate,
+    "R": lambda m: m.answer_lookups(),
     "finish": lambda m: finish(m, m.jobs[1]),
     "finish-event": lambda m: m.post(m.jobs[1], "finish", {"status": 0}),
     "hello": lambda m: m.request("hello", {}),
