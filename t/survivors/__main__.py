@@ -291,6 +291,8 @@ def run(args: argparse.Namespace) -> Results:
     with ThreadPoolExecutor(args.parallel) as pool:
         for _ in pool.map(one, [m for m in mutants if m not in results.verdicts]):
             pass
+    # What was tried of an earlier tree may not be in this one.
+    results.verdicts = {mutant: results.verdicts[mutant] for mutant in mutants}
     return results
 
 
