@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import json
+import syslog
 from typing import Any, Optional
 
 import pytest
@@ -221,6 +222,7 @@ def test_a_plugin_loaded_later_finds_back_to_each_phase(
     assert told["phase"] == phase and told["t_submit"] == 900.5
     assert told["userid"] == 100
     assert [entry["name"] for entry in job.eventlog] == events
+    assert not [text for level, text in manager.logged if level <= syslog.LOG_ERR]
 
 
 def test_hello_is_refused_until_all_eventlogs_are_read(manager: JobManager) -> None:
