@@ -15,6 +15,7 @@ from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
     ask_deletion,
+    ask_late,
     ask_report,
     cancel,
     delete,
@@ -455,6 +456,16 @@ STORIES = (
         )
     ),
     # Data that is out
+    *(
+        Story(
+            f"dws.{method} comes when the storage is gone, and the record stands",
+            LIFE,
+            "out",
+            job=Job((XFS, COPY_OUT), nodes=1),
+            troubles=(When("gone", ask_late(method), 5.0),),
+        )
+        for method in ("teardown", "abort")
+    ),
     Story(
         "it is asked what became of the data of a job that has none, and runs",
         "alloc start finish clean",

@@ -60,6 +60,10 @@ class Outcomes:
         storage: the plugin looks for the record as soon as the job has ended. All that
         was written to the job's KVS before is there then, too.
 
+        What a service has recorded that knew the Workflow stands where this one has
+        never seen it: a request about a job may be late, when all that was of the job
+        is gone.
+
         Args:
             loss: what is lost, and why; None if nothing is. A module that was loaded
                 before may have recorded a reason that is not known any more.
@@ -68,7 +72,10 @@ class Outcomes:
             RpcError: it was not written.
         """
         loss = _shown(loss)
-        if loss is not None and loss.reason is Reason.CAUSE_UNKNOWN:
+        if info.last is None:
+            if await self._recorded(info.jobid) is not None:
+                return
+        elif loss is not None and loss.reason is Reason.CAUSE_UNKNOWN:
             recorded = await self._recorded(info.jobid)
             known = None if recorded is None else _loss_in(recorded)
             loss = known if known is not None and known.text == loss.text else loss

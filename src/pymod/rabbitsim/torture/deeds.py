@@ -104,6 +104,11 @@ def ask_report(system: StorySystem) -> None:
     _request(system, "report_data", jobid=system.jobids[0])
 
 
+def ask_late(method: str) -> Deed:
+    """A request of the plugin about the job comes when its storage is released."""
+    return lambda system: _request(system, method, jobid=system.jobids[0])
+
+
 def _request(system: StorySystem, method: str, **payload: Any) -> None:
     system.instance.request(f"dws.{method}", payload, lambda *answer: None)
 
