@@ -250,7 +250,7 @@ static int cleanup_cb (flux_plugin_t *p,
     }
     dws_job_enter (job, DWS_DONE);
     dws_job_prolog_release (&job, 1);
-    if (job && !job->delivered) // then there is no Workflow
+    if (job && !job->delivered) // the module has nothing of it
         dws_job_unhold (&job);
     else if (job)
         start_epilog (&job);

@@ -82,6 +82,7 @@ static void hello_fill (struct dws *dws, struct hello *hello)
             hello->more = true;
             return;
         }
+        job->delivered = true; // the module may know it from now on
         hello->ids[hello->count++] = job->id;
         hello->cursor = job->serial;
     }

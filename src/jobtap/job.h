@@ -116,7 +116,7 @@ struct dws_job {
     bool stale;                  // state changed while DWS_RECOVER
     json_t *late;                // array of exceptions and memos since then
     bool admitted;               // dws-create was added to the job
-    bool delivered;              // the module may have a Workflow for the job
+    bool delivered;              // the module may know the job
     bool released;               // the dws_environment event was posted
     bool startable;              // dws-setup finished in time: tasks may run
     bool started;                // the start event was posted

@@ -51,6 +51,7 @@ COURSES = [
     ),
     ("submit-after eventlogs", "DEPEND create+16+depends", None),
     ("submit-after eventlogs cancel", "CLEANUP create+16+depends post_run", ""),
+    ("submit-after hello cancel no-eventlogs", "CLEANUP post_run", ""),
     ("eventlog-unsent submit-after", "DEPEND create+16+depends", None),
     ("eventlog-unsent submit-after cancel", "CLEANUP create+16+depends post_run", ""),
     (
