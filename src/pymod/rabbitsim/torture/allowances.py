@@ -68,7 +68,8 @@ class Allowances:
 
     def lost(self, job: Job, record: Record) -> bool:
         """Whether the data of a job that ran may be lost."""
-        return record.overdue or gave_up(job) is not None
+        ended = record.asked.get("PostRun", NEVER)
+        return record.overdue or gave_up(job, ended) is not None
 
     def broken(self, rabbit: str, now: float) -> bool:
         """Whether a Rabbit is broken, and the service must know it."""

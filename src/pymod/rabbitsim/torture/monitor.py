@@ -174,16 +174,14 @@ class Monitor:
         if change.type == "ADDED":
             self._apply("made", jobid, workflow)
             record.made += 1
-            record.desired = "Proposal"
             record.begin()
+            record.ask("Proposal")
             self.storage.made(workflow)
         if desired != record.desired:
             self._apply("moved", jobid, workflow)
             if desired == "Teardown":
                 self._leaves(jobid, record)
-            record.desired = desired
-            record.held_up = bool(record.refused)
-            record.refused.clear()
+            record.ask(desired)
         record.see(workflow, self.now())
         self._apply("written", jobid, workflow)
 

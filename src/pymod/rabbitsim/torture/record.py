@@ -142,6 +142,12 @@ class Record:
             for state in ("Proposal", "Setup", "DataIn", "PreRun", "Teardown"):
                 times.pop(state, None)
 
+    def ask(self, state: str) -> None:
+        """A state is asked for."""
+        self.desired = state
+        self.held_up = bool(self.refused)
+        self.refused.clear()
+
     def see(self, workflow: Json, now: float) -> None:
         """Take in a Workflow as it was written."""
         status = workflow.get("status") or {}
@@ -222,11 +228,13 @@ def limit_of(state: str, config: Config) -> Optional[float]:
     return min(found, default=None)
 
 
-def gave_up(job: Job) -> Optional[float]:
+def gave_up(job: Job, ended: float = NEVER) -> Optional[float]:
     """When a fatal exception allowed to give up the data of a job that ran: one
     from before it ran, or in its epilog. (While the tasks of a job are being
     ended none does; a time limit never does it.) The tasks of a job that job-exec
-    has lost end without a ``finish`` event: ``release`` is the first after them."""
+    has lost end without a ``finish`` event: ``release`` is the first after them. Of
+    one that job-exec does not have at all there is neither: its tasks have ``ended``
+    when PostRun is asked for."""
     seen: set[str] = set()
     over = False
     for event in job.events:
@@ -235,12 +243,12 @@ def gave_up(job: Job) -> Optional[float]:
             return event.timestamp  # it was over before it began
         if event.name == "exception" and context["severity"] == 0:
             type = context["type"]
-            ended = bool(seen & {"finish", "release"})
-            ending = "start" in seen and not ended
+            done = bool(seen & {"finish", "release"}) or event.timestamp >= ended
+            ending = "start" in seen and not done
             asks = not ending and type != "timeout"
             if type in ("dws", ABORT) or (over and asks):
                 return event.timestamp
-            if ended and asks:
+            if done and asks:
                 return event.timestamp
             over = True
         seen.add(event.name)

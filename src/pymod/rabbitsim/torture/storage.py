@@ -323,10 +323,19 @@ def _mounting(mounts: Iterable[Json]) -> Collection[str]:
 
 
 def _is_unmounted(mount: Json) -> bool:
-    mounts = (mount.get("status") or {}).get("mounts")
+    """Whether a node has unmounted; or that it could not mount, and was not told to
+    unmount then: the job went on without it."""
+    status = mount.get("status") or {}
+    desired, mounts = mount["spec"]["desiredState"], status.get("mounts")
     if not mounts:
-        return bool(mount["spec"]["desiredState"] == "unmounted")
-    return all(m["state"] == "unmounted" and m["ready"] for m in mounts)
+        return bool(desired == "unmounted")
+    failed = (
+        desired == "mounted" and "error" in status
+    )  # nor does the job have it there
+    return all(
+        not m["ready"] if failed else m["state"] == "unmounted" and m["ready"]
+        for m in mounts
+    )
 
 
 def _is_torn_down(store: Store, servers: Json) -> bool:
