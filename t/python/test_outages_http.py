@@ -182,9 +182,11 @@ def test_a_job_says_why_it_waits_and_goes_on_when_that_is_over(
     site.finish(jobid)
     begun = sum("; jobs wait" in line for line in site.log)
     ended = sum("Kubernetes answers again" in line for line in site.log)
-    failed = any("; trying again" in line for line in site.log)
-    # Not every trouble is one of a watch that is open; then the job's is told.
-    assert begun == ended and (begun or failed)
+    told = sum(reason in line and "; trying again" in line for line in site.log)
+    # Not every trouble is one of a watch that is open; then the job's is told, once for
+    # each request that was carried out in between. (On a slow machine a request may
+    # have no answer in time afterwards, which is another trouble.)
+    assert begun == ended <= 1 and told <= 2 and begun + told >= 1, site.log
 
 
 @pytest.mark.parametrize("statuses", [(403,), (403, 500, 410)], ids=str)
