@@ -329,9 +329,7 @@ def _is_unmounted(mount: Json) -> bool:
     desired, mounts = mount["spec"]["desiredState"], status.get("mounts")
     if not mounts:
         return bool(desired == "unmounted")
-    failed = (
-        desired == "mounted" and "error" in status
-    )  # nor does the job have it there
+    failed = desired == "mounted" and "error" in status
     return all(
         not m["ready"] if failed else m["state"] == "unmounted" and m["ready"]
         for m in mounts
