@@ -4,9 +4,9 @@
 
 ``python t/survivors`` draws mutants of the sources from a seed, runs the tests that
 reach each, the quickest first, until one fails, and says which mutants
-survive. It goes on where it was ended: what is known is in ``build/survivors``. The
-tests that reach a line are found first, by a run of all of them (with ``--measure``,
-anew). What only a real Flux reaches is tried with files ``t/*.t``, if there is one.
+survive. It goes on where it was ended: what is known of a commit is in a folder of
+``build/survivors``. The tests that reach a line are found first, by a run of all of
+them. What only a real Flux reaches is tried with files ``t/*.t``, if there is one.
 
 The mutants are those of one commit, carried over to the tree as it is, so that trees
 can be compared. For those whose lines have changed, others are drawn. Those that
@@ -40,8 +40,10 @@ DRAWN_OF = "df0a9685"
 """The commit whose mutants are tried: the last one before this tool was made."""
 
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "not reached"
-EQUIVALENT = "equivalent"
-RESULTS = (KILLED, SURVIVED, UNREACHED, EQUIVALENT)
+UNBUILT, EQUIVALENT = "not built", "equivalent"
+RESULTS = (KILLED, SURVIVED, UNREACHED, UNBUILT, EQUIVALENT)
+NO_FAULTS = (UNBUILT, EQUIVALENT)
+"""What no test can find: the compiler refuses it, or nothing can tell."""
 
 # What shows a fault of what only a real Flux reaches, the quickest first.
 REAL_FLUX = {
@@ -68,7 +70,7 @@ class Verdict:
     Attributes:
         result: one of RESULTS.
         by: the test that failed, or how the run ended, or why the mutant is equivalent;
-            "" if nothing did.
+            "" if there is none.
         tests: how many tests were to be run.
         left: how many more reach it, for which there was no time.
     """
@@ -86,12 +88,12 @@ class Verdict:
 
 
 class Tree:
-    """A clone of the committed tree, with what is installed from it."""
+    """A clone of a commit's tree, with what is installed from it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, commit: str) -> None:
         self.path = path
         self._passing: dict[Path, bool] = {}
-        clone(path, "HEAD")
+        clone(path, commit)
         _run(["make", "--silent", ".venv/.installed"], path)
 
     @property
@@ -115,11 +117,12 @@ class Tree:
         intact = source.read_bytes()
         source.write_bytes(mutant.applied(intact))
         try:
-            by = self._install(mutant)
+            if not self._install(mutant):
+                return Verdict(mutant, UNBUILT)
             if chosen:
-                by = by or self._fails(chosen, 60 + 2 * limit)
+                by = self._fails(chosen, 60 + 2 * limit)
             else:
-                by = by or next(filter(None, map(self._fails_in_flux, real)), "")
+                by = next(filter(None, map(self._fails_in_flux, real)), "")
         finally:
             source.write_bytes(intact)
             self._install(mutant)
@@ -150,18 +153,18 @@ class Tree:
         failed = [line for line in done.stdout.splitlines() if line[:6] == "not ok"]
         return f"{file.name}: {failed[0] if failed else 'it ended early, or never'}"
 
-    def _install(self, mutant: Mutant) -> str:
-        """Have the tests take what is in the tree; why that is not possible, or ""."""
+    def _install(self, mutant: Mutant) -> bool:
+        """Have the tests take what is in the tree. Returns whether it can be built."""
         if not mutant.in_c:
             name = Path(mutant.path).relative_to("src/pymod")
             for site in self.path.glob(".venv/lib/python3.*/site-packages"):
                 shutil.copy(self.path / mutant.path, site / name)
-            return ""
+            return True
         install = ["install", "-q", "--no-deps", "--no-build-isolation", "."]
         done = subprocess.run(
             [self._python, "-m", "pip", *install], cwd=self.path, capture_output=True
         )
-        return "it cannot be built" if done.returncode else ""
+        return done.returncode == 0
 
     def _fails(self, tests: Sequence[str], limit: float) -> str:
         """The first of these tests that fails, in this order, or ""."""
@@ -220,8 +223,7 @@ def drawn(top: Path, commit: str, seed: int, number: int) -> list[Mutant]:
         old, new = before / mutant.path, top / mutant.path
         if new.exists():
             found.append(known.carried(mutant, old.read_bytes(), new.read_bytes()))
-    mutants = [mutant for mutant in found if mutant is not None]
-    return [*mutants, *draw(top, seed, number - len(mutants))]
+    return draw(top, seed, number, [mutant for mutant in found if mutant is not None])
 
 
 class Results:
@@ -250,7 +252,7 @@ class Results:
             numbers = (count[folder, result] for result in RESULTS)
             lines.append(f"{folder:<36} " + " ".join(f"{n:>11}" for n in numbers))
         killed = sum(verdict.result == KILLED for verdict in found)
-        others = len(found) - sum(verdict.result == EQUIVALENT for verdict in found)
+        others = sum(verdict.result not in NO_FAULTS for verdict in found)
         lines.append(f"{killed} of {others} that can be are killed. The others:")
         lines += [str(verdict) for verdict in found if verdict.result != KILLED]
         return "\n".join(lines)
@@ -262,22 +264,26 @@ def _folder(mutant: Mutant) -> str:
 
 def run(args: argparse.Namespace) -> Results:
     """Try those that are not known yet."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    results = Results(FOLDER / "results.jsonl")
+    command = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.check_output(command, cwd=TOP, text=True).strip()
+    folder = FOLDER / commit[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    results = Results(folder / "results.jsonl")
     trees: Queue[Tree] = Queue()
     for number in range(args.parallel):
-        trees.put(Tree(FOLDER / f"tree-{number}"))
+        trees.put(Tree(FOLDER / f"tree-{number}", commit))
     top = trees.queue[0].path
     mutants = drawn(top, args.of, args.seed, args.number)
     for found in known.read((Path(__file__).parent / "equivalents.txt").read_text()):
         for mutant in mutants:
             if found.is_(mutant, (top / mutant.path).read_bytes()):
                 results.add(Verdict(mutant, EQUIVALENT, found.why), keep=False)
-    if args.measure or not (FOLDER / "times.xml").exists():
-        status = measure(top, FOLDER)
+    if not (folder / "times.xml").exists():
+        status = measure(top, folder)
         if status:
+            (folder / "times.xml").unlink(missing_ok=True)
             sys.exit(f"the tests fail without any mutant (pytest ended with {status})")
-    reach = Reach(FOLDER)
+    reach = Reach(folder)
 
     def one(mutant: Mutant) -> None:
         tree = trees.get()
@@ -291,7 +297,7 @@ def run(args: argparse.Namespace) -> Results:
     with ThreadPoolExecutor(args.parallel) as pool:
         for _ in pool.map(one, [m for m in mutants if m not in results.verdicts]):
             pass
-    # What was tried of an earlier tree may not be in this one.
+    # Others are of another seed or number.
     results.verdicts = {mutant: results.verdicts[mutant] for mutant in mutants}
     return results
 
@@ -304,7 +310,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     add("--of", default=DRAWN_OF, metavar="COMMIT", help="whose (%(default)s)")
     add("--limit", type=float, default=100.0, metavar="SECONDS", help="of a mutant")
     add("--parallel", type=int, default=os.cpu_count() or 1, metavar="N")
-    add("--measure", action="store_true", help="find what the tests reach anew")
     print(run(parser.parse_args(arguments)).table())
     return 0
 

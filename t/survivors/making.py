@@ -9,7 +9,7 @@ dropped.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -92,10 +92,15 @@ class Mutant:
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
-def draw(top: Path, seed: int, number: int) -> list[Mutant]:
-    """So many mutants of a tree, each as likely as any other; those in C last."""
+def draw(
+    top: Path, seed: int, number: int, given: Sequence[Mutant] = ()
+) -> list[Mutant]:
+    """So many mutants of a tree: these, and of the others each as likely as any other.
+    Those in C are last."""
     found = [mutant for path in sources(top) for mutant in mutants(top, path)]
-    drawn = random.Random(seed).sample(found, min(number, len(found)))
+    others = [mutant for mutant in found if mutant not in given]
+    wanted = min(number - len(given), len(others))
+    drawn = [*given, *random.Random(seed).sample(others, wanted)]
     return sorted(drawn, key=lambda mutant: (mutant.in_c, mutant))
 
 
