@@ -20,8 +20,5 @@ def _commit() -> str:
     return found.stdout.strip()[:12]
 
 
-GIVEN = os.environ.get("SEED", "")
-"""``SEED=`` of the environment, or ""."""
-
-SEED = GIVEN or _commit()
-"""The same, or else the hash of the commit."""
+SEED = os.environ.get("SEED") or _commit()
+"""``SEED=`` of the environment, or else the hash of the commit."""
