@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -162,7 +163,10 @@ class Tree:
             return True
         install = ["install", "-q", "--no-deps", "--no-build-isolation", "."]
         done = subprocess.run(
-            [self._python, "-m", "pip", *install], cwd=self.path, capture_output=True
+            [self._python, "-m", "pip", *install],
+            cwd=self.path,
+            capture_output=True,
+            start_new_session=True,
         )
         return done.returncode == 0
 
@@ -185,6 +189,7 @@ class Tree:
                 text=True,
                 errors="replace",
                 timeout=limit,
+                start_new_session=True,
             )
         except subprocess.TimeoutExpired:
             return f"not over in {limit:g} s"
@@ -198,7 +203,9 @@ class Tree:
 
 def _run_in_flux(file: Path) -> subprocess.CompletedProcess[str]:
     limit = ["timeout", "-k", "10", str(REAL_LIMIT), str(file)]
-    return subprocess.run(limit, capture_output=True, text=True, errors="replace")
+    return subprocess.run(
+        limit, capture_output=True, text=True, errors="replace", start_new_session=True
+    )
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
@@ -310,6 +317,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     add("--of", default=DRAWN_OF, metavar="COMMIT", help="whose (%(default)s)")
     add("--limit", type=float, default=100.0, metavar="SECONDS", help="of a mutant")
     add("--parallel", type=int, default=os.cpu_count() or 1, metavar="N")
+    # What is under way is tried to its end, in sessions of its own: else it would fail
+    # by the interruption.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(run(parser.parse_args(arguments)).table())
     return 0
 

@@ -142,7 +142,8 @@ def _faults(node: Node) -> Iterator[Fault]:
     elif node.type in ("true", "false") and text in TURNED:
         yield node, TURNED[text], "constant turned"
     elif node.type in LEFT_OUT or node.type == "expression_statement" and _acts(node):
-        yield node, ";" if text.endswith(";") else "pass", "statement left out"
+        # (A body that is a single semicolon is refused by the compiler.)
+        yield node, "{ }" if text.endswith(";") else "pass", "statement left out"
     elif node.type in ("boolean_operator", "comparison_operator", "binary_expression"):
         for operator in node.children:
             if operator.type in MOVED:
