@@ -160,6 +160,18 @@ STORIES = (
         for seconds in (60, 600)
     ),
     Story(
+        "a limit counts from the first try for a module that is loaded later as well",
+        "Proposal..DataIn PreRun prerun-timeout! Teardown..gone",
+        troubles=(
+            DwsFault("PreRun", "never"),
+            When("DataIn", fail_for(31.0, REFUSED, "patch", kind=WORKFLOW), 0.5),
+            When("PreRun", unload(1.0), 1.0),
+        ),
+        config=Config.parse({"prerun_timeout": 100}),
+        latency=SLOW,
+        spans=(("DataIn", "prerun-timeout!", 101.0),),
+    ),
+    Story(
         "Kubernetes refuses Servers: that counts as Setup",
         "Proposal alloc setup-timeout! Teardown..gone",
         troubles=(When("Proposal", fail_for(400.0, REFUSED, "patch", kind=SERVERS)),),

@@ -105,6 +105,12 @@ STORIES = (
         latency=SLOW,
         config=Config(release="unmounted"),
     ),
+    early(
+        "a job ends before its data is out though the module goes as it asks for that",
+        "Teardown gone",
+        "out",
+        When("DataOut", unload(1.0)),
+    ),
     crowded(
         "no job gets the storage of one that has ended, but its nodes",
         f"3:alloc 3:start 3:finish 3:clean {ONE_OF_TWO} clean Teardown gone "

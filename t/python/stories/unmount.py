@@ -35,7 +35,14 @@ from rabbitsim.torture.deeds import (
     unload,
     up,
 )
-from rabbitsim.torture.outages import begin, fail_for, mount, pause_dws, report
+from rabbitsim.torture.outages import (
+    begin,
+    fail_flux,
+    fail_for,
+    mount,
+    pause_dws,
+    report,
+)
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
@@ -503,6 +510,30 @@ SHARED = (
         f"Proposal..gone {HELD_2} 3:Proposal {LEFT_2} {AFTER_3}",
         When("gone", submit(Job((USE,), nodes=4))),
         When("2:clean", submit(Job((USE, SAVE), nodes=3))),
+        When("2:clean", switch_off(), LONG),
+        job=Job((CREATE,), nodes=4, seconds=1.0),
+        may=("dws-refused",),
+    ),
+    kept(
+        "persistent storage is not mounted for others while DWS does without a node "
+        "that has it",
+        f"Proposal..gone {HELD_2} disable:compute-02 3:Proposal down:compute-02 "
+        f"{of(2, GOES)} {AFTER_3}",
+        When("gone", submit(Job((USE,), nodes=4))),
+        When("2:clean", disable()),
+        When("2:clean", submit(Job((USE, SAVE), nodes=3)), 60.0),
+        When("2:clean", switch_off(), LONG),
+        job=Job((CREATE,), nodes=4, seconds=1.0),
+        may=("dws-refused",),
+    ),
+    kept(
+        "persistent storage is not mounted for others before a module that was just "
+        "loaded knows whether the job has ended whose node has it",
+        f"Proposal..gone {HELD_2} 3:Proposal {LEFT_2} {AFTER_3}",
+        When("gone", submit(Job((USE,), nodes=4))),
+        When("2:clean", fail_flux("job-info", 120.0), 5.0),
+        When("2:clean", unload(1.0), 6.0),
+        When("2:clean", submit(Job((USE, SAVE), nodes=3)), 20.0),
         When("2:clean", switch_off(), LONG),
         job=Job((CREATE,), nodes=4, seconds=1.0),
         may=("dws-refused",),

@@ -45,7 +45,7 @@ def _move(task: Task, keys: list[Key]) -> Outcome:
     if len(movements) < len(found) or not task.due:
         return running("data movement pending")
     _start_again(task, movements)
-    if task.tracked.state == "DataOut" and task.index not in task.tracked.copies:
+    if task.index not in task.tracked.copies:
         owner = Task(task.world, task.tracked, task.workflow, _storage(task)[0], {})
         if _type(owner) == "xfs":  # the others may be mounted many times
             note_harm(owner, "mounted a second time")

@@ -15,11 +15,13 @@ from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     PERSISTENTSTORAGE,
     SERVERS,
+    WORKFLOW,
     Json,
 )
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError, check_servers
 from rabbitsim.dws.cluster import Cluster, Key
+from rabbitsim.dws.directive import parse
 from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.proposal import find_persistent, owned_by, servers_name
 from rabbitsim.dws.task import (
@@ -282,15 +284,30 @@ def awaited(task: Task, key: Key, computes: Collection[str]) -> bool:
 def note_harm(task: Task, what: str) -> None:
     """Note that the file system of a directive is deleted, or mounted a second time,
     while nodes have it mounted, and could write. DWS does not look."""
-    for key in task.tracked.children:
+    for key in task.cluster.keys():
         clientmount = task.cluster.get(*key) if key.kind == CLIENTMOUNT else None
         if clientmount is None or not _holds(clientmount):
             continue
-        metadata = clientmount["metadata"]
-        index = metadata["labels"].get(DIRECTIVE_LABEL)
-        since = parse_timestamp(metadata["creationTimestamp"]) or 0.0
-        if index == str(task.index) and task.world.ledger.reaches(key.namespace, since):
+        since = parse_timestamp(clientmount["metadata"]["creationTimestamp"]) or 0.0
+        if _is_of(task, clientmount) and task.world.ledger.reaches(
+            key.namespace, since
+        ):
             task.world.harm[task.name, key.namespace] = what
+
+
+def _is_of(task: Task, clientmount: Json) -> bool:
+    """Whether a node mounts the file system of a directive: for this Workflow, or for
+    another one that has let go of the same persistent storage."""
+    labels = clientmount["metadata"]["labels"]
+    index, name = int(labels[DIRECTIVE_LABEL]), labels[objects.WORKFLOW_NAME]
+    if name == task.name:
+        return index == task.index
+    workflow = task.cluster.get(WORKFLOW, task.namespace, name)
+    if workflow is None or clientmount["spec"]["desiredState"] == "mounted":
+        return False
+    other, own = parse(workflow["spec"]["dwDirectives"][index]), task.directive
+    both = own.command == other.command == "persistentdw"
+    return both and own.args["name"] == other.args["name"]
 
 
 def _holds(clientmount: Json) -> bool:
