@@ -529,6 +529,11 @@ def test_the_end_of_each_log_is_kept(texts: list[str], characters: int) -> None:
         assert all(f"==> p/{number} <==\n" in text for number in range(len(texts)))
 
 
+def test_of_several_logs_each_has_its_end() -> None:
+    text = join_logs([("a", "old new"), ("b", "1 2")], 6)
+    assert text == "==> a <==\nnew\n==> b <==\n1 2"
+
+
 # Nothing keeps a job waiting for its records for long
 
 
