@@ -11,14 +11,14 @@ from support.tree import TOP
 
 
 def _commit() -> str:
-    """The hash of the commit that is tested; "0" outside a repository."""
+    """A number from the hash of the commit that is tested; "0" outside a repository."""
     command = ["git", "-C", str(TOP), "rev-parse", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "0"
-    return found.stdout.strip()[:12]
+    return str(int(found.stdout.strip()[:12], 16))
 
 
 SEED = os.environ.get("SEED") or _commit()
-"""``SEED=`` of the environment, or else the hash of the commit."""
+"""``SEED=`` of the environment, or else the number of the commit."""

@@ -33,6 +33,11 @@ def torture_command(args: argparse.Namespace) -> int:
         print(summary(outcome), flush=True)
         if outcome.breach is not None:
             whole = args.no_shrink
+            more = "" if args.minutes is None else f" --minutes {args.minutes:g}"
+            print(
+                f"python -m rabbitsim torture --seed {seed} --jobs {args.jobs}"
+                f" --faults {args.faults}{more} --trace: all that happens"
+            )
             print(report(outcome if whole else shrink(outcome), whole), flush=True)
             return 1
     return 0
