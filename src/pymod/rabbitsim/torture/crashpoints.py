@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from itertools import takewhile, zip_longest
-from typing import Collection, Sequence
+from typing import Collection
 
-from flux_k8s.jobs.losses import UNKNOWN_LOSS
 from flux_k8s.jobs.outcomes import DATA_OUT, FAILED
 from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.ports import SERVERS
-from flux_k8s.reasons import NODE_FAILURE, Reason
+from flux_k8s.reasons import Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
     delete,
@@ -32,14 +30,11 @@ from rabbitsim.torture.deeds import (
 )
 from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.life import Life, live
-from rabbitsim.torture.record import ABORT, Told
+from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.scenarios import SCENARIOS
 from rabbitsim.torture.story import (
     Story,
 )
-
-REFUSED = ": DWS refuses: "
-"""What stands between a directive and DWS's own words about it."""
 
 UNSEEN = (
     Interruption.CRASH,
@@ -194,12 +189,8 @@ def problem_at(
     expected = _without(whole, life, story.spared)
     if life.data in story.may:
         expected = replace(expected, data=life.data)
-    if interruption.fails:
-        # It names the last refusal, or the state that it is in.
-        expected = _reworded(expected, life)
     if story.others:
-        expected = _reworded(expected, life)  # who is first may have its storage kept
-        lost = (*lost, f"KVS {FAILED}")
+        lost = (*lost, f"KVS {FAILED}")  # who is first may have its storage kept
     if interruption is not Interruption.CRASH and point.step == TELLS:
         expected = replace(expected, events=life.events, exceptions=life.exceptions)
         expected = replace(expected, left=())
@@ -207,12 +198,6 @@ def problem_at(
     if interruption is Interruption.CRASH and _forgets(whole, life, meddled):
         expected = replace(expected, data=life.data)
         lost = (*lost, f"KVS {DATA_OUT}")
-    if interruption is Interruption.CRASH:
-        told = (_without_copies(each, life.exceptions) for each in expected.exceptions)
-        expected = replace(expected, exceptions=tuple(told))
-    if interruption is Interruption.CRASH and (meddled or hidden):
-        # Nor does it know which data was out, or is it shown less, or more.
-        expected = _reworded(expected, life)
     return _difference(expected, life, lost)
 
 
@@ -268,15 +253,7 @@ def _without(whole: Life, life: Life, spared: str) -> Life:
     goes = ("drained", f"KVS {FAILED}")
     left = tuple(e for e in whole.left if not e.startswith(goes) or e in life.left)
     whole = replace(whole, events=life.events, left=left, data=life.data)
-    # What is told later, if at all, is told in other words.
-    return _reworded(replace(whole, exceptions=exceptions), life)
-
-
-def _reworded(whole: Life, life: Life) -> Life:
-    """``whole``, with the words of ``life`` if that tells the same causes."""
-    causes = [[told.cause for told in each.exceptions] for each in (whole, life)]
-    same = causes[0] == causes[1]
-    return replace(whole, exceptions=life.exceptions) if same else whole
+    return replace(whole, exceptions=exceptions)
 
 
 def _without_more(life: Life, whole: Life, may: Collection[str]) -> Life:
@@ -302,55 +279,17 @@ def _difference(whole: Life, life: Life, lost: Collection[str] = ()) -> str:
     # (Whether a record is true the rules say, also of one that there need not be.)
     if whole.data not in ("", life.data):
         return f"other data: {life.data or 'not recorded'}"
-    if not _tells_as_much(whole.exceptions, life.exceptions):
+    if _told(whole) != _told(life):
         return f"other exceptions: {[told.note for told in life.exceptions]}"
     # (While the module is away, more states may come to their end.)
     missing = sorted(set(whole.left) - {*life.left, *lost})
     return f"missing: {', '.join(missing)}" if missing else ""
 
 
-def _tells_as_much(whole: Sequence[Told], life: Sequence[Told]) -> bool:
-    """Whether a job's exceptions tell what they are to. The rules of the cluster
-    explain what DWS refuses; while these are not known, its own words stand there. The
-    last refusal before the end of a limit may be that of the interruption. A module
-    that was loaded later may name nodes again that have failed before."""
-    if len(whole) != len(life):
-        return False
-    # Limits may be over at the same time.
-    in_order = partial(sorted, key=lambda told: (told.type, told.cause, told.note))
-    return all(
-        (found.type, found.cause) == (wanted.type, wanted.cause)
-        and (
-            found.note == wanted.note
-            or _own_words(found.note, about=wanted.note)
-            or _tells_refusal(found.note, wanted.note)
-            or found.type == NODE_FAILURE
-        )
-        for wanted, found in zip(in_order(whole), in_order(life))
-    )
-
-
-def _own_words(note: str, *, about: str) -> bool:
-    """Whether a note has what DWS says of the directive that another one explains."""
-    directive, refused, _ = note.partition(REFUSED)
-    return bool(refused) and about.startswith(directive)
-
-
-def _tells_refusal(note: str, wanted: str) -> bool:
-    """Whether a note tells that a request was refused at a point, and is as ``wanted``
-    but for that."""
-    before, refused, after = note.partition(f"Kubernetes: {NOT_NOW}")
-    same = wanted.startswith(before) and wanted.endswith(after)
-    return bool(refused) and same and "Kubernetes: " in wanted
-
-
-def _without_copies(told: Told, found: Collection[Told]) -> Told:
-    """What is told, if that is ``found``, while Kubernetes is away, by a module that
-    was loaded then: it cannot know which copies there were to be."""
-    before, lost, _ = told.note.partition("; not copied: ")
-    less = replace(told, note=f"{before}; {UNKNOWN_LOSS}")
-    away = told.reason is Reason.USE_UNKNOWN
-    return less if lost and away and less in found else told
+def _told(life: Life) -> list[tuple[str, str]]:
+    """What a job's exceptions tell, without their words. Limits may be over at the same
+    time."""
+    return sorted((told.type, told.cause) for told in life.exceptions)
 
 
 def print_tables() -> int:
