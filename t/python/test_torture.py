@@ -26,10 +26,12 @@ from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.interruptions import Interruption
 from rabbitsim.torture.life import live
-from rabbitsim.torture.plan import make_plan
+from rabbitsim.torture.monitor import Breach
+from rabbitsim.torture.plan import Plan, make_plan
 from rabbitsim.torture.record import Record, Told
-from rabbitsim.torture.run import run
+from rabbitsim.torture.run import Outcome, run
 from rabbitsim.torture.scenarios import SCENARIOS
+from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.trouble import Trouble
 from rabbitsim.torture.troubles import KINDS
 from rabbitsim.torture.world import World
@@ -118,7 +120,10 @@ def test_a_reason_that_no_rule_knows_is_no_reason_to_fail() -> None:
     world.system.loop.run(timeout=5.0)
     job = world.system.instance.manager.active_jobs[0]
     told = Told("dws", "Kubernetes is back", Reason.KUBERNETES_BACK)
-    assert not PlannedAllowances(world).fatal(job, Record(), told, 1300.0)
+    allowances = PlannedAllowances(world)
+    assert not allowances.fatal(job, Record(), told, 1300.0)
+    assert not allowances.may_tell(Reason.KUBERNETES_BACK)
+    assert allowances.may_tell(Reason.TEARDOWN_LATE)
 
 
 def in_a_process_of_its_own(hashseed: str) -> bytes:
@@ -167,6 +172,19 @@ def test_a_breach_is_printed_with_its_seed_and_the_least_that_leads_to_it(
     site, job, trouble = least.split("\n\n")[0].splitlines()
     assert "user cancel job" in trouble
     assert len(told.splitlines()) < 120
+
+
+def test_what_leads_to_another_breach_of_a_rule_is_not_the_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = make_plan(3, 4, None, ["user"])
+    whole = Outcome(plan, Breach("exception", "the one"), 1, 1.0, {}, ())
+
+    def other(plan: Plan) -> Outcome:
+        return Outcome(plan, Breach("exception", "another"), 1, 1.0, {}, ())
+
+    monkeypatch.setattr("rabbitsim.torture.shrink.run", other)
+    assert shrink(whole) == whole
 
 
 @pytest.mark.parametrize(
@@ -248,6 +266,23 @@ def test_every_step_that_the_service_can_take_is_a_crash_point() -> None:
     # that, but many stories. And a service that waits or forgets takes no step.
     told = {step.name for step in Step} - {"LOOK_UP", "WAIT", "FORGET"}
     assert told - reached == set()
+
+
+def test_what_the_service_asks_of_flux_is_a_crash_point() -> None:
+    requests = {
+        point.request for scenario in SCENARIOS for point in live(scenario).points
+    }
+    assert requests >= {
+        "job-manager.dws.prolog-remove",
+        "the job exception",
+        "the memo rabbits",
+        "the KVS key rabbit_workflow",
+        "draining compute-02",
+        "undraining compute-02",
+        "the program /site/is-fenced",
+        "whether the job has ended",
+        "patch_status nnfdatamovements",
+    }
 
 
 def test_the_crash_points_are_printed_as_a_table(

@@ -4,36 +4,64 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+from syslog import LOG_ERR
 from typing import Any, Callable, Optional
 
 import pytest
 from msgspec.structs import replace
 
 from flux_k8s.config.context import Context
+from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.jobs import jobtable, reconciler, timelimits, workflow, workflowrequests
+from flux_k8s.formats.directives import GIB
+from flux_k8s.formats.jobid import f58, workflow_name
+from flux_k8s.jobs import (
+    hello,
+    jobtable,
+    reconciler,
+    timelimits,
+    workflow,
+    workflowrequests,
+)
+from flux_k8s.jobs.findings import Recording
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
-from flux_k8s.jobs.outcomes import Outcomes
+from flux_k8s.jobs.outcomes import EVENT, Outcomes
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import RequestHandler
+from flux_k8s.jobs.reports import MEMO as WAITS_FOR
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import Moment
 from flux_k8s.jobs.workflow import next_step
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.machine import manager
+from flux_k8s.machine.fluxiongraph import Chassis
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.machine.nodes import Nodes
 from flux_k8s.machine.undrain import Undrain
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.objects.workflowstate import State
-from flux_k8s.objects.workflowview import WorkflowView
-from flux_k8s.reasons import Note
-from rabbitsim.torture.life import live
+from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
+from flux_k8s.ports import WORKFLOW, Json, Request
+from flux_k8s.reasons import Note, Reason
+from rabbitsim.dws.topology import Topology
+from rabbitsim.flux.events import Event
+from rabbitsim.torture.crashpoints import problem_at, problems, tries
+from rabbitsim.torture.deeds import submit
+from rabbitsim.torture.interruptions import Interruption
+from rabbitsim.torture.life import StorySystem, live
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.run import run
 from rabbitsim.torture.scenarios import SCENARIOS
+from rabbitsim.torture.story import COPY_IN, LIFE, Deed, Job, Story, When
+from support.tree import TOP
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mutants import MUTANTS, Mutant  # noqa: E402
 
 Patch = pytest.MonkeyPatch
 Wrong = Callable[[Patch], None]
@@ -101,6 +129,15 @@ class HastyUndrain(Undrain):
 async def cut_off(self: InUse, info: WorkflowInfo) -> None:
     if info.view is not None:
         info.last = replace(info.view, cut_off=True)
+
+
+class Misled:
+    """It takes its start for the end of an outage."""
+
+    STARTED = Reason.KUBERNETES_BACK
+
+    def __getattr__(self, name: str) -> Reason:
+        return Reason[name]
 
 
 WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
@@ -188,6 +225,16 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         replacing(Planner, "colocated", lambda self, breakdowns, lasting=False: {}),
         ("latency",),
     ),
+    "gives a reason that is not so": (
+        "unexplained",
+        replacing(hello, "Reason", Misled()),
+        (),
+    ),
+    "tries again at once": (
+        "spin",
+        replacing(jobtable, "Backoff", lambda *pauses: Backoff(0.0, 0.0)),
+        ("api",),
+    ),
     "puts nodes back on which storage is mounted": (
         "mounted",
         replacing(manager, "Undrain", HastyUndrain),
@@ -236,3 +283,170 @@ def test_a_service_that_leaves_orphans_is_caught_when_the_module_dies(
     points = live(standard).points
     lives = (live(standard, number) for number in reversed(range(len(points))))
     assert any(life.breach is not None for life in lives)
+
+
+def test_a_service_that_records_less_after_its_death_is_caught(
+    monkeypatch: Patch,
+) -> None:
+    """No rule is broken: its job is to leave what it leaves without that."""
+    rabbits = property(lambda self: True, lambda self, value: None)
+    monkeypatch.setattr(Recording, "rabbits", rabbits)
+    standard = SCENARIOS[0]
+    whole = live(standard)
+    found = {
+        problem_at(standard, whole, number, Interruption.CRASH)
+        for number, how in tries(whole)
+        if how is Interruption.CRASH
+    }
+    assert problems(standard, whole) == []
+    assert "missing: KVS rabbit_allocations, KVS rabbit_hostlist" in found
+
+
+def test_a_service_that_unmounts_under_tasks_is_caught_when_the_module_dies(
+    monkeypatch: Patch,
+) -> None:
+    story = Story("a job that runs for a minute", LIFE, job=Job(seconds=60.0))
+    points = live(story).points
+    monkeypatch.setitem(hello.PHASES, "running", Goal.RELEASED)
+    lives = (live(story, number) for number in reversed(range(len(points))))
+    assert any(
+        life.breach is not None and life.breach.rule == "tasks" for life in lives
+    )
+
+
+def test_a_service_that_withholds_no_ssd_is_caught_when_others_get_it(
+    monkeypatch: Patch,
+) -> None:
+    monkeypatch.setattr(Chassis, "needed", lambda self, size: 0)
+    storage = "#DW jobdw type=xfs capacity=45GiB name=p1"
+    elsewhere = {"constraints": {"hostlist": ["compute-[03-04]"]}}
+    story = Story(
+        "a job whose data is copied in waits for its nodes, and another one comes",
+        job=Job((storage, COPY_IN), nodes=4, stage="ahead", exclusive=True),
+        others=(Job((), seconds=1200.0, exclusive=True, attributes=elsewhere),),
+        troubles=(When("DataIn", submit(Job((storage,), exclusive=True)), 10.0),),
+        machine={"topology": Topology.regular(4, 2, capacity=100 * GIB)},
+        config=Config.parse({"stage_limit": 100, "stage_user_limit": 100}),
+        latency={"DataIn": 600.0},
+    )
+    breach = live(story).breach
+    assert breach is not None and breach.rule == "twice"
+
+
+# What each rule is for, done to the cluster or to Flux by somebody else
+
+
+def posts(name: str, **context: Any) -> Deed:
+    """An event of the first job, which nobody should post."""
+    return lambda system: system.instance.manager.post(system.first, name, context)
+
+
+def raises(note: str) -> Deed:
+    """A fatal exception of the first job."""
+    return lambda system: system.instance.manager.raise_exception(
+        system.first.id, "dws", 0, note, system.instance.broker.owner
+    )
+
+
+def sends(verb: str, name: Callable[[StorySystem], str]) -> Deed:
+    """A request of the service."""
+
+    def act(system: StorySystem) -> None:
+        request = Request(verb, WORKFLOW, "default", name(system), body=[])
+        system.service_kube.send(request, lambda answer: None, key="")
+
+    return act
+
+
+def first(system: StorySystem) -> str:
+    return workflow_name(system.first.id)
+
+
+def of_others(system: StorySystem) -> str:
+    """The Workflow of a job of another workload manager, which it makes."""
+    workflow = system.workflow
+    assert workflow is not None
+    name = workflow_name(1)
+    spec = {**workflow["spec"], "wlmID": "other", "desiredState": "Proposal"}
+    body = {"metadata": {"name": name}, "spec": spec}
+    system.store.create(WORKFLOW, "default", body)
+    return name
+
+
+def lets_go(system: StorySystem) -> None:
+    """The Workflow has no finalizer any more."""
+    body: Json = {"metadata": {"finalizers": []}}
+    system.store.merge_patch(WORKFLOW, "default", first(system), body)
+
+
+def makes_another(system: StorySystem) -> None:
+    """There is another Workflow of the job, after the first."""
+    spec = {"desiredState": "Proposal", "wlmID": WLM_ID, "jobID": f58(system.first.id)}
+    workflow = {"metadata": {"name": first(system)}, "spec": {**OTHER, **spec}}
+    system.store.create(WORKFLOW, "default", workflow)
+
+
+OTHER: Json = {"dwDirectives": [], "forceReady": False, "groupID": 1, "userID": 1}
+
+
+def waits(system: StorySystem) -> None:
+    """It is said of a job that has ended that it waits."""
+    system.first.annotations.setdefault("user", {})[WAITS_FOR] = "Kubernetes"
+
+
+def publishes(system: StorySystem) -> None:
+    """All are told that the data of the job is lost."""
+    data = {"id": system.first.id, "success": False}
+    system.instance.published.append((EVENT, data))
+
+
+def goes_on(system: StorySystem) -> None:
+    """There is an event of a job that has ended."""
+    system.first.events.append(Event(system.loop.now(), "alloc", {}))
+
+
+def harms(system: StorySystem) -> None:
+    """A node could write to a file system that is deleted."""
+    system.controllers.harm["fluxjob-1", "compute-01"] = "deleted"
+
+
+def complains(system: StorySystem) -> None:
+    system.instance.log(LOG_ERR, "dws: something is wrong [service-fault]")
+
+
+BROKEN: dict[str, tuple[When, ...]] = {
+    "action": (When("start", posts("prolog-start", description="another")),),
+    "deleted": (When("DataIn", sends("delete", first)),),
+    "exception twice": (When("DataIn", raises("no")), When("dws!", raises("no"))),
+    "finalizer": (When("DataIn", lets_go),),
+    "foreign": (When("DataIn", sends("patch", of_others)),),
+    "harm": (When("DataIn", harms),),
+    "inactive": (When("gone", goes_on),),
+    "internal error": (When("DataIn", complains),),
+    "made twice": (When("gone", makes_another),),
+    "memo": (When("gone", waits),),
+    "told": (When("gone", publishes),),
+}
+"""What breaks a rule in the life of a job."""
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_rule_is_broken_by_what_it_is_for(rule: str) -> None:
+    story = Story("a job", f"{LIFE} dws!", troubles=BROKEN[rule])
+    breach = live(story).breach
+    assert breach is not None and breach.rule == rule
+
+
+def test_a_job_without_directives_has_nothing_of_ours() -> None:
+    story = Story("a job", job=Job(()), troubles=(When("start", raises("no")),))
+    breach = live(story).breach
+    assert breach is not None and breach.rule == "plain"
+
+
+def test_each_rule_has_a_service_or_a_deed_that_breaks_it() -> None:
+    sources = (TOP / "src/pymod/rabbitsim/torture").glob("*.py")
+    texts = [path.read_text() for path in sources]
+    rules = {rule for text in texts for rule in re.findall(r'fail\(\s*"(.+?)"', text)}
+    found = {Mutant.read(path).rule for path in MUTANTS.glob("*.patch")}
+    found |= {rule for rule, _, _ in WRONG.values()} | {*BROKEN, "plain", "twice"}
+    assert found == rules

@@ -92,6 +92,7 @@ class DirectKube(Kube):
             that it gets may do without.
         encode: makes JSON of an object that a watch shows. A client that changes
             nothing may do without.
+        sent: called with each request when the client sends it.
         listed: called with each list with which a watch begins.
         receive: calls the function that reads what a watch has sent.
         deliver: calls a function of the client with an answer (the first argument is
@@ -112,6 +113,7 @@ class DirectKube(Kube):
         self.guard: Optional[Guard] = None
         self.copy: Callable[[Any], Any] = to_builtins
         self.encode: Callable[[Any], Encoded] = msgspec.json.encode
+        self.sent: Callable[[Request], None] = lambda request: None
         self.listed: Callable[[Json], None] = lambda page: None
         self.receive: Callable[[Call], None] = lambda call: call()
         self.deliver: Callable[[str, Call], None] = lambda what, call: call()
@@ -120,6 +122,7 @@ class DirectKube(Kube):
 
     def send(self, request: Request, done: KubeDone, *, key: str) -> None:
         """Send a request after those of the same key."""
+        self.sent(request)
         queue = self._queues.get(key)
         request = replace(request, body=to_builtins(request.body))
         if queue is not None:

@@ -19,7 +19,7 @@ from flux_k8s.reasons import Reason, read_reason
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.api import CLIENT_TIMEOUT
-from rabbitsim.torture.causes import RULES, Case, tells_loss
+from rabbitsim.torture.causes import RULES, Case, may_be_told, tells_loss
 from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.record import ABORT, NEVER, Record, Told, gave_up
@@ -61,6 +61,10 @@ class Allowances:
     def fatal(self, job: Job, record: Record, told: Told, now: float) -> bool:
         """Whether a fatal exception has a cause."""
         return False
+
+    def may_tell(self, reason: Reason) -> bool:
+        """Whether anything is told, or logged, for this reason."""
+        return True
 
     def node(self, job: Job, host: str) -> bool:
         """Whether a job may go on without one of its nodes."""
@@ -134,6 +138,7 @@ class PlannedAllowances(Allowances):
             if fault.node and fault.state != "PostRun":
                 self._parts.setdefault(jobid, set()).add(fault.node)
         kinds = {trouble.kind for trouble in plan.troubles}
+        self._kinds = kinds
         self._stale = OUTAGE if "outage" in kinds else STALE
         outages = sum(trouble.kind == "outage" for trouble in plan.troubles)
         self.lateness = Allowances.lateness + self._stale * max(1, outages)
@@ -197,6 +202,9 @@ class PlannedAllowances(Allowances):
             staged = "Setup" in record.reached and self.is_about(job, "queue")
             return planned.bad == "too large" or planned.uncertain or staged
         return type == "dws" and (bool(planned.bad) or self.unguarded(job))
+
+    def may_tell(self, reason: Reason) -> bool:
+        return may_be_told(reason, self._kinds)
 
     def _is_true(self, case: Case) -> bool:
         """Whether a job may have failed for the reason that is told. One that no rule

@@ -64,6 +64,7 @@ class ApiTroubles:
 
     Attributes:
         seen: is called with each request that arrives, and its fault.
+        sent: is called with each request that is sent.
         late: the IDs of jobs whose Workflows were changed by a request after the
             service had given up waiting for its answer.
     """
@@ -74,6 +75,7 @@ class ApiTroubles:
         self._straight = DirectKube(store, clock)
         self._present: list[tuple[Trouble, float]] = []
         self.seen: Callable[[Request, Optional[Fault]], None] = lambda *_: None
+        self.sent: Callable[[Request], None] = lambda request: None
         self.late: set[int] = set()
 
     def add(self, trouble: Trouble) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Collection, Mapping, Optional
 
 from flux_k8s.formats import hostlist
 from flux_k8s.objects.workflowstate import STATES
@@ -222,3 +222,67 @@ RULES: Mapping[Optional[Reason], Rule] = {
     Reason.PLUGIN_MISSING: _unguarded,
 }
 """For each reason for which a job of a plan may fail, or lose its data, the rule."""
+
+WITHOUT_TROUBLE = (
+    Reason.BAD_REQUEST,
+    Reason.DATA_OUT,
+    Reason.FLUX_ERROR,
+    Reason.FLUXION_ERROR,
+    Reason.KUBERNETES_ERROR,
+    Reason.NO_ROOM,
+    Reason.NOT_READY,
+    Reason.ORPHAN,
+    Reason.STARTED,
+    Reason.WISH_UNMET,
+)
+"""The reasons of what may be told or logged when all is well."""
+
+UNREACHED = ("abort", "api", "outage", "watch")
+RELOADS = ("abort", "exec", "module", "plugin")
+
+OF_TROUBLE: Mapping[Reason, Collection[str]] = {
+    Reason.FENCED: ("unmount",),
+    Reason.KUBERNETES_AWAY: UNREACHED,
+    Reason.KUBERNETES_BACK: UNREACHED,
+    Reason.MAPPING_DISAGREES: RELOADS,
+    Reason.NODE_DISABLED: ("operator",),
+    Reason.OBJECTS_UNSEEN: UNREACHED,
+    Reason.PLUGIN_MISSING: ("abort", "plugin"),
+    Reason.RESCUE: ("dws",),
+    Reason.SERVICE_FAULT: ("fault",),
+    Reason.USE_UNKNOWN: UNREACHED,
+    Reason.WORKFLOW_DELETED: ("admin",),
+    Reason.WORKFLOW_REMADE: ("admin",),
+}
+"""The kinds of trouble that there must be for others."""
+
+OF_ANY_TROUBLE = (
+    Reason.CAUSE_UNKNOWN,
+    Reason.EPILOG_GIVEN_UP,
+    Reason.GIVEN_UP,
+    Reason.NODE_BACK,
+    Reason.NODES_EXCLUDED,
+    Reason.NODES_FAILED,
+    Reason.NOT_RUN,
+    Reason.PERSISTENT_LEFT,
+    Reason.POSTRUN_TIMEOUT,
+    Reason.RABBIT_BACK,
+    Reason.RABBIT_BROKEN,
+    Reason.RECORD_INCOMPLETE,
+    Reason.STALL_TIMEOUT,
+    Reason.TEARDOWN_AFTER,
+    Reason.TEARDOWN_FAILED,
+    Reason.TEARDOWN_LATE,
+    Reason.UNMOUNT_FAILED,
+    Reason.UNMOUNTED_LATE,
+    *RULES,
+)
+"""Those that follow from trouble of many kinds."""
+
+
+def may_be_told(reason: Reason, kinds: Collection[str]) -> bool:
+    """Whether something may be told or logged for a reason with these kinds of trouble.
+    One that is not known here may not."""
+    if reason in OF_TROUBLE:
+        return any(kind in kinds for kind in OF_TROUBLE[reason])
+    return reason in WITHOUT_TROUBLE or bool(kinds) and reason in OF_ANY_TROUBLE

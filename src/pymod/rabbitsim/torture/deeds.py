@@ -182,7 +182,7 @@ def disable_rabbit(system: StorySystem, rabbit: str, seconds: float = FOREVER) -
 
 def undrain(host: str = NODE) -> Deed:
     """A node is put back."""
-    return lambda system: system.instance.undrain(host)
+    return lambda system: system.undrain(host)
 
 
 @deed

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import decode, f58
 from flux_k8s.jobs.outcomes import DATA_OUT
-from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
 from flux_k8s.reasons import NODE_FAILURE, Reason
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job
@@ -27,7 +26,18 @@ PAIRS = (
     ("epilog-start", "epilog-finish"),
 )
 
-_AWAITED = re.compile(r"dws-out(?:=|: )(\w+)")
+TEARDOWN_PATIENCE = 60.0
+"""Seconds of Teardown after which the owner of a job is to be warned."""
+
+ABOUT_TEARDOWN = (
+    Reason.TEARDOWN_LATE,
+    Reason.TEARDOWN_FAILED,
+    Reason.UNMOUNT_FAILED,
+)
+"""The reasons by which that is told."""
+
+_AWAITED = re.compile(r"dws-out=(\w+)")
+"""What Flux calls a dependency on the data of another job."""
 
 
 def check_plain(monitor: Monitor, job: Job, event: Event) -> None:
@@ -36,6 +46,11 @@ def check_plain(monitor: Monitor, job: Job, event: Event) -> None:
         monitor.fail("plain", f"{job} has no directives, but {event}")
     if event.name == "clean":
         check_log(monitor, job, event)
+
+
+def check_alloc(monitor: Monitor, job: Job, event: Event) -> None:
+    """A job has no storage that is made for another one."""
+    monitor.storage.allocated(job)
 
 
 def check_start(monitor: Monitor, job: Job, event: Event) -> None:
@@ -64,6 +79,8 @@ def check_exception(monitor: Monitor, job: Job, event: Event) -> None:
     """A job fails for a reason, and is told once."""
     record, told = monitor.record(job.id), told_by(monitor, job, event)
     if told is None:
+        if event.reason is not None and not monitor.allowances.may_tell(event.reason):
+            monitor.fail("unexplained", f"{job} was told {event}")
         return
     if not monitor.allowances.fatal(job, record, told, monitor.now()):
         text = f"{told.type}: {told.note} [{told.cause}]"
@@ -78,23 +95,37 @@ def check_exception(monitor: Monitor, job: Job, event: Event) -> None:
 def check_awaited(monitor: Monitor, job: Job, event: Event) -> None:
     """A job that waited for the data of another goes on if that is out, and fails if
     it is not, and will not be."""
-    told, out = told_by(monitor, job, event), event.name == "dependency-remove"
-    text: str = (event.context or {}).get("description", "")
-    if told is not None and told.type == "dependency":
-        text = told.note
-    match = _AWAITED.match(text)
-    if match is None:
-        return
-    awaited = monitor.jobs().get(decode(match[1]))
-    if awaited is None:
-        if out:
+    told = told_by(monitor, job, event)
+    if event.name == "dependency-remove":
+        match = _AWAITED.match((event.context or {})["description"])
+        awaited = None if match is None else monitor.jobs().get(decode(match[1]))
+        if awaited is None and match is not None:
             monitor.fail("awaited", f"{job} goes on, and {match[1]} is purged")
-    elif is_out(awaited) is not out:
-        what = "goes on" if out else "fails"
-        recorded = awaited.kvs.get(DATA_OUT)
-        monitor.fail("awaited", f"{job} {what}, and the data of {awaited}: {recorded}")
-    elif DATA_OUT not in awaited.kvs:
-        monitor.unrecorded.append((job, awaited))
+        elif awaited is not None and not is_out(awaited):
+            recorded = awaited.kvs.get(DATA_OUT)
+            text = f"{job} goes on, and the data of {awaited}: {recorded}"
+            monitor.fail("awaited", text)
+    elif told is not None and told.type == "dependency":
+        waits_for = [_AWAITED.match(text) for text in _dependencies(job)]
+        ids = [decode(match[1]) for match in waits_for if match is not None]
+        known = [monitor.jobs()[id] for id in ids if id in monitor.jobs()]
+        if len(known) == len(waits_for) and all(map(is_out, known)):
+            monitor.fail("awaited", f"{job} fails, and the data it waits for is out")
+        elif len(waits_for) == 1:
+            unrecorded = (each for each in known if DATA_OUT not in each.kvs)
+            monitor.unrecorded += ((job, awaited) for awaited in unrecorded)
+
+
+def _dependencies(job: Job) -> list[str]:
+    """What a job waits for."""
+    found: list[str] = []
+    for event in job.events:
+        text: str = (event.context or {}).get("description", "")
+        if event.name == "dependency-add":
+            found.append(text)
+        elif event.name == "dependency-remove":
+            found.remove(text)
+    return found
 
 
 def check_nodes(monitor: Monitor, job: Job, event: Event) -> None:
@@ -128,6 +159,8 @@ def check_epilog(monitor: Monitor, job: Job, event: Event) -> None:
         return
     record.outlives = record.nodes_released and not record.aborted
     if record.outlives:
+        if not _may_outlive(monitor, job, record):
+            monitor.fail("epilog", f"{job} was let go, and nobody has asked for that")
         unmounted = "PostRun" in record.reached or _is_late(monitor, record)
         if not (unmounted or record.kept):
             monitor.fail("epilog", f"{job} was let go before its PostRun was complete")
@@ -142,6 +175,18 @@ def check_epilog(monitor: Monitor, job: Job, event: Event) -> None:
         monitor.fail("epilog", f"{job} was let go before its storage was torn down")
 
 
+def _may_outlive(monitor: Monitor, job: Job, record: Record) -> bool:
+    """Whether a job may be let go before its Teardown: the job, or the site, wants it,
+    or its storage is kept, or it never ran."""
+    config, system = monitor.allowances.config, job.jobspec["attributes"]["system"]
+    if "requires=" in str(system["dw"]):
+        return False  # a container runs on
+    wanted = (system.get("dw_release") or config.release) == "unmounted"
+    kept = config.keeps_mounted and (record.kept or _is_late(monitor, record))
+    failed = record.failed and config.keep_failed is not None
+    return wanted or kept or failed or not job.was_posted("start")
+
+
 def _is_late(monitor: Monitor, record: Record) -> bool:
     """Whether nodes that are to unmount in Teardown, which somebody else may have
     asked for, do not hold up others."""
@@ -154,14 +199,12 @@ def _is_late(monitor: Monitor, record: Record) -> bool:
 
 def _check_told(monitor: Monitor, job: Job, record: Record) -> None:
     """A Teardown that does not get on is told."""
-    asked = record.asked.get("Teardown")
+    asked = record.moved.get("Teardown")
     if asked is None or monitor.allowances.unguarded(job):
         return
     ended = min(record.reached.get("Teardown", NEVER), monitor.now())
     late = ended - asked > TEARDOWN_PATIENCE + monitor.allowances.lateness
-    told = any(
-        "Teardown" in (event.context or {}).get("note", "") for event in job.events
-    )
+    told = any(event.reason in ABOUT_TEARDOWN for event in job.events)
     if late and not told:
         monitor.fail("silence", f"{job} waited {ended - asked:.0f}s for Teardown")
 
@@ -220,6 +263,7 @@ OF_STORAGE: Mapping[str, Sequence[Rule]] = {
 """The rules for the events of a job that has directives."""
 
 OF_ALL: Mapping[str, Sequence[Rule]] = {
+    "alloc": (check_alloc,),
     "exception": (check_exception, check_awaited),
     "dependency-remove": (check_awaited,),
 }

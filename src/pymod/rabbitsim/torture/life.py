@@ -46,7 +46,7 @@ from rabbitsim.torture.interruptions import (
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import Told
-from rabbitsim.torture.storage import withheld
+from rabbitsim.torture.storage import drained_nodes, withheld
 from rabbitsim.torture.story import Job, Story, When
 
 PATIENCE = 7200.0
@@ -74,6 +74,7 @@ class StorySystem(VirtualSystem):
         meddled: somebody has changed what only the service may change.
         blind: Flux does not tell what became of jobs.
         interrupted: there was the interruption.
+        put_back: when (UNIX time) somebody last undrained a node, by its host name.
         died: is called when the module dies by that.
         loaded_at: when the module was loaded last.
         port: that of the present module, with the clock of its machine.
@@ -104,7 +105,9 @@ class StorySystem(VirtualSystem):
         self._work: Optional[Work] = None
         self._deaths: Counter[Optional[Work]] = Counter()
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
+        self.sent: Callable[[Request], None] = lambda request: None
         self.api_fault: Faults = lambda request: None
+        self.put_back: dict[str, float] = {}
         self._away = False
         self.loaded_at = float("-inf")
 
@@ -133,6 +136,11 @@ class StorySystem(VirtualSystem):
     def workflow(self) -> Optional[Json]:
         """The Workflow of the first job; None if it has none."""
         return self.store.find(WORKFLOW, "default", workflow_name(self.first.id))
+
+    def undrain(self, host: str) -> None:
+        """Somebody puts a node back."""
+        self.put_back[host] = self.loop.now()
+        self.instance.undrain(host)
 
     def unload_for(self, seconds: float) -> None:
         """Unload the module, if it is there, and have none for some seconds."""
@@ -165,6 +173,7 @@ class StorySystem(VirtualSystem):
             self.port = port
             latency = self._kube_latency
             self.service_kube = DirectKube(self.store, port, latency, arrives)
+            self.service_kube.sent = self.sent
             settings = Settings(
                 self.config,
                 self.mapping,
@@ -284,19 +293,21 @@ def live(
     """One life of a story's jobs, with an interruption at a point."""
     system = StorySystem(story, Interrupter(target, interruption))
     jobs = system.instance.manager.jobs
-    nodes = {node.host: node for node in system.instance.scheduler.pool.nodes}
+    pool = system.instance.scheduler.pool
     monitor = Monitor(
         system.store,
         system.loop.now,
         lambda: jobs,
         system.data,
         StoryAllowances(system, story, interruption),
-        lambda host: nodes[host].drained is not None,
+        pool,
+        lambda host: host in drained_nodes(pool),
+        lambda jobid: jobid in system.instance.execution.jobs,
         sizes={name: r.capacity for name, r in system.topology.rabbits.items()},
         faults=story.faults,
     )
     course = Course(system)
-    system.requested = monitor.requested
+    system.requested, system.sent = monitor.requested, monitor.sent
 
     def died() -> None:
         """Of what it has seen of a Workflow that others change nobody knows now."""
@@ -305,6 +316,9 @@ def live(
 
     system.died = died
     system.instance.manager.listeners.append(monitor.job_event)
+    system.instance.watch_nodes(
+        lambda: monitor.nodes_changed(drained_nodes(pool), system.put_back)
+    )
     waiting = list(story.deeds)
     coming: list[When] = []
     late: list[When] = []
@@ -405,8 +419,8 @@ def _life(
         f"memo {key}={memos[key]}" for key in memos if key not in (PROGRESS, WAITS_FOR)
     ]
     left += [f"KVS {key}" for key in job.kvs if key != NODES_RELEASED]
-    nodes = system.instance.scheduler.pool.nodes
-    left += [f"drained {node.host}" for node in nodes if node.drained]
+    drained = drained_nodes(system.instance.scheduler.pool)
+    left += [f"drained {host}" for host in sorted(drained)]
     record = _record_of(job)
     return Life(
         points=tuple(system.interrupter.points),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from flux_k8s.formats.jobid import jobid_of_workflow, workflow_name
 from flux_k8s.jobs.workflowrequests import TOKEN_KEY
@@ -20,15 +20,16 @@ from flux_k8s.ports import SERVERS, WORKFLOW, Json, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
+from rabbitsim.flux.pool import Pool
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
 from rabbitsim.torture import jobrules, workflowrules
-from rabbitsim.torture.allowances import Allowances
+from rabbitsim.torture.allowances import PROMPT, Allowances
 from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.record import ABORT, Record, Told
 from rabbitsim.torture.storage import StorageMonitor
-from rabbitsim.torture.workflowrules import is_complete, is_ours, waits
+from rabbitsim.torture.workflowrules import is_complete, is_ours, waits, wanted
 
 _OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
 """The names of the objects of a job."""
@@ -76,6 +77,7 @@ class Monitor:
         jobs: Callable[[], dict[int, Job]],
         data: FileContents,
         allowances: Allowances,
+        pool: Pool,
         drained: Callable[[str], bool] = lambda host: True,
         running: Callable[[int], bool] = lambda jobid: False,
         note: Callable[[str], None] = lambda line: None,
@@ -85,6 +87,7 @@ class Monitor:
         """
         Args:
             data: the contents of the file systems.
+            pool: what the scheduler has.
             note: takes a line for the trace.
             sizes: the bytes of each Rabbit.
             faults: those of DWS that are planned.
@@ -94,12 +97,13 @@ class Monitor:
         self.allowances = allowances
         self.drained = drained
         self.running = running
-        self.storage = StorageMonitor(store, data, self.fail, sizes or {}, faults)
+        self.storage = StorageMonitor(store, data, self.fail, sizes or {}, pool, faults)
         self.unrecorded: list[tuple[Job, Job]] = []
         self.breach: Optional[Breach] = None
         self._store = store
         self._note = note
         self._records: dict[int, Record] = {}
+        self._drained: frozenset[str] = frozenset()
         version = str(store.version)
         store.watch(WORKFLOW, None, self.workflow_changed, resource_version=version)
 
@@ -141,13 +145,24 @@ class Monitor:
             record.aborted_at = self.now()
         record.fatal.append(told)
 
-    def put_back(self, host: str, by_hand: float) -> None:
-        """The service undrained a node.
+    def nodes_changed(
+        self, drained: Collection[str], put_back: Mapping[str, float]
+    ) -> None:
+        """Nodes were drained, or put back by the service or an administrator.
 
         Args:
-            by_hand: when an administrator last did, who answers for the mounts of the
-                jobs that had ended then.
+            drained: those that are out of service now.
+            put_back: when an administrator last put a node back, by its host name.
         """
+        for host in sorted(self._drained.difference(drained)):
+            by_hand = put_back.get(host, 0.0)
+            if by_hand != self.now():
+                self._put_back(host, by_hand)
+        self._drained = frozenset(drained)
+
+    def _put_back(self, host: str, by_hand: float) -> None:
+        """The service undrained a node. An administrator answers for the mounts of the
+        jobs that had ended when one last did."""
         jobs = [job for job in self.jobs().values() if job.state is JobState.INACTIVE]
         since = [job for job in jobs if job.events[-1].timestamp > by_hand]
         for job in since:
@@ -199,13 +214,21 @@ class Monitor:
             early = self.allowances.early(jobid)
             record.leaves(self.now() + early, self.allowances.config)
 
+    def module_died(self) -> None:
+        """Of a Workflow that was deleted just before, nobody has heard."""
+        for record in self._records.values():
+            heard = record.deleted + PROMPT
+            record.unseen = record.unseen or self.now() <= heard
+
     def _gone(self, jobid: int, record: Record, workflow: Json) -> None:
         torn_down, job = is_complete(workflow, "Teardown"), self.jobs().get(jobid)
         if not torn_down:
+            record.deleted = self.now()
             record.unseen = record.unseen or self.allowances.absent()
             self._leaves(jobid, record)
         self._apply("gone", jobid, workflow)
         record.desired = "Proposal"
+        record.tried.pop("Proposal", None)
         if not torn_down and self.allowances.twice(jobid):
             return  # the service is still to report what somebody else has done
         if job is not None and record.outlives and not job.active:
@@ -230,9 +253,9 @@ class Monitor:
             name = request.name or ""
             if self._store.find(SERVERS, request.namespace or "", name) is None:
                 self._destroyed(request)
-        if request.kind != WORKFLOW or request.name is None:
+        if request.kind != WORKFLOW or request.verb in ("get", "list", "watch"):
             return
-        if request.verb in ("get", "list", "watch"):
+        if request.name is None:
             return
         found = self._store.find(WORKFLOW, request.namespace or "", request.name)
         if found is None or _meant(request) not in ("", found["metadata"]["uid"]):
@@ -242,6 +265,16 @@ class Monitor:
         else:
             for rule in workflowrules.OF_REQUESTS:
                 rule(self, request, found)
+
+    def sent(self, request: Request) -> None:
+        """The service sends a request, which may ask for a state."""
+        if request.kind != WORKFLOW or request.verb not in ("create", "patch"):
+            return
+        body: Any = request.body
+        made = body["metadata"]["name"] if request.verb == "create" else None
+        jobid, state = jobid_of_workflow(str(request.name or made)), wanted(request)
+        if jobid is not None and state is not None:
+            self.record(jobid).tried.setdefault(state, []).append(self.now())
 
     def _refused(self, request: Request) -> None:
         """Kubernetes does not carry out what a job needs to go on, or does not say."""

@@ -19,9 +19,7 @@ from flux_k8s.objects.workflowmarks import (
     KEPT_FOR,
     NODES_RELEASED,
     RESCUED,
-    requested_times,
 )
-from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from rabbitsim.flux.job import Job
@@ -70,7 +68,10 @@ class Record:
         made: the number of Workflows.
         desired: the state that was requested last.
         reached: when each state was complete for the first time.
-        asked: when each state was requested, as the request says.
+        tried: when the service requested each state, also in vain.
+        asked: the first time of these; when somebody else has moved the Workflow, the
+            time of that.
+        moved: when each state was first requested with success.
         began: when DWS took up each state.
         refused: when Kubernetes did not take a write, nor a read for the plan of the
             storage, since ``desired`` was asked for.
@@ -97,15 +98,18 @@ class Record:
         nodes_released: the Workflow says that the job may end before its data is out.
         outlives: the job has ended, and its Workflow still takes the data out.
         unattended: the module was away when the job's epilog ended.
-        unseen: its Workflow was deleted while the module was away. Unless other jobs
-            wait for the data nobody asks what became of it.
+        deleted: when its Workflow was deleted before Teardown was complete.
+        unseen: that was while the module was away. Unless other jobs wait for the data
+            nobody asks what became of it.
         bereft: its Workflow was gone by then, so nobody could tell what it had mounted.
     """
 
     made: int = 0
     desired: str = ""
     reached: dict[str, float] = field(default_factory=dict)
+    tried: dict[str, list[float]] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
+    moved: dict[str, float] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
     refused: list[float] = field(default_factory=list)
     held_up: bool = False
@@ -128,6 +132,7 @@ class Record:
     nodes_released: bool = False
     outlives: bool = False
     unattended: bool = False
+    deleted: float = float("-inf")
     unseen: bool = False
     bereft: bool = False
 
@@ -138,9 +143,11 @@ class Record:
     def begin(self) -> None:
         """A Workflow is made. What is known of one that was lost before counts no
         more, but for what became of the data."""
-        for times in (self.asked, self.began, self.reached):
-            for state in ("Proposal", "Setup", "DataIn", "PreRun", "Teardown"):
+        for state in ("Proposal", "Setup", "DataIn", "PreRun", "Teardown"):
+            for times in (self.asked, self.moved, self.began, self.reached):
                 times.pop(state, None)
+            if state != "Proposal":
+                self.tried.pop(state, None)
 
     def ask(self, state: str) -> None:
         """A state is asked for."""
@@ -153,7 +160,6 @@ class Record:
         status = workflow.get("status") or {}
         state, desired = status.get("state"), workflow["spec"]["desiredState"]
         annotations = workflow["metadata"].get("annotations") or {}
-        asked = requested_times(annotations)[STATES[desired]]
         self.nodes_released = self.nodes_released or NODES_RELEASED in annotations
         self.kept = self.kept or KEPT_FOR in annotations
         self.failed_until = parse_timestamp(annotations.get(FAILED_UNTIL, ""))
@@ -161,7 +167,8 @@ class Record:
         self.given_up = self.given_up or GIVEN_UP in annotations
         rescued = parse_timestamp(annotations.get(RESCUED, ""))
         self.rescued = max(self.rescued, rescued or 0.0)
-        self.asked.setdefault(desired, now if asked is None else asked)
+        self.asked.setdefault(desired, self.tried.get(desired, [now])[0])
+        self.moved.setdefault(desired, now)
         if state == desired:
             changed = parse_timestamp(str(status.get("desiredStateChange")))
             self.began.setdefault(desired, now if changed is None else changed)

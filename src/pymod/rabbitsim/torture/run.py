@@ -4,23 +4,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import f58, jobid_of_workflow
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
-from flux_k8s.reasons import Reason
+from flux_k8s.reasons import Reason, read_reason
 from flux_k8s.rules.drainreason import LOST_CONNECTION
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.allowances import PlannedAllowances
+from rabbitsim.torture.interruptions import FAULT
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
-from rabbitsim.torture.storage import held_ahead, withheld
+from rabbitsim.torture.storage import drained_nodes, withheld
 from rabbitsim.torture.troubles.dws import switch_off_kept
 from rabbitsim.torture.world import World
 
@@ -29,6 +30,9 @@ PATIENCE = 3600.0
 
 NODE_FAILURE = "dws-node-failure"
 """The exception that tells a job that it goes on without some nodes' storage."""
+
+LOGGED = re.compile(r"dws: .* \[([a-z-]+)\]$", re.S)
+"""A line of the service, and its reason."""
 
 RUSH = 20000
 """Steps at one and the same moment that are too many: something spins."""
@@ -71,6 +75,7 @@ class Run:
             lambda: jobs,
             system.data,
             self._allowances,
+            system.instance.scheduler.pool,
             world.is_kept_out,
             lambda jobid: jobid in system.instance.execution.jobs,
             note,
@@ -80,23 +85,19 @@ class Run:
         system.instance.manager.listeners.append(self.monitor.job_event)
         system.instance.manager.listeners.append(self._bad_job_starts)
         system.api_troubles.seen = self.monitor.requested
+        system.api_troubles.sent = self.monitor.sent
+        system.died = self.monitor.module_died
         version = str(system.store.version)
         system.store.watch(STORAGE, None, self._rabbit, resource_version=version)
         system.store.watch(SYSTEMSTATUS, None, self._node, resource_version=version)
         system.instance.watch_nodes(self._nodes_changed)
-        self._out: set[str] = set()
         self._moment = (0.0, 0)
 
     def _nodes_changed(self) -> None:
         """Nodes were drained, or put back by the service or an administrator."""
         world = self._world
-        nodes = world.system.instance.scheduler.pool.nodes
-        drained = {node.host for node in nodes if node.drained is not None}
-        for host in sorted(self._out - drained):
-            by_hand = world.put_back.get(host, 0.0)
-            if by_hand != world.system.loop.now():
-                self.monitor.put_back(host, by_hand)
-        self._out = drained
+        drained = drained_nodes(world.system.instance.scheduler.pool)
+        self.monitor.nodes_changed(drained, world.put_back)
 
     def _node(self, change: Change) -> None:
         """The SystemStatus was written."""
@@ -119,22 +120,10 @@ class Run:
         ]
 
     def _bad_job_starts(self, job: Job, event: Event, before: JobState) -> None:
-        if event.name == "alloc":
-            self._check_held_ahead(job)
         if event.name == "start" and not self._allowances.unguarded(job):
             bad = self._allowances.planned(job).bad
             if bad:
                 self.monitor.fail("start", f"{job} ran: {bad}")
-
-    def _check_held_ahead(self, job: Job) -> None:
-        """A job got nodes, and ``ssd``: these are not held for one without nodes."""
-        pool = self._world.system.instance.scheduler.pool
-        held = held_ahead(self._world.system.store)
-        for chassis in pool.chassis:
-            free = chassis.ssds - len(pool.ssds_taken(chassis.index))
-            if free * chassis.ssd_size * GIB < held[chassis.rabbit]:
-                text = f"{job} has ssd of {chassis.rabbit} that another has ahead"
-                self.monitor.fail("twice", text)
 
     def _check_withheld(self) -> None:
         """No ``ssd`` of a Rabbit without storage stays out of service. There is a
@@ -234,15 +223,25 @@ class Run:
                     "unexplained", f"{rabbit} is disabled, nobody knows why"
                 )
         for line in lines:
-            # What a planned one has cost a job is told with its reason later.
-            planned = "a fault that was planned" in line or "data is not out" in line
-            if line.endswith(f"[{Reason.SERVICE_FAULT.value}]") and not planned:
+            match = LOGGED.match(line)
+            said = None if match is None else read_reason(match[1])
+            if said is Reason.SERVICE_FAULT and not self._is_planned(line):
                 self.monitor.fail("internal error", line)
-            if "there is no node" in line:
+            if match is not None and (
+                said is None or not self._allowances.may_tell(said)
+            ):
+                self.monitor.fail("unexplained", line)
+            if "there is no node" in line:  # Flux says so
                 self.monitor.fail("unexplained", line)
         for host, reason in self._drains():
             if not self._is_explained(host, reason):
                 self.monitor.fail("unexplained", f"{host} is drained: {reason}")
+
+    def _is_planned(self, line: str) -> bool:
+        """Whether a line is about a fault that was planned, or a job that has one."""
+        jobs = self._world.system.instance.manager.jobs.values()
+        faulty = (job for job in jobs if self._allowances.is_about(job, "fault"))
+        return FAULT in line or any(f58(job.id) in line for job in faulty)
 
     def _is_explained(self, host: str, reason: str) -> bool:
         """The reason names the node's Rabbit, or a job, which was told, if it had not

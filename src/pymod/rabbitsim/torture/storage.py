@@ -15,9 +15,9 @@ from fnmatch import fnmatchcase
 from typing import Callable, Collection, Iterable, Mapping, Sequence
 
 from flux_k8s.formats import hostlist
+from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.outcomes import DATA_OUT
-from flux_k8s.objects.storageusage import COLOCATION_ANNOTATION
 from flux_k8s.objects.workflowmarks import STAGED_FOR
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -64,6 +64,7 @@ class StorageMonitor:
     Args:
         fail: takes the rule that is broken, and a text.
         sizes: the bytes of each Rabbit.
+        pool: what the scheduler has.
         faults: those of DWS that are planned.
     """
 
@@ -73,6 +74,7 @@ class StorageMonitor:
         data: FileContents,
         fail: Fail,
         sizes: Mapping[str, int],
+        pool: Pool,
         faults: Sequence[Fault] = (),
     ) -> None:
         self._store = store
@@ -80,8 +82,10 @@ class StorageMonitor:
         self._data = data
         self._fail = fail
         self._sizes = sizes
+        self._pool = pool
         self._destroyed: set[str] = set()
         self._cut_off: set[str] = set()
+        self._colocation: dict[str, Mapping[str, set[str]]] = {}
 
     def made(self, workflow: Json) -> None:
         """A Workflow was made: persistent storage that it destroys may be gone
@@ -97,17 +101,53 @@ class StorageMonitor:
         total = Counter(wanted(body.get("spec") or {}))
         if allowed or not total:
             return
-        asked, own = tuple(total), _keys(body)
+        name = request.name or ""
+        self._learn_colocation(request.namespace or "", name)
+        asked, own = tuple(total), self._keys(name, body)
         for servers in self._store.list(SERVERS, None)["items"]:
             gone = _is_torn_down(self._store, servers)
-            if servers["metadata"]["name"] == request.name or gone:
+            other = servers["metadata"]["name"]
+            if other == name or gone:
                 continue
             total.update(_held(servers))
-            for key, _ in own & _keys(servers):
-                self._fail("key", f"{request.name} is where {key!r} is in use")
+            for key, _ in own & self._keys(other, servers):
+                self._fail("key", f"{name} is where {key!r} is in use")
         for rabbit in asked:
             if total[rabbit] > self._sizes.get(rabbit, total[rabbit]):
-                self._fail("room", f"{request.name} asks for what {rabbit} has not")
+                self._fail("room", f"{name} asks for what {rabbit} has not")
+
+    def _learn_colocation(self, namespace: str, name: str) -> None:
+        """The colocation keys of each allocation set of some Servers, which may be
+        there for longer than the DirectiveBreakdown that has them."""
+        found: Json = self._store.find(DIRECTIVEBREAKDOWN, namespace, name) or {}
+        storage = (found.get("status") or {}).get("storage") or {}
+        if storage:
+            self._colocation[name] = {
+                each["label"]: {
+                    rule["key"] for rule in each["constraints"].get("colocation") or ()
+                }
+                for each in storage["allocationSets"]
+            }
+
+    def _keys(self, name: str, servers: Json) -> set[tuple[str, str]]:
+        """The colocation keys of Servers, each with a Rabbit that they are on."""
+        keys, held = self._colocation.get(name, {}), _held(servers)
+        return {
+            (key, storage["name"])
+            for each in (servers.get("spec") or {}).get("allocationSets") or ()
+            for key in keys.get(each["label"], ())
+            for storage in each["storage"]
+            if held[storage["name"]]
+        }
+
+    def allocated(self, job: Job) -> None:
+        """A job got nodes, and ``ssd``: these are not held for one without nodes."""
+        held, pool = held_ahead(self._store), self._pool
+        for chassis in pool.chassis:
+            free = chassis.ssds - len(pool.ssds_taken(chassis.index))
+            if free * chassis.ssd_size * GIB < held[chassis.rabbit]:
+                text = f"{job} has ssd of {chassis.rabbit} that another has ahead"
+                self._fail("twice", text)
 
     def sets_up(self, job: Job, workflow: Json, broken: Callable[[str], bool]) -> None:
         """A job that needs the Rabbits of its nodes for persistent storage goes on:
@@ -297,20 +337,6 @@ def _held(servers: Json) -> Counter[str]:
     return made | Counter(wanted(servers.get("spec") or {}))
 
 
-def _keys(servers: Json) -> set[tuple[str, str]]:
-    """The colocation keys of storage, each with a Rabbit that it is on."""
-    annotations = (servers.get("metadata") or {}).get("annotations") or {}
-    keys = json.loads(annotations.get(COLOCATION_ANNOTATION) or "[]")
-    sets, held = (servers.get("spec") or {}).get("allocationSets") or (), _held(servers)
-    return {
-        (key, storage["name"])
-        for own, entry in zip(keys, sets)
-        for key in own
-        for storage in entry["storage"]
-        if held[storage["name"]]
-    }
-
-
 def _is_told(mount: Json) -> bool:
     """Whether DWS has told a node to unmount."""
     told = mount["spec"]["desiredState"] == "unmounted"
@@ -364,6 +390,11 @@ def withheld(pool: Pool, store: Store) -> list[str]:
         for chassis in pool.chassis
         if pool.ssds_down(chassis.index) and not used[chassis.rabbit]
     ]
+
+
+def drained_nodes(pool: Pool) -> set[str]:
+    """The nodes that are out of service."""
+    return {node.host for node in pool.nodes if node.drained is not None}
 
 
 def held_ahead(store: Store) -> Counter[str]:

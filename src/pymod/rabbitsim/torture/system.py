@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.service import Service
@@ -20,6 +20,7 @@ from rabbitsim.setups import Receiver, every_other
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.api import ApiTroubles, TroubledKube
 from rabbitsim.torture.data import FileContents
+from rabbitsim.torture.interruptions import FAULT
 from rabbitsim.torture.plan import Plan
 
 
@@ -43,7 +44,7 @@ class FaultySteps:
             self._faults[info.jobid] = left - 1
             if left <= 0:
                 del self._faults[info.jobid]
-                raise RuntimeError("a fault that was planned")
+                raise RuntimeError(FAULT)
         await self._steps.carry_out(info, step)
 
 
@@ -54,6 +55,7 @@ class TorturedSystem(VirtualSystem):
         data: the contents of the file systems.
         step_faults: as :class:`FaultySteps` has them.
         loaded_at: when the module was loaded last.
+        died: is called when it has died.
     """
 
     def __init__(self, plan: Plan, faults: Sequence[DwsFault]) -> None:
@@ -62,6 +64,7 @@ class TorturedSystem(VirtualSystem):
         self.data = FileContents()
         self.step_faults: dict[int, int] = {}
         self.loaded_at = float("-inf")
+        self.died: Callable[[], None] = lambda: None
         super().__init__(
             plan.seed,
             options=Options(latency=table(site.states, spread=0.5), faults=faults),
@@ -80,6 +83,10 @@ class TorturedSystem(VirtualSystem):
     def workflow_names(self) -> set[str]:
         return {workflow["metadata"]["name"] for workflow in self.workflows()}
 
+    def kill_module(self) -> None:
+        super().kill_module()
+        self.died()
+
     def load_module(self) -> None:
         api_troubles = self.api_troubles
 
@@ -91,6 +98,7 @@ class TorturedSystem(VirtualSystem):
                 api_troubles.fault,
                 api_troubles,
             )
+            self.troubled.sent = api_troubles.sent
             settings = Settings(
                 self.config,
                 self.mapping,

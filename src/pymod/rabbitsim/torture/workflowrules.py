@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.formats.jobid import f58, jobid_of_workflow
-from flux_k8s.objects.workflowmarks import CUT_OFF, requested_times
+from flux_k8s.objects.workflowmarks import CUT_OFF
 from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.objects.workflowview import FINALIZER, WLM_ID
 from flux_k8s.ports import Json, Request
@@ -89,7 +89,7 @@ def check_limit(monitor: Monitor, jobid: int, workflow: Json) -> None:
     """A state that was not reached in time is not waited for any longer."""
     record, allowances = monitor.record(jobid), monitor.allowances
     state, now = record.desired, monitor.now()
-    limit, asked = limit_of(state, allowances.config), record.asked.get(state)
+    limit, asked = limit_of(state, allowances.config), record.moved.get(state)
     if limit is None or asked is None or allowances.twice(jobid):
         return
     if record.kept and state in ("PostRun", "DataOut"):
@@ -140,9 +140,10 @@ def check_in_use(monitor: Monitor, jobid: int, workflow: Json) -> None:
     if not record.aborted:
         return
     annotations = workflow["metadata"].get("annotations") or {}
-    decided = requested_times(annotations)[STATES["Teardown"]]
+    tried, loaded_at = record.tried.get("Teardown", ()), monitor.allowances.loaded_at
+    decided = next((at for at in tried if at >= loaded_at), NEVER)
     told = record.aborted_at + monitor.allowances.delivery + RESOLUTION
-    if CUT_OFF in annotations or (decided is not None and decided > told):
+    if CUT_OFF in annotations or told < decided < NEVER:
         monitor.storage.cut_off(workflow["metadata"]["name"], monitor.drained)
 
 
@@ -169,20 +170,20 @@ def check_deletion(monitor: Monitor, request: Request, workflow: Json) -> None:
 
 def check_request_order(monitor: Monitor, request: Request, workflow: Json) -> None:
     """The next state is asked for, or Teardown."""
-    wanted, current = _wanted(request), workflow["spec"]["desiredState"]
-    if wanted is None or wanted == "Teardown":
+    state, current = wanted(request), workflow["spec"]["desiredState"]
+    if state is None or state == "Teardown":
         return
-    steps = STATES[wanted] - STATES[current]
+    steps = STATES[state] - STATES[current]
     meddled = monitor.allowances.twice(_jobid_of(workflow))
     if (steps < 0 or steps > 1) and not meddled:
-        text = f"{request.name} in {current} was asked to go to {wanted}"
+        text = f"{request.name} in {current} was asked to go to {state}"
         monitor.fail("order", text)
 
 
 def check_rabbits(monitor: Monitor, request: Request, workflow: Json) -> None:
     """A job goes on if the Rabbits work that its persistent storage is on."""
     job, now = monitor.jobs().get(_jobid_of(workflow)), monitor.now()
-    if job is not None and _wanted(request) == "Setup":
+    if job is not None and wanted(request) == "Setup":
         monitor.storage.sets_up(
             job, workflow, lambda rabbit: monitor.allowances.broken(rabbit, now)
         )
@@ -190,15 +191,15 @@ def check_rabbits(monitor: Monitor, request: Request, workflow: Json) -> None:
 
 def check_obedience(monitor: Monitor, request: Request, workflow: Json) -> None:
     """The data of a job that was cancelled in its epilog is not waited for."""
-    job, wanted = monitor.jobs().get(_jobid_of(workflow)), _wanted(request)
+    job, state = monitor.jobs().get(_jobid_of(workflow)), wanted(request)
     keeps = monitor.allowances.config.keeps_mounted
-    if job is None or wanted not in (("DataOut",) if keeps else AFTER_RUN):
+    if job is None or state not in (("DataOut",) if keeps else AFTER_RUN):
         return
     since = cancelled_in_epilog(job)
     # One in the moment in which the job is let go comes too late.
     in_time = job.active or job.events[-1].timestamp > (since or 0.0) + MOMENT
     if since is not None and in_time and monitor.now() > since + OBEDIENCE:
-        text = f"{request.name} goes to {wanted}, {job} was cancelled"
+        text = f"{request.name} goes to {state}, {job} was cancelled"
         monitor.fail("obedience", text)
 
 
@@ -206,10 +207,10 @@ def _body_of(request: Request) -> Json:
     return {} if request.body is None else as_merge_patch(request.body)
 
 
-def _wanted(request: Request) -> Optional[str]:
-    """The state that is asked for."""
-    wanted: Optional[str] = (_body_of(request).get("spec") or {}).get("desiredState")
-    return wanted
+def wanted(request: Request) -> Optional[str]:
+    """The state that is asked for; None if none is."""
+    state: Optional[str] = (_body_of(request).get("spec") or {}).get("desiredState")
+    return state
 
 
 def _jobid_of(workflow: Json) -> int:
