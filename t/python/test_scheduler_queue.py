@@ -54,6 +54,7 @@ def job(
     time: Optional[float] = None,
     priority: int = 16,
     hosts: Optional[str] = None,
+    user: int = 0,
 ) -> Json:
     """A job that is submitted at the time of its ID. ``limit`` is its time limit, 0 for
     none."""
@@ -64,6 +65,7 @@ def job(
         "id": id,
         "time": float(id) if time is None else time,
         "priority": priority,
+        "user": user,
         "lasts": lasts,
         "jobspec": {"resources": [resources], "attributes": {"system": system}},
     }
@@ -109,6 +111,13 @@ COURSES: dict[str, tuple[list[Json], list[float]]] = {
             job(6, nodes(HALF), lasts=300.0, limit=300.0),
         ],
         [1.0, 2.0, 602.0, 662.0, 6.0],
+    ),
+    "however many jobs a user has waiting, those of others go past them": (
+        [
+            *(job(id, nodes(1), 100.0, 0.0, 1.0, hosts="node2") for id in range(1, 67)),
+            job(67, nodes(1), lasts=5.0, user=1),
+        ],
+        [*(1.0 + 100.0 * number for number in range(66)), 67.0],
     ),
     "of jobs that wait the one of the highest priority starts first": (
         [

@@ -4,7 +4,7 @@
 
 Standard input has lists of jobs in JSON. The jobs of each list run on a machine of
 their own (:mod:`support.schedpool`). A job has ``id``, ``time`` (when it is submitted),
-``priority``, ``jobspec`` and ``lasts`` (for how long it has its nodes).
+``priority``, ``user``, ``jobspec`` and ``lasts`` (for how long it has its nodes).
 
 Standard output has for each list ``started``, the time and the ranks of each job that
 was started, and ``promised``: the time, the first of the jobs that wait, and when it
@@ -69,7 +69,8 @@ def run(handle: Any, jobs: list[Json]) -> Json:
             queue.free(jobid, None, final=True)
         else:
             alloc = waiting[jobid] = Alloc()
-            queue.alloc(alloc, jobid, job["priority"], 0, jobid, job["jobspec"])
+            priority, user = job["priority"], job["user"]
+            queue.alloc(alloc, jobid, priority, user, jobid, job["jobspec"])
         for _ in queue.schedule():
             pass
         for jobid in [jobid for jobid, each in waiting.items() if each.is_granted]:

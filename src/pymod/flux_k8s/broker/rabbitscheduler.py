@@ -19,6 +19,7 @@ from __future__ import annotations
 import bisect
 import errno
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -50,7 +51,8 @@ from flux_k8s.slots import slotted
 from flux_k8s.text import NOTE, printable
 
 DEPTH = 64
-"""The most jobs that wait for others that are looked at in one pass."""
+"""The most jobs of one user that wait for others and are looked at in one pass: who has
+more holds up nobody else."""
 
 UNKNOWN = Reservation(-inf, Grant())
 """It is to be found out later."""
@@ -129,17 +131,17 @@ class RabbitScheduler(Scheduler):
         jobspec: Any,
     ) -> None:
         """Put a job into the queue, or deny it."""
-        parsed = self._guard(jobid, request, lambda: self._read(jobspec))
+        parsed = self._guard(jobid, request, lambda: self._read(jobspec, userid))
         if parsed is not None:
             job = PendingJob(jobid, priority, t_submit, request, parsed)
             bisect.insort(self._queue, job)
 
-    def _read(self, jobspec: Any) -> _Pending:
+    def _read(self, jobspec: Any, userid: int = -1) -> _Pending:
         parsed = requests.parse(jobspec)
         requests.check_has_nodes(parsed)
         request = self.pool.bind(parsed)
         self.pool.check(request)
-        return _Pending(request, self.pool.present)
+        return _Pending(request, userid, self.pool.present)
 
     def _guard(self, jobid: int, request: Any, work: Callable[[], Any]) -> Any:
         """The result of some work for a job. After an error None, and the job is
@@ -189,10 +191,13 @@ class RabbitScheduler(Scheduler):
 
     def schedule(self) -> Iterator[None]:
         """Start the jobs that can be started."""
-        index, waiting, reserved = 0, 0, NOTHING
-        while index < len(self._queue) and waiting < DEPTH:
+        index, reserved = 0, NOTHING
+        waiting: Counter[int] = Counter()
+        while index < len(self._queue):
             job = self._queue[index]
-            if not _of(job).may_be_served(self.pool):
+            pending = _of(job)
+            looked_at = waiting[pending.userid]
+            if looked_at == DEPTH or not pending.may_be_served(self.pool):
                 index += 1
                 continue
             work = partial(self._look_at, job, reserved)
@@ -203,7 +208,7 @@ class RabbitScheduler(Scheduler):
                 return
             else:
                 index, reserved = index + 1, left
-                waiting += _of(job).served
+                waiting[pending.userid] = looked_at + pending.served
             yield
 
     def _look_at(self, job: PendingJob, reserved: Reservation) -> Optional[Reservation]:
@@ -373,6 +378,7 @@ class _Pending:
     """A job that waits.
 
     Attributes:
+        userid: whose it is.
         present: the nodes of the instance when the request was checked.
         misfit: the generation of the pool in which it did not fit, and the reservation
             of another job beside which it did not.
@@ -383,6 +389,7 @@ class _Pending:
     """
 
     request: Request
+    userid: int
     present: int
     misfit: tuple[int, Reservation] = -1, UNKNOWN
     served: bool = True
