@@ -20,7 +20,8 @@ kill-timeout = 0.5
 [job-manager.housekeeping]
 command = [ "$TRASH/housekeeping" ]
 END
-# Scripts that do what $TRASH/broken says, and do not end at SIGTERM.
+# Scripts that do what $TRASH/broken says, and do not end at SIGTERM. Housekeeping first
+# writes down the Workflows that are left.
 test -n "$FLUX_DWS_INSIDE" || for name in prolog epilog housekeeping; do
     cat >"$TRASH/$name" <<-END
 	#!/bin/sh
@@ -31,6 +32,10 @@ test -n "$FLUX_DWS_INSIDE" || for name in prolog epilog housekeeping; do
     chmod +x "$TRASH/$name"
     : >"$TRASH/broken"
 done
+test -n "$FLUX_DWS_INSIDE" || sed -i "2r /dev/stdin" "$TRASH/housekeeping" <<END
+"$PYTHON" -I -S "$TESTDIR/kube.py" "$CLUSTER" 60 summary >"$TRASH/\$FLUX_JOB_ID" &&
+    mv "$TRASH/\$FLUX_JOB_ID" "$TRASH/fluxjob-\$FLUX_JOB_ID.left"
+END
 instance_start 4
 
 # usage: job_with SCRIPT PROBLEM: run a job of which a script has the problem; only where
@@ -65,6 +70,9 @@ for problem in hangs fails; do
     test_expect_success "housekeeping that $problem comes after the storage is gone" '
         job_with housekeeping '$problem' &&
         in_order "$(cat seen)" start epilog-finish:dws-epilog free &&
+        left=$(workflow $job).left &&
+        eventually test -e $left &&
+        ! grep -v " state=Teardown ready=True " $left &&
         no_workflows &&
         touch "$TRASH/go"
     '
