@@ -23,7 +23,7 @@ refuses () {
     : >"$TRASH/stderr" &&
     test_must_fail flux module load dws "$@" &&
     ! flux module list | grep -w dws &&
-    flux dmesg | grep " dws\.err" >"$TRASH/lines"
+    flux dmesg | grep " dws\.err" >"$TRASH/lines" &&
     cat "$TRASH/lines" &&
     test "$(wc -l <"$TRASH/lines")" -eq 1 &&
     grep -F -e "$refuses_text" "$TRASH/lines" &&
