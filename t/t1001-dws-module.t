@@ -76,27 +76,33 @@ test_expect_success 'the contents of a kubeconfig are never shown' '
 '
 # The end of the service may be seen together with its refusal.
 test_expect_success 'a service that refuses to start is not started again' '
+    flux dmesg -C &&
     timeout 30 flux python -c "
 import sys, time
 import flux
 from flux_k8s.broker.channel import Channel
-from flux_k8s.broker.supervisor import Supervisor
-receive, lines = Channel.receive, []
+from flux_k8s.broker.supervisor import FIRST_PAUSE, Supervisor
+receive = Channel.receive
 def receive_late(self):
     time.sleep(1.0)
     receive(self)
 Channel.receive = receive_late
-Supervisor._log = lambda self, level, text, reason: lines.append(text)
-supervisor = Supervisor(flux.Flux(), \"dws\", (), 120.0)
+handle = flux.Flux()
+supervisor = Supervisor(handle, \"dws\", (), 120.0)
 rabbit = {\"mapping\": sys.argv[1], \"kubeconfig\": sys.argv[2]}
 try:
     supervisor.start({\"rabbit\": rabbit, \"queues\": None})
 except OSError as error:
     print(error)
-    assert not lines, lines
 else:
     sys.exit(\"it was not refused\")
-" "$TRASH/mapping.json" "$TRASH/bad"
+# The time of the reactor stands still until it runs.
+end = handle.timer_watcher_create(FIRST_PAUSE + 1.0, lambda *_: handle.reactor_stop())
+handle.timer_watcher_create(0.0, lambda *_: end.start()).start()
+handle.reactor_run()
+assert supervisor.stats()[\"starts\"] == 1, supervisor.stats()
+" "$TRASH/mapping.json" "$TRASH/bad" &&
+    ! flux dmesg | grep "\.err\["
 '
 
 # ---- its configuration ------------------------------------------------------
