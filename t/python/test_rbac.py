@@ -39,7 +39,7 @@ from rabbitsim.kube.server import KubeServer
 from rabbitsim.system import LocalFlux, LocalKube, VirtualSystem
 from support.apiserver import WHY_NOT, install_crds
 from support.queries import query
-from support.rabbits import MOUNT, PERSISTENT, STATES, drained, finish, ssds_free, wait
+from support.rabbits import MOUNT, STATES, drained, wait
 from support.records import COPY_IN, OFFLOAD, movements, offloading, pod
 from support.service import (
     COPY_OUT,
@@ -240,14 +240,6 @@ def a_node_that_may_have_been_mounted_is_given_back(rbac: Rbac) -> None:
     system.loop.run(timeout=HOUR)
     assert drained(system) == {}
     assert listed["clientmounts"] < 40  # every 15 s until they have unmounted
-
-
-def what_persistent_storage_holds_is_not_scheduled(rbac: Rbac) -> None:
-    topology = Topology.regular(4, 2, capacity=64 * GIB)
-    system = confined(rbac, topology=topology)
-    finish(system, PERSISTENT)
-    wait(system)
-    assert ssds_free(system) == [53, 64]
 
 
 def each_kind_is_listed_once_and_then_watched(rbac: Rbac) -> None:
