@@ -561,6 +561,27 @@ def test_the_queries_that_wait_are_bounded_for_each_guest() -> None:
     settle_jobs(system)
 
 
+def test_the_queries_of_all_guests_that_wait_leave_room_for_the_owner() -> None:
+    system, _ = crowd(0)
+    most, each = heldqueries.HELD, heldqueries.HELD_PER_USER
+    guests = range(GUEST, GUEST + most // each + 1)
+    jobids = [system.instance.submit(jobspec(), userid=guest) for guest in guests]
+    seen(system)
+    payloads = [{"id": jobid, "seen": 2**60} for jobid in jobids]
+    asked = [
+        ask(system, "job-show", payload, guest)
+        for guest, payload in zip(guests, payloads)
+        for _ in range(each)
+    ]
+    of_owner = ask(system, "job-show", payloads[0])
+    seen(system)
+    answers = [answer() for answer in asked]
+    assert answers[:most] == [None] * most and of_owner() is None
+    text = f"{most} queries wait for a change already: ask again later"
+    assert answers[most:] == [(errno.EAGAIN, text, None)] * each
+    system.unload_module()
+
+
 def test_a_service_that_does_not_know_all_jobs_yet_says_so() -> None:
     system = started()
     jobid = system.instance.submit(long(XFS))
