@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shutil
 import sys
@@ -14,24 +13,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import mutants  # noqa: E402
-
-CHANGED = "src/pymod/flux_k8s/jobs/setupreader.py"
-
-
-def diff() -> str:
-    """A patch of a line of the tree as it is."""
-    before = (mutants.TOP / CHANGED).read_text().splitlines(keepends=True)
-    after = [
-        line.replace('"dws.setup", payload', '"dws.setup", None') for line in before
-    ]
-    lines = difflib.unified_diff(before, after, f"a/{CHANGED}", f"b/{CHANGED}")
-    return f"diff --git a/{CHANGED} b/{CHANGED}\n" + "".join(lines)
-
-
-def patch(folder: Path, text: str) -> str:
-    path = folder / "07-no-reason.patch"
-    path.write_text(text)
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +45,55 @@ def test_the_page_about_torture_names_each_mutant_and_each_rule() -> None:
     sources = (mutants.TOP / "src/pymod/rabbitsim/torture").glob("*.py")
     checks = " ".join(path.read_text() for path in sources)
     assert rules == set(re.findall(r'fail\(\s*"([a-z ]+)"', checks))
+
+
+TORTURE = "src/pymod/rabbitsim/__main__.py"
+CODE = """\
+import sys
+
+first, seeds = (int(word.partition("=")[2]) for word in sys.argv[-3:-1])
+for seed in range(first, first + seeds):
+    if seed in BROKEN:
+        sys.exit(f"breach at step 7 of seed {seed}: {BROKEN[seed]}: a job is lost")
+"""
+"""Breaks the rule that BROKEN has for a seed."""
+
+
+@pytest.mark.parametrize(
+    ("intact", "changed", "said", "status"),
+    [
+        ("{}", "{5: 'lost'}", "lost 5", 0),
+        ("{}", "{6: 'lost'}", "lost - NOT FOUND", 1),
+        ("{}", "{2: 'twice'}", "lost - NOT FOUND (but twice)", 1),
+        ("{2: 'twice'}", "{2: 'twice', 5: 'lost'}", "lost 5", 0),
+        ("{3: 'twice'}", "{3: 'lost'}", "(but the tree as it is with seed 3)", 1),
+        ("{3: 'twice'}", "{3: 'lost', 4: 'lost'}", "lost 4", 0),
+        ("{}", "1 / 0", "ZeroDivisionError: division by zero", 1),
+    ],
+)
+def test_a_mutant_is_found_by_a_breach_of_its_rule_that_the_tree_does_not_have(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    intact: str,
+    changed: str,
+    said: str,
+    status: int,
+) -> None:
+    """A tree whose torture takes no time, and a mutant of the rule "lost"."""
+    monkeypatch.setattr(mutants, "TOP", tmp_path)
+    monkeypatch.setattr(mutants, "EXTENSIONS", ())
+    torture = tmp_path / TORTURE
+    torture.parent.mkdir(parents=True)
+    torture.with_name("__init__.py").touch()
+    torture.write_text(f"BROKEN = {intact}\n{CODE}")
+    mutant = tmp_path / "07-no-reason.patch"
+    mutant.write_text(
+        "Item: 07\nFinds: lost\nTorture: --jobs 1\n"
+        f"diff --git a/{TORTURE} b/{TORTURE}\n--- a/{TORTURE}\n+++ b/{TORTURE}\n"
+        f"@@ -1,2 +1,2 @@\n-BROKEN = {intact}\n+BROKEN = {changed}\n import sys\n"
+    )
+    assert mutants.main(["--seeds=5", str(mutant)]) == status
+    printed = " ".join("".join(capsys.readouterr()).split())
+    without_seconds = re.sub(r"(lost \S+) \d+", r"\1", printed)
+    assert without_seconds.endswith(said)
