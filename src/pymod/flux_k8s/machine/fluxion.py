@@ -227,14 +227,18 @@ class Fluxion:
     def keeps(self, claims: Mapping[str, int], hosts: AbstractSet[str]) -> bool:
         """Whether Fluxion keeps from jobs so many bytes of each Rabbit, and has these
         nodes marked as those of Rabbits in use, or is not the scheduler. A Rabbit that
-        its graph lacks is given to no job."""
-        graph = self._graph
+        its graph lacks is given to no job. What is not wanted yet may be taken back at
+        any time."""
+        graph, wanted = self._graph, self._wanted
         if not self.present:
             return True
         if graph is None or not self._is_read:
             return False
-        return hosts & graph.nodes.keys() <= graph.marked[ALLOC_RABBIT] and all(
-            graph.chassis[rabbit].withholds(graph.chassis[rabbit].needed(size))
+        marked = graph.marked[ALLOC_RABBIT] & wanted.marked.get(ALLOC_RABBIT, hosts)
+        withheld = wanted.withheld or {}
+        return hosts & graph.nodes.keys() <= marked and all(
+            size <= withheld.get(rabbit, 0)
+            and graph.chassis[rabbit].withholds(graph.chassis[rabbit].needed(size))
             for rabbit, size in claims.items()
             if rabbit in graph.chassis
         )
