@@ -12,7 +12,7 @@ from typing import Any
 
 from flux_k8s.config.table import KEEP, Config, Daemon
 from flux_k8s.objects.workflowmarks import KEPT_FOR
-from flux_k8s.ports import SERVERS, SYSTEMSTATUS, KubeError
+from flux_k8s.ports import SERVERS, SYSTEMSTATUS, WORKFLOW, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
@@ -42,6 +42,7 @@ from rabbitsim.torture.outages import (
     mount,
     pause_dws,
     report,
+    slow_kube,
 )
 from rabbitsim.torture.story import (
     COPY_IN,
@@ -193,6 +194,21 @@ LET_GO = (
         When("clean", unlink(), 70.0),
         When("clean", down(), LONG),
         spans=(("clean", "DataOut", LONG),),
+    ),
+    Story(
+        "which nodes could write is found again if DWS goes on while storage is marked",
+        "Proposal..finish down:compute-01 PostRun drain:compute-01 disable:compute-01 "
+        "unmount-failed drain:compute-02 unmount-failed clean DataOut Teardown gone",
+        job=Job(seconds=30.0),
+        troubles=(
+            replace(STUCK, duration=75.0),
+            When("finish", down("compute-01")),
+            When("finish", unlink(64.0, "compute-01")),
+            When("PostRun", slow_kube(30.0, 40.0, "patch", kind=WORKFLOW), 55.0),
+            When("clean", switch_off("compute-01"), LONG),
+        ),
+        config=KEPT,
+        spans=(("PostRun", "clean", 100.0), ("clean", "DataOut", 660.0)),
     ),
     Story(
         "a node that unmounts late has its data copied",

@@ -130,7 +130,9 @@ class Keeping:
             await self._workflows.keep(info, kept_for, ends)
         elif self._is_let_go(info, view):
             await self._workflows.keep(info, (), release_nodes=True)
-        info.mounts.writers, info.mounts.found_at = writers, now
+        info.mounts.writers = writers
+        if info.view is None or info.view.complete == view.complete:
+            info.mounts.found_at = now  # else DWS has passed over nodes meanwhile
 
     def _is_let_go(self, info: WorkflowInfo, view: WorkflowView) -> bool:
         """Whether a job ends before the end of Teardown, in which its nodes were to
