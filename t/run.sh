@@ -57,7 +57,7 @@ forkservers_start () {
         </dev/null >"$1.log" 2>&1 &
     forkservers=$!
     setsid "${FLUX_DWS_PREFIX:-../.venv}/bin/python" forkserver.py "$2" \
-        rabbitsim.dws.cli rabbitsim.kube.cli \
+        rabbitsim.cli.cluster rabbitsim.dws.cli rabbitsim.kube.cli \
         </dev/null >"$2.log" 2>&1 &
     forkservers="$forkservers $!"
     for _ in $(seq 100); do

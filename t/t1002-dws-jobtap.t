@@ -2,6 +2,7 @@
 test_description='The jobtap plugin: loading it, its services, its epilog timeout, and others beside it'
 . "$(dirname "$0")/tap.sh"
 
+APART=yes
 cluster_start
 instance_conf job-manager.toml </dev/null
 instance_start 2

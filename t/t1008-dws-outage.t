@@ -6,6 +6,7 @@ OUTAGE=3  # seconds that Kubernetes is away
 test -z "$SOAK" || OUTAGE=60
 
 # Connections that are refused or cut, and other errors, are in test_outages_http.
+APART=yes
 cluster_start
 # An epilog-timeout that is shorter than an outage would do what it is for.
 instance_conf job-manager.toml <<END

@@ -2,6 +2,7 @@
 test_description='Nothing is lost in silence: data that is not copied, nodes that do not unmount'
 . "$(dirname "$0")/tap.sh"
 
+APART=yes
 cluster_start --fault 'PostRun:mount:compute-02' --fault DataOut:stall
 instance_conf job-manager.toml </dev/null
 instance_start 4

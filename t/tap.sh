@@ -32,6 +32,7 @@ export LC_ALL=C.UTF-8 TZ=UTC0
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
 export FLUX_CLI_PLUGINPATH_OVERRIDE=
+APART=
 test_count=0
 test_failed=0
 
@@ -92,7 +93,8 @@ trash_make () {
 }
 
 # usage: cluster_start [OPTION...]: start the stand-in Kubernetes and DWS, which
-# gets the options, with compute-01 to compute-08 on two Rabbits
+# gets the options, with compute-01 to compute-08 on two Rabbits. They are one process,
+# or two in a test that sets APART=yes, to stop one of them.
 cluster_start () {
     test -z "$FLUX_DWS_INSIDE" || return 0
     trash_make
@@ -109,13 +111,16 @@ cluster_start () {
 	  "rabbit-02": {"capacity": 1099511627776,
 	                "hostlist": "compute-[03-04,07-08]"}}}
 	END
-    standin kube -m rabbitsim kube --kubeconfig "$CLUSTER" >"$TRASH/kube.log" 2>&1 &
-    wait_for_line "$TRASH/kube.log" "API at"
-    KUBE_PID=$(cat "$TRASH/kube.pid")
     mkdir "$TRASH/gates"
-    standin dws "$TESTDIR/gates.py" --kubeconfig "$TRASH/kubeconfig" \
-        --mapping "$TRASH/mapping.json" --scratch "$TRASH/scratch" \
-        --gates "$TRASH/gates" "$@" >"$TRASH/dws.log" 2>&1 &
+    set -- "$TESTDIR/gates.py" --kubeconfig "$CLUSTER" --mapping "$TRASH/mapping.json" \
+        --scratch "$TRASH/scratch" --gates "$TRASH/gates" "$@"
+    if test -n "$APART"; then
+        standin kube -m rabbitsim kube --kubeconfig "$CLUSTER" >"$TRASH/kube.log" 2>&1 &
+        wait_for_line "$TRASH/kube.log" "API at"
+        KUBE_PID=$(cat "$TRASH/kube.pid")
+        set -- "$@" --apart
+    fi
+    standin dws "$@" >"$TRASH/dws.log" 2>&1 &
     wait_for_line "$TRASH/dws.log" "driving Workflows"
     DWS_PID=$(cat "$TRASH/dws.pid")
     export KUBE_PID DWS_PID

@@ -545,7 +545,7 @@ def whole_job(kubeconfig: Path, folder: Path) -> list[str]:
 def test_a_job_runs_against_an_api_server_with_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = partial(KubeServer, tokens={"t": USER}, authorizer=Rbac(OBJECTS))
+    server = partial(KubeServer, authorizer=Rbac(OBJECTS))
     monkeypatch.setattr("rabbitsim.system.KubeServer", server)
     kubeconfig = tmp_path / "kubeconfig"
     kube = LocalKube(
@@ -555,6 +555,7 @@ def test_a_job_runs_against_an_api_server_with_the_manifest(
         seed=1,
         kubeconfig=kubeconfig,
         log=print,
+        tokens={"t": USER},
     )
     try:
         assert whole_job(kubeconfig, tmp_path) == LIFE

@@ -9,8 +9,11 @@ import pathlib
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
+import yaml
 
 from rabbitsim.cli import demo, main
 from rabbitsim.dws import constant
@@ -91,6 +94,8 @@ def test_run_exits_with_the_status_of_the_job(tmp_path: pathlib.Path) -> None:
         (["run", "--eventlog=/no/such/e", "x.sh"], "/no/such/e: No such file"),
         (["kube", "--port=70000"], "'70000' is not a port"),
         (["dws", "--mapping=/no/such"], "/no/such: No such file or directory"),
+        (["cluster"], "the following arguments are required: --kubeconfig"),
+        (["cluster", "--kubeconfig=k", "--fault=x"], "'x'"),
     ],
 )
 def test_a_bad_command_line_gets_one_line(
@@ -143,3 +148,49 @@ def test_an_interrupt_cancels_the_job(tmp_path: pathlib.Path) -> None:
     assert (process.returncode, err) == (143, "")
     assert "exception cancel: interrupted" in out
     assert "CLEANUP → INACTIVE" in out
+
+
+def test_a_cluster_has_its_rabbits_for_who_can_read_its_kubeconfig(
+    tmp_path: pathlib.Path,
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rabbitsim", "cluster", f"--kubeconfig={kubeconfig}"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert said.endswith(", driving Workflows for 4 nodes on 2 Rabbits\n")
+        (user,) = yaml.safe_load(kubeconfig.read_text())["users"]
+        url = said.split()[3].rstrip(",") + "/apis/dataworkflowservices.github.io"
+        request = urllib.request.Request(f"{url}/v1alpha7/storages")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request)
+        request.add_header("Authorization", f"Bearer {user['user']['token']}")
+        with urllib.request.urlopen(request) as answer:
+            assert len(json.load(answer)["items"]) == 2
+    finally:
+        process.terminate()
+        process.communicate()
+    assert process.returncode == 0
+
+
+def test_a_cluster_that_cannot_be_made_ends_with_one_line(
+    tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    mapping = tmp_path / "mapping.json"
+    rabbits = {"No_name": {"capacity": 1 << 40, "hostlist": "node"}}
+    mapping.write_text(
+        json.dumps({"computes": {"node": "No_name"}, "rabbits": rabbits})
+    )
+    for path, problem in (
+        (tmp_path / "kubeconfig", 'Namespace "No_name" is invalid'),
+        (tmp_path / "no" / "kubeconfig", "No such file or directory"),
+    ):
+        args = ["cluster", f"--mapping={mapping}", f"--kubeconfig={path}"]
+        assert main(args) == 1
+        err = capfd.readouterr().err
+        assert err.startswith("rabbitsim cluster: ") and problem in err
+        assert err.count("\n") == 1

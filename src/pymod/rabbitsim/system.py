@@ -15,6 +15,7 @@ import pathlib
 import pwd
 import random
 import time
+from concurrent.futures import Future
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from msgspec import to_builtins
@@ -293,6 +294,8 @@ class LocalKube:
         topology: the hardware that they know.
         server: the API server.
         kubeconfig: the path of a kubeconfig for it.
+        installed: done when the objects of the system are there and DWS runs, or with
+            the KubeError why not.
     """
 
     storage = "stand-in DWS and NNF"
@@ -306,19 +309,25 @@ class LocalKube:
         seed: int,
         kubeconfig: pathlib.Path,
         log: Callable[[str], None],
+        tokens: Optional[Mapping[str, str]] = None,
     ) -> None:
-        """Start it. Raises ``OSError`` when it cannot listen."""
+        """Start it. Raises ``OSError`` when it cannot listen, or write the kubeconfig.
+
+        Args:
+            tokens: bearer token → user name; None lets everybody in.
+        """
         self.topology = topology
         self._options = options
         self._files = files
         self._seed = seed
         self._log = log
         self._controllers: Optional[Controllers] = None
+        self.installed: Future[None] = Future()
         store = Store(
             time.time, random.Random(seed), managed_fields=options.full_events
         )
         store.admission.append(admission(options.rules))
-        self.server = KubeServer(store)
+        self.server = KubeServer(store, tokens=tokens)
         self.name = f"stand-in Kubernetes at {self.server.start()}"
         self.kubeconfig = kubeconfig
         self.server.write_kubeconfig(str(kubeconfig))
@@ -336,6 +345,7 @@ class LocalKube:
     def _installed(self, kube: DirectKube, error: Optional[KubeError]) -> None:
         if error is not None:
             self._log(f"cannot make the system's objects: {error}")
+            self.installed.set_exception(error)
             return
         self._controllers = Controllers(
             kube,
@@ -347,6 +357,7 @@ class LocalKube:
             log=self._log,
         )
         self._controllers.start()
+        self.installed.set_result(None)
 
     def watch(self, kind: Kind, function: Callable[[str, Json], None]) -> None:
         """Have ``function`` called with each change (its type, the object) of

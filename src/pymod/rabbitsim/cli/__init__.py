@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """The command line: ``python -m rabbitsim
-run|demo|plan|kube|dws|torture|day``."""
+run|demo|plan|kube|dws|cluster|torture|day``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import contextlib
 import pathlib
 import signal
 import sys
-from typing import Callable, Iterator, NoReturn, Sequence
+from typing import TYPE_CHECKING, Callable, Iterator, NoReturn, Sequence
 
 from flux_k8s.text import printable
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.day import arguments as day_arguments
 from rabbitsim.torture import arguments as torture_arguments
+
+if TYPE_CHECKING:
+    from rabbitsim.dws import Options, Topology
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_kube(commands)
     _add_dws(commands)
+    _add_cluster(commands)
     _add_torture(commands)
     _add_day(commands)
     return parser
@@ -224,10 +228,52 @@ def _add_dws(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = _add(
         commands, "dws", "run stand-ins for the DWS and NNF controllers in a cluster"
     )
-    _add_system(parser)
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="default: KUBECONFIG, ~/.kube/config"
     )
+    _add_storage(parser)
+
+    def dws(args: argparse.Namespace) -> int:
+        from rabbitsim.dws.cli import serve
+
+        topology, options = _storage(args)
+        return serve(
+            args.kubeconfig,
+            topology,
+            options=options,
+            scratch=args.scratch,
+            seed=args.seed,
+        )
+
+    parser.set_defaults(function=dws)
+
+
+def _add_cluster(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(
+        commands, "cluster", "serve a Kubernetes API with DWS and NNF in it on loopback"
+    )
+    parser.add_argument(
+        "--kubeconfig", required=True, metavar="FILE", help="write a kubeconfig"
+    )
+    _add_storage(parser)
+
+    def cluster(args: argparse.Namespace) -> int:
+        from rabbitsim.cli.cluster import serve
+
+        topology, options = _storage(args)
+        return serve(
+            args.kubeconfig,
+            topology,
+            options=options,
+            scratch=args.scratch,
+            seed=args.seed,
+        )
+
+    parser.set_defaults(function=cluster)
+
+
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    _add_system(parser)
     parser.add_argument(
         "--mapping", metavar="FILE", help="a rabbitmapping, instead of --nodes etc."
     )
@@ -240,27 +286,19 @@ def _add_dws(commands: argparse._SubParsersAction[_Parser]) -> None:
         " kinds listed)",
     )
 
-    def dws(args: argparse.Namespace) -> int:
-        from rabbitsim.dws import Fault, Options
-        from rabbitsim.dws.cli import read_topology, serve
 
-        try:
-            topology = read_topology(args.mapping, args.nodes, args.rabbits)
-            faults = tuple(Fault.parse(text) for text in args.fault)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        except OSError as error:
-            raise UsageError(f"{args.mapping}: {error.strerror}") from None
-        scratch = None if args.scratch is None else str(args.scratch)
-        return serve(
-            args.kubeconfig,
-            topology,
-            options=Options(faults=faults),
-            scratch=scratch,
-            seed=args.seed,
-        )
+def _storage(args: argparse.Namespace) -> tuple[Topology, Options]:
+    """What the options of :func:`_add_storage` say."""
+    from rabbitsim.dws import Fault, Options
+    from rabbitsim.dws.cli import read_topology
 
-    parser.set_defaults(function=dws)
+    try:
+        topology = read_topology(args.mapping, args.nodes, args.rabbits)
+        return topology, Options(faults=tuple(map(Fault.parse, args.fault)))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{args.mapping}: {error.strerror}") from None
 
 
 def _add_torture(commands: argparse._SubParsersAction[_Parser]) -> None:

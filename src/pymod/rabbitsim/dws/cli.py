@@ -32,7 +32,7 @@ def serve(
     topology: Topology,
     *,
     options: Optional[Options] = None,
-    scratch: Optional[str] = None,
+    scratch: Optional[Path] = None,
     seed: Optional[int] = None,
     stopper: Optional[Callable[[RealLoop], Callable[[], bool]]] = None,
 ) -> int:
@@ -61,7 +61,7 @@ def serve(
         _say(f"--kubeconfig: {error.problem}")
         return 1
     try:
-        files = Files(Path(scratch)) if scratch is not None else None
+        files = Files(scratch) if scratch is not None else None
         return _run(loop, client, topology, options, files, seed, stop)
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}")

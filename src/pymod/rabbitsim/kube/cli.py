@@ -31,7 +31,7 @@ def serve(
             SIGTERM has come.
         admission: hooks that may refuse changes, as webhooks do.
     """
-    wait = until or _signals()
+    wait = until or signals()
     # Each user who can read the kubeconfig may use the server; without it all may.
     tokens = {secrets.token_urlsafe(): "admin"} if kubeconfig is not None else None
     store = Store(time.time, random.Random())
@@ -55,7 +55,7 @@ def serve(
     return 0
 
 
-def _signals() -> Callable[[], object]:
+def signals() -> Callable[[], object]:
     """A function that waits for SIGINT or SIGTERM. From now on both are noted."""
     came = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
