@@ -1,6 +1,8 @@
 #!/bin/sh
 # Run the tests in t/*.t against the flux on PATH, four times as many at a time as there
 # are cores: each has an instance and a cluster of its own, and waits half of its time.
+# (All boots together are a twelfth of the processor time: to share instances would save
+# less than that, and a file that fails would leave its state to the next.)
 #
 # usage: t/run.sh [FILE...]
 #
