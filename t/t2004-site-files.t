@@ -155,7 +155,7 @@ test_expect_success 'the epilog has it run until the storage is gone; units of d
     job_arrives $id running &&
     is_told $id "start offload" &&
     flux job memo $id rabbit_units="[]" &&
-    eventually has_memo $id rabbit_units "^\[\]" &&
+    wait_event $id memo -m rabbit_units=[] &&
     job_end $id &&
     job_succeeds $id &&
     told $id >log &&
