@@ -70,7 +70,7 @@ STORIES = (
                 "DataOut",
                 "teardown_after",
                 "teardown-after!",
-                120.0,
+                70.0,
                 "Proposal..DataOut teardown-after! Teardown..gone",
             ),
         )

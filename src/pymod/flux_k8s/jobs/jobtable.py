@@ -38,14 +38,11 @@ DETAILS = 10.0
 """Seconds within which a job is handled whose Workflow changed in details: more follow,
 and most are of a state that is complete by then."""
 
-DETAILS_OF_COPIES = 1.0
-"""The same for one whose data is copied: ``stall_timeout`` runs when DWS has begun."""
-
 VISITS = 50
 """Jobs that are visited in one turn of the reactor: each may get a memo."""
 
-Decision = tuple[Next, Optional[WorkflowView]]
-"""A step, and the view of the Workflow on which the decision was based."""
+Decision = tuple[Next, Optional[tuple[object, ...]]]
+"""A step, and what of the Workflow is decisive for it."""
 
 
 @slotted
@@ -346,16 +343,12 @@ class JobTable:
             return
         if view.nodes_released:
             self.note_nodes_released(info.jobid)
+        decisive = info.decisive
         self._show(job, view, workflow)
-        if not follows or before is None or not before.differs_in_details(view):
+        if not follows or info.decisive != decisive:
             self.changed(job)
             return
-        # They are no reason to take a step that failed again sooner.
-        if job.last_decision is not None and job.last_decision[1] == before:
-            job.last_decision = job.last_decision[0], info.view
-        self._queue.add(
-            info.jobid, DETAILS_OF_COPIES if before.awaits_copies else DETAILS
-        )
+        self._queue.add(info.jobid, DETAILS)
         self.note_change(info.jobid)
 
     def _show(self, job: Job, view: WorkflowView, workflow: Seen) -> None:

@@ -17,7 +17,7 @@ from flux_k8s.control.controller import TryAgain
 from flux_k8s.errors import NoEffect, StorageDenied
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.isolation import describe, left_behind
-from flux_k8s.jobs.jobtable import Decision, Job, JobTable
+from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.plugin import request_plugin
@@ -189,7 +189,7 @@ class Reconciler:
             TryAgain: the step failed, and is to be repeated after a pause.
         """
         info, view = job.info, job.info.view
-        self._begin(job, (step, view))
+        self._begin(job, step)
         try:
             if is_final(step, info):
                 confirmed = await self._confirmed(job, step)
@@ -229,8 +229,8 @@ class Reconciler:
             following = self._next_step(job)
         return following if following.is_like(step) else None
 
-    def _begin(self, job: Job, decision: Decision) -> None:
-        step, _ = decision
+    def _begin(self, job: Job, step: Next) -> None:
+        decision = step, job.info.decisive
         looks = step.step is Step.LOOK_UP
         if job.retry_now or not (looks or decision == job.last_decision):
             job.backoff.reset()  # earlier failures do not count any more

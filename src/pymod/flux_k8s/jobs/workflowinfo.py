@@ -178,6 +178,12 @@ class WorkflowInfo:
         return None if last is None or last.gone else last
 
     @property
+    def decisive(self) -> Optional[tuple[object, ...]]:
+        """What of the Workflow a decision may rest on at once; None while there is
+        none."""
+        return None if self.view is None else self.view.decisive
+
+    @property
     def name(self) -> str:
         """The name of the Workflow."""
         return workflow_name(self.jobid)

@@ -249,39 +249,24 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
             return None
         return (self.state, self.status) if self.status in TROUBLES else None
 
-    def differs_in_details(self, later: WorkflowView) -> bool:
-        """Whether a later view of this Workflow is like this one but for details that
-        nothing is to be done about at once. Most changes of a Workflow are such: DWS
-        begins with the state that was requested, and the drivers of the state begin and
-        end, one after the other, before it is complete."""
+    @property
+    def decisive(self) -> tuple[object, ...]:
+        """What a decision may rest on at once: of a later view in which this is the
+        same only details have changed. Most changes of a Workflow are such: DWS begins
+        with the state that was requested, and the drivers of the state begin and end,
+        one after the other, before it is complete. In trouble everything counts."""
+        tearing_down = self.deleting or self.state is State.Teardown
         return (
-            self.damage is None is later.damage
-            and later.uid == self.uid
-            and later.desired is self.desired
-            and later.forced is self.forced
-            and not (self.deleting or later.deleting)
-            and later.kept_for == self.kept_for
-            and self.status not in TROUBLES
-            and later.status not in TROUBLES
-            and (self._is_as_far(later) or self._is_begun(later))
-        )
-
-    def _is_as_far(self, later: WorkflowView) -> bool:
-        """Whether a later view is about the same state, and DWS is as far with it."""
-        return (later.state, later.status, later.ready) == (
-            self.state,
-            self.status,
-            self.ready,
-        )
-
-    def _is_begun(self, later: WorkflowView) -> bool:
-        """Whether DWS works on the requested state in a later view, and has not
-        completed the state in either. A finalizer that is still there in Teardown is
-        removed as soon as DWS has begun."""
-        return (
-            not (self.desired is State.Teardown and FINALIZER in self.finalizers)
-            and later.state is self.desired
-            and not (later.ready or self.complete)
+            self.uid,
+            self.damage,
+            self.desired,
+            self.forced,
+            self.deleting,
+            self.kept_for,
+            self.complete,
+            self.copying,  # stall_timeout runs
+            tearing_down and FINALIZER in self.finalizers,
+            self if self.status in TROUBLES else None,
         )
 
     @classmethod
