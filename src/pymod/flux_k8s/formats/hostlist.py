@@ -104,6 +104,15 @@ def encode(hosts: Iterable[str]) -> str:
     return ",".join(_fold(hosts))
 
 
+def encode_sorted(hosts: Iterable[str]) -> str:
+    """The hostlist string of ``hosts``, in natural order.
+
+    Raises:
+        ValueError: as :func:`encode`.
+    """
+    return encode(sorted(hosts, key=natural_key))
+
+
 @functools.lru_cache(maxsize=16384)
 def natural_key(host: str) -> tuple[tuple[int, str, str], ...]:
     """A sort key by which ``h2`` comes before ``h10``. Keys are kept: the names of a

@@ -205,7 +205,7 @@ def row(info: WorkflowInfo, known: Known) -> Json:
         "wants": WANTS[info.goal],
         "nodes": known.nodes,
         "nnodes": known.nnodes,
-        "rabbits": hostlist.encode(sorted(sizes, key=hostlist.natural_key)),
+        "rabbits": hostlist.encode_sorted(sizes),
         "capacity": sum(sizes.values()),
         "types": [printable(type, SHOWN) for type in types_of(info)[:TYPES]],
         "moved": None if progress is None else progress.moved,

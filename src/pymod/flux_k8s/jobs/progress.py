@@ -138,7 +138,7 @@ class JobFacts:
         for rabbit, reason in self._machine.rabbits.broken.items():
             groups.setdefault(reason, []).append(rabbit)
         return ", ".join(
-            f"{hostlist.encode(sorted(rabbits, key=hostlist.natural_key))} ({reason})"
+            f"{hostlist.encode_sorted(rabbits)} ({reason})"
             for reason, rabbits in islice(groups.items(), REASONS)
         )
 

@@ -119,7 +119,7 @@ class RabbitQueries:
             "ssds_withheld": ssds.withheld,
             "ssds_free": max(0, ssds.count - sum(job_ssds.values())),
             "nodes": hostlist.encode(hosts),
-            "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
+            "broken": hostlist.encode_sorted(state.lost),
             **({"disabled_nodes": off} if off else {}),
             "disabled": None
             if disabled is None

@@ -19,7 +19,6 @@ from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import refusal, refused
 from flux_k8s.errors import DWSError, NotReady, StorageDenied, StorageUnavailable
 from flux_k8s.formats import hostlist
-from flux_k8s.formats.hostlist import natural_key
 from flux_k8s.jobs.copies import Copies, Movements
 from flux_k8s.jobs.datarecords import DataRecords
 from flux_k8s.jobs.exclusion import Exclusion
@@ -348,7 +347,7 @@ class Steps:
         """Record where the job has storage, for accounting: a memo may be anybody's.
         Return its Rabbits as a hostlist."""
         found = self._ledger.rabbits_of(info.jobid)
-        rabbits = hostlist.encode(sorted(found, key=natural_key))
+        rabbits = hostlist.encode_sorted(found)
         if rabbits:
             self._flux.kvs_put(info.jobid, "rabbit_hostlist", rabbits)
             usage = self._ledger.usage_of(info.jobid)

@@ -133,7 +133,7 @@ class Fences:
 
     def _log(self, nodes: Iterable[str], text: str, reason: Reason) -> None:
         if nodes:
-            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+            names = hostlist.encode_sorted(nodes)
             self._flux.log(syslog.LOG_NOTICE, f"{names} {text}", reason)
 
 

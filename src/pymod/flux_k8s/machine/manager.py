@@ -272,12 +272,8 @@ class RabbitManager:
         none."""
         if not self.disagreements.known:
             return "the rabbit mapping is yet to be compared with the resource graph"
-        names = sorted(self.disagreements.avoided, key=hostlist.natural_key)
-        return (
-            f"the rabbit mapping is wrong about {hostlist.encode(names)}"
-            if names
-            else ""
-        )
+        names = hostlist.encode_sorted(self.disagreements.avoided)
+        return names and f"the rabbit mapping is wrong about {names}"
 
     def empty_rabbits(
         self, allowed: Optional[AbstractSet[str]] = None
@@ -472,5 +468,5 @@ class RabbitManager:
         self, level: int, nodes: AbstractSet[str], text: str, why: Reason
     ) -> None:
         if nodes:
-            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+            names = hostlist.encode_sorted(nodes)
             self._flux.log(level, f"SystemStatus: {names} is {text}", why)

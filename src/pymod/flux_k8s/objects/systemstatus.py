@@ -123,7 +123,7 @@ def patch(view: SystemStatusView, nodes: Mapping[str, str]) -> Json:
     written meanwhile: they may have disabled one of these nodes."""
     newly_disabled = {host for host, status in nodes.items() if status == DISABLED}
     disabled = view.disabled_by_flux - nodes.keys() | newly_disabled
-    names = hostlist.encode(sorted(disabled, key=hostlist.natural_key))
+    names = hostlist.encode_sorted(disabled)
     metadata: Json = {"annotations": {ANNOTATION: names}}
     if view.version:
         metadata["resourceVersion"] = view.version

@@ -184,7 +184,7 @@ def _about_vertex(
     if vertex.nodes is not None:
         others = vertex.nodes.difference(mapping.hosts_of(name))
         if others:
-            hosts = hostlist.encode(sorted(others, key=hostlist.natural_key))
+            hosts = hostlist.encode_sorted(others)
             yield (
                 Kind.OTHER_NODES,
                 f"{files.graph} has {hosts} below {RABBITS}, and {files.mapping} does"

@@ -67,7 +67,7 @@ def _by_count(counts: Mapping[str, int]) -> list[str]:
         groups.setdefault(count, []).append(rabbit)
     return [
         f"{count} on {'each of ' if len(rabbits) > 1 else ''}"
-        + hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
+        + hostlist.encode_sorted(rabbits)
         for count, rabbits in groups.items()
     ]
 

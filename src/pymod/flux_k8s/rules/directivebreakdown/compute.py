@@ -169,7 +169,7 @@ def check_enough(hosts: AbstractSet[str], nodes: int, what: str) -> None:
         AllocationError: there are too few hosts. The error names them.
     """
     if len(hosts) < nodes:
-        names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
+        names = hostlist.encode_sorted(hosts)
         raise AllocationError(
             f"the job asks for {nodes} nodes, but only {names} ({len(hosts)}) {what}"
         )
