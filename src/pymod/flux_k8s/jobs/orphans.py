@@ -349,7 +349,7 @@ class WorkflowWatch:
     def event(self, type: str, object: Seen) -> None:
         """A Workflow changed."""
         jobid = jobid_of_workflow(object.name)
-        if self._jobs.stopped or jobid is None:
+        if jobid is None:
             return
         self._outage.note_answer()
         if self._jobs.is_left_alone(jobid):
@@ -359,8 +359,6 @@ class WorkflowWatch:
 
     def synced(self) -> None:
         """All Workflows have been listed (again)."""
-        if self._jobs.stopped:
-            return
         for job in self._jobs:
             if _lacks(job):
                 job.info.doubtful = True
