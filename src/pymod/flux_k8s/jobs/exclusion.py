@@ -205,7 +205,7 @@ class Exclusion:
         self.report(info, survey, note)
         if survey.lost:
             body = nodefailure.computes_patch(survey, self._flux.now())
-            await self._write(COMPUTES, self._computes(info), body)
+            await self._write(COMPUTES, self._planner.computes_of(info), body)
         for servers, patch in survey.patches:
             await self._write(SERVERS, servers, patch)
 
@@ -224,14 +224,8 @@ class Exclusion:
 
     # Requests
 
-    def _computes(self, info: WorkflowInfo) -> Reference:
-        """The Workflow's Computes."""
-        if info.view is not None and info.view.computes is not None:
-            return Reference(*info.view.computes)
-        return Reference(self._settings.namespace, info.name)
-
     def _find_computes(self, info: WorkflowInfo) -> Call[Json]:
-        return self._find(COMPUTES, self._computes(info))
+        return self._find(COMPUTES, self._planner.computes_of(info))
 
     def _find(self, kind: Kind, reference: Reference) -> Call[Json]:
         """The request for an object. The answer is {} if the object does not exist."""

@@ -389,10 +389,15 @@ class Planner:
 
         return [patch(*each) for each in placement.bodies.items()]
 
-    def _patch_computes(self, info: WorkflowInfo, hosts: Sequence[str]) -> Call[Json]:
-        namespace, name = self._settings.namespace, info.name
+    def computes_of(self, info: WorkflowInfo) -> Reference:
+        """The job's Computes."""
         if info.view is not None and info.view.computes is not None:
-            namespace, name = info.view.computes
+            return Reference(*info.view.computes)
+        return Reference(self._settings.namespace, info.name)
+
+    def _patch_computes(self, info: WorkflowInfo, hosts: Sequence[str]) -> Call[Json]:
+        computes = self.computes_of(info)
+        namespace, name = computes.namespace, computes.name
         body: Json = {"data": [{"name": host} for host in hosts]}
         key = f"computes/{name}"
         return self._calls.patch(COMPUTES, namespace, name, body, key=key)
