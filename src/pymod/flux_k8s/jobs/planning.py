@@ -153,9 +153,7 @@ class Planner:
         try:
             return propose(resources, breakdowns, servers, machine, self._settings)
         except AllocationError:
-            if machine.disagreement:  # it may fit by another mapping
-                why = machine.disagreement
-                raise StorageUnavailable(why, Reason.MAPPING_DISAGREES) from None
+            machine.check_agreement()
             raise
 
     async def place(self, info: WorkflowInfo) -> Placement:

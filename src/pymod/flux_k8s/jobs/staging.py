@@ -189,9 +189,7 @@ class Staging:
             machine = sum(sizes.values())
             check_stage_limits(share * nodes, machine, self._settings.config)
         except (AllocationError, DirectiveError):
-            if self._machine.disagreement:  # it may fit by another mapping
-                why = self._machine.disagreement
-                raise StorageUnavailable(why, Reason.MAPPING_DISAGREES) from None
+            self._machine.check_agreement()
             raise
         below = self._serving(possible)
         if fit(below, sizes) is None:

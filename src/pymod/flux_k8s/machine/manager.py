@@ -275,6 +275,15 @@ class RabbitManager:
         names = hostlist.encode_sorted(self.disagreements.avoided)
         return names and f"the rabbit mapping is wrong about {names}"
 
+    def check_agreement(self) -> None:
+        """Have a job wait that does not fit now, but may fit by another mapping.
+
+        Raises:
+            StorageUnavailable: there is a :attr:`disagreement`.
+        """
+        if self.disagreement:
+            raise StorageUnavailable(self.disagreement, Reason.MAPPING_DISAGREES)
+
     def empty_rabbits(
         self, allowed: Optional[AbstractSet[str]] = None
     ) -> Iterator[EmptyRabbit]:
