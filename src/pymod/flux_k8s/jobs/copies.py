@@ -81,8 +81,7 @@ def awaited_until(
     copies that go on; None if it does not."""
     if not (copies_unknown(info, view) and info.data.going):
         return None
-    limits = running_limits(info, view, State.DataOut.name, at)
-    limit, deadline = due(limits, at)
+    limit, deadline = due(running_limits(info, view, at), at)
     again = info.data.listed + LIST_VALID
     if limit is not None or at.now >= again:
         return None

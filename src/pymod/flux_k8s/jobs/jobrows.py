@@ -307,7 +307,7 @@ def _limits(info: WorkflowInfo, at: Moment) -> list[Json]:
         return []
     if view.failed_until is not None and view.desired is State.DataOut:
         return [{"name": "keep_failed", "at": view.failed_until}]
-    limits = running_limits(info, view, view.desired.name, at)
+    limits = running_limits(info, view, at)
     found: list[Json] = []
     for deadline, problem in sorted(limits, key=lambda limit: limit[0]):
         limit: Json = {"name": problem.key, "at": deadline}

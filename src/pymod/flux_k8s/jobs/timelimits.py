@@ -112,14 +112,12 @@ def due(limits: Sequence[Limit], at: Moment) -> Due:
     return (problem if at.now >= deadline else None), deadline
 
 
-def running_limits(
-    info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
-) -> list[Limit]:
+def running_limits(info: WorkflowInfo, view: WorkflowView, at: Moment) -> list[Limit]:
     """The time limits that run."""
-    limits = _trouble_limit(info, view, state, at)
+    limits = _trouble_limit(info, view, at)
     if not view.complete and view.desired is not None:
         limits += _state_limits(info, view, view.desired, at)
-        limits += _stall_limit(info, state, at)
+        limits += _stall_limit(info, view, view.desired, at)
     refused = _refused_state(info)
     if refused is not None:
         # The next try, for which there is a pause, may be taken.
@@ -144,16 +142,14 @@ def begin_of(
     return min(times, default=None)
 
 
-def _trouble_limit(
-    info: WorkflowInfo, view: WorkflowView, state: str, at: Moment
-) -> list[Limit]:
+def _trouble_limit(info: WorkflowInfo, view: WorkflowView, at: Moment) -> list[Limit]:
     """The time limit of a TransientCondition, if it runs."""
     config, since = at.config, info.troubled_since
     kept = bool(view.kept_for) and view.desired is State.PostRun
-    if since is None or view.status != TRANSIENT or kept:
+    if since is None or view.trouble is None or view.status != TRANSIENT or kept:
         return []
     text = (
-        f"DWS reports a TransientCondition in {state} for more than "
+        f"DWS reports a TransientCondition in {view.trouble[0].name} for more than "
         f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
     )
     note = Note(text, Reason.TRANSIENT_CONDITION)
@@ -222,12 +218,13 @@ def _epilog_limits(
     return limits
 
 
-def _stall_limit(info: WorkflowInfo, state: str, at: Moment) -> list[Limit]:
+def _stall_limit(
+    info: WorkflowInfo, view: WorkflowView, state: State, at: Moment
+) -> list[Limit]:
     """The time limit of data that does not move, if it runs. Where Kubernetes refuses
     the list of data movements, it is not over before the list is tried again."""
-    limit, view = at.config.stall_timeout, info.view
-    failed = info.failed and not (view is not None and view.has_failed)
-    if limit is None or failed:
+    limit = at.config.stall_timeout
+    if limit is None or (info.failed and not view.has_failed):
         return []
     unmoved = unmoved_since(info, at)
     if unmoved is None:
@@ -235,7 +232,7 @@ def _stall_limit(info: WorkflowInfo, state: str, at: Moment) -> list[Limit]:
     deadline = at.deadline(unmoved, limit)
     if info.data.refused is not None:
         deadline = max(deadline, info.data.refused + REOPEN_DELAY)
-    text = f"no data moved in {state} for stall_timeout={limit:g}s"
+    text = f"no data moved in {state.name} for stall_timeout={limit:g}s"
     problem = Problem(
         Note(text, Reason.STALL_TIMEOUT),
         limit=info.goal is Goal.RELEASED,
@@ -348,8 +345,8 @@ def dws_problem(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Due:
     """What DWS has, or shows, that is wrong with it, or will be."""
     if view.damage is not None:
         return Problem(Note(view.damage, Reason.BAD_OBJECT)), None
-    state = view.state.name if view.state is not None else "Proposal"
     if view.in_error:
+        state = view.state.name if view.state is not None else "Proposal"
         text = f"DWS failed in {state}: {view.message or 'no message'}"
         theirs = USER_ERROR in view.message
         note = Note(text, Reason.DWS_REFUSED if theirs else Reason.DWS_FAILED)
@@ -362,7 +359,7 @@ def dws_problem(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Due:
         patience = at.config.tc_timeout
         deadline = at.deadline(info.troubled_since or at.now, patience)
         return due([(deadline, Problem(note, patience))], at)
-    return due(running_limits(info, view, state, at), at)
+    return due(running_limits(info, view, at), at)
 
 
 def copies_again_until(
