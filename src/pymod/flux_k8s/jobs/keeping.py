@@ -40,7 +40,6 @@ from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.outcomes import Outcomes
 from flux_k8s.jobs.step import Next
-from flux_k8s.jobs.timelimits import unmounts_late
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.manager import RabbitManager
@@ -128,17 +127,11 @@ class Keeping:
                 await self._outcomes.write_kept(info, names, kept_until(names))
             kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
-        elif self._is_let_go(info, view):
+        elif following.ends and self.may_end(view):
             await self._workflows.keep(info, (), release_nodes=True)
         info.mounts.writers = writers
         if info.view is None or info.view.complete == view.complete:
             info.mounts.found_at = now  # else DWS has passed over nodes meanwhile
-
-    def _is_let_go(self, info: WorkflowInfo, view: WorkflowView) -> bool:
-        """Whether a job ends before the end of Teardown, in which its nodes were to
-        unmount."""
-        late, _ = unmounts_late(info, view, self._jobs.moment())
-        return late is not None and self.may_end(view)
 
     async def keep_failed(self, info: WorkflowInfo, note: Note) -> None:
         """Keep the storage of a job whose data could not be copied out, where the job

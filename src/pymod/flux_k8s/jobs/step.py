@@ -68,10 +68,11 @@ class Step(enum.Enum):
         to: Optional[State] = None,
         until: Optional[float] = None,
         failed: bool = False,
+        ends: bool = False,
         patience: float = 0.0,
     ) -> Next:
         """The step, with what it needs: as ``Step.MOVE(to=State.Setup)``."""
-        return Next(self, note, to, until, failed, patience)
+        return Next(self, note, to, until, failed, ends, patience)
 
 
 FINAL = frozenset(
@@ -96,6 +97,8 @@ class Next:
         until: the UNIX time until which the job waits at most (WAIT).
         failed: DWS has given up: Teardown (WARN), or the unmounts, so that it unmounts
             in Teardown what it has not told to unmount before (UNMOUNT).
+        ends: the nodes have had their time to unmount in Teardown: the job ends before
+            that is complete, if none of them could write (UNMOUNT).
         patience: the seconds that DWS may take without the nodes that failed
             (TOLERATE).
     """
@@ -105,6 +108,7 @@ class Next:
     to: Optional[State] = None
     until: Optional[float] = None
     failed: bool = False
+    ends: bool = False
     patience: float = 0.0
 
     @property

@@ -341,8 +341,9 @@ def _tear_down(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
         # A node that cannot write any more is to be Disabled: DWS does without it then.
         deadline = _looks_again_at(info)
         if at.now >= deadline:
-            late = _because("Teardown is not complete")
-            return Step.UNMOUNT(late if overdue is None else overdue.note)
+            if overdue is not None:
+                return Step.UNMOUNT(overdue.note, ends=True)
+            return Step.UNMOUNT(_because("Teardown is not complete"))
     return _await_teardown(info, view, at, deadline)
 
 
