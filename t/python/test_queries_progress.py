@@ -236,28 +236,6 @@ def test_a_watch_is_closed_when_no_job_needs_it() -> None:
     assert NNFDATAMOVEMENT not in system.service_kube.watched
 
 
-def test_a_clock_that_is_set_back_hides_no_progress() -> None:
-    options = Options(copy_rate=RATE, copy_step=GIB // 8)
-    system = started(options=options, files=NoFiles(size=SIZE))
-    jobid = system.instance.submit(long([XFS, COPY_IN, COPY_OUT], 1, 600))
-    assert system.loop.run(in_state(system, "DataIn"), HOUR)
-    port, kube = system.service_port, system.service_kube
-    assert port is not None and kube is not None
-    port.ahead = -HOUR
-    system.loop.run(timeout=2 * optionalwatches.PATIENCE)
-    assert show(system, jobid)["percent"] is not None
-    before = annotation(system, jobid)
-    assert before is not None
-    port.ahead = -2 * HOUR
-    system.loop.run(timeout=2 * progress.INTERVAL)
-    assert annotation(system, jobid) not in (None, before)
-    running(system, jobid)
-    port.ahead = -3 * HOUR
-    system.loop.run(timeout=2 * optionalwatches.LINGER)
-    assert NNFDATAMOVEMENT not in kube.watched
-    settle_jobs(system)
-
-
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_cluster_that_forbids_the_watches_costs_the_numbers_only(
     status: int,

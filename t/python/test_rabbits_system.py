@@ -12,7 +12,6 @@ import pytest
 
 from flux_k8s.formats import rset
 from flux_k8s.formats.directives import GIB
-from flux_k8s.machine.wanted import FIRST_HOLD
 from flux_k8s.objects import storageusage
 from flux_k8s.ports import SERVERS, STORAGE, Json
 from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
@@ -28,7 +27,7 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import HOUR, LIFE, USE, exceptions, lines, memo, names, settle
+from support.service import HOUR, LIFE, USE, exceptions, memo, names, settle
 
 
 def storage_of(gib: int) -> str:
@@ -104,19 +103,6 @@ def test_a_rabbit_that_was_disabled_or_deleted_is_down() -> None:
     wait(system)
     assert marked(system) == "compute-[01-04]"
     assert stats(system)["down"] == {"rabbit-01": "Disabled", "rabbit-02": "not there"}
-
-
-def test_a_clock_that_is_set_back_keeps_no_rabbit_from_jobs() -> None:
-    system = system_of()
-    set_status(system, "rabbit-01", "Offline")
-    wait(system)
-    set_status(system, "rabbit-01", "Ready")
-    wait(system, FIRST_HOLD / 2)
-    assert not lines(system, "rabbit-01 is used again")
-    assert system.service_port is not None
-    system.service_port.ahead = -HOUR
-    wait(system, 2 * FIRST_HOLD)
-    assert lines(system, "rabbit-01 is used again")
 
 
 def test_a_job_says_that_it_waits_for_the_rabbit_of_its_persistent_storage() -> None:

@@ -48,33 +48,7 @@ def _later(system: StorySystem, seconds: float) -> str:
     return format_timestamp(system.loop.now() + seconds)
 
 
-def set_back(system: StorySystem) -> None:
-    """The clock is set back while the module stays."""
-    assert system.port is not None
-    system.port.ahead -= 2 * HOUR
-
-
 STORIES = (
-    *(
-        Story(
-            f"a clock is set back while the module stays, and {state} has its limit",
-            course,
-            troubles=(slow(state), When(state, set_back, after=5.0)),
-            config=Config.parse({key: 60}),
-            spans=((state, told, seconds),),
-            ahead=-2 * HOUR,
-        )
-        for state, key, told, seconds, course in (
-            ("PreRun", "prerun_timeout", "nodes-failed!", 70.0, LATE),
-            (
-                "DataOut",
-                "teardown_after",
-                "teardown-after!",
-                70.0,
-                "Proposal..DataOut teardown-after! Teardown..gone",
-            ),
-        )
-    ),
     *(
         Story(
             f"after a clock was set back by {back} s, the limit of {state} counts from "

@@ -42,7 +42,7 @@ class QueryBounds:
             now: seconds, by a clock that does not go back.
         """
         left, then = self._buckets.pop(userid, (QUERIES_PER_SECOND, now))
-        left += max(0.0, now - then) * QUERIES_PER_SECOND
+        left += (now - then) * QUERIES_PER_SECOND
         left = min(QUERIES_PER_SECOND, left)
         allowed = left >= 1.0
         self._buckets[userid] = (left - 1.0 if allowed else left), now

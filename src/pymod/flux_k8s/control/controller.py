@@ -241,10 +241,8 @@ class Controller(Generic[Key]):
             self._ready[key] = None
             self._pump_later()
             return
-        now = self._clock.now()
-        due = now + delay
-        # A due time in the past is from before the clock was set.
-        if key in self._ready or (item.timer is not None and now <= item.due <= due):
+        due = self._clock.now() + delay
+        if key in self._ready or (item.timer is not None and item.due <= due):
             return
         item.stop_timer()
         item.due = due

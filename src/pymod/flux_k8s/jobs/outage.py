@@ -66,8 +66,7 @@ class Outages:
         out = sum(max(0.0, end - max(begin, start)) for start, end in self._over)
         if self.since is not None:
             out += max(0.0, now - max(begin, self.since))
-        set_back = self.quiet_until > now + QUIET  # the clock was
-        return max(begin + limit + out, 0.0 if set_back else self.quiet_until)
+        return max(begin + limit + out, self.quiet_until)
 
 
 class Outage:

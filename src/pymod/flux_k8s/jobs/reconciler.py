@@ -113,7 +113,6 @@ class Reconciler:
     def _next_step(self, job: Job) -> Next:
         info = job.info
         self._staging.queue.update(info)
-        info.keep_past(self._flux.now())
         at = self._jobs.moment(self._staging.lost(info))
         return self._turns.decide(info, next_step(info, at))
 

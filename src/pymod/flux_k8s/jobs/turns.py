@@ -314,7 +314,7 @@ class StagingQueue:
         if job.tried is not None:
             at, why = job.tried
             pause = PAUSE if job.passed is None else SPACING * len(self._jobs)
-            if abs(self._flux.now() - at) < max(PAUSE, pause):
+            if self._flux.now() - at < max(PAUSE, pause):
                 raise StorageUnavailable(why.text, why.reason)
         heads = self._heads()
         for other in (heads.get(job.info.userid), _first(heads)):

@@ -343,13 +343,6 @@ class WorkflowInfo:
 
     # What Kubernetes shows
 
-    def keep_past(self, now: float) -> None:
-        """The clock may have been set back: what has begun later has begun now."""
-        if max(self.begun.values(), default=now) > now:
-            self.begun = {state: min(time, now) for state, time in self.begun.items()}
-        if self.troubled_since is not None:
-            self.troubled_since = min(self.troubled_since, now)
-
     def see_watched(self, view: WorkflowView, now: float) -> None:
         """Take in a view that the watch has shown: one of a Workflow whose end it has
         shown before counts as well."""

@@ -291,7 +291,7 @@ class NodeUse:
         """Ask Flux, unless it was asked a moment ago. Return when it has answered, or
         has not for a while."""
         now = self._flux.now()
-        if abs(now - self._asked) >= INTERVAL:
+        if now - self._asked >= INTERVAL:
             self._asked = now
             await Call(self._ask)
 

@@ -60,8 +60,7 @@ class HoldDown:
             known[name] = inf, hold
         for name in self._known.keys() - broken:
             since, hold = self._known[name]
-            # A time that is yet to come is from before the clock was set back.
-            since = min(since, now)
+            since = min(since, now)  # inf: it was broken until now
             if now < since + FORGET:
                 known[name] = since, hold
         self._known = known
