@@ -11,7 +11,7 @@ from typing import Callable, Optional
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Answer
 from flux_k8s.errors import QueryError
-from flux_k8s.ports import Clock, Json, Sender, Timer
+from flux_k8s.ports import Clock, Json, Sender
 
 HOLD_TIME = 30.0
 """Seconds after which a query is answered without a change."""
@@ -32,16 +32,16 @@ class HeldQuery:
 
     Attributes:
         jobid: the job.
-        seen: the serial that the sender has seen; -1 once it has waited long enough.
+        seen: the serial that the sender has seen.
         answer: takes the details of the job, or an error.
-        timer: ends the wait.
+        due: when it is answered without a change (UNIX time).
     """
 
     jobid: int
     sender: Sender
     seen: int
     answer: Answer
-    timer: Optional[Timer] = None
+    due: float
 
 
 class HeldQueries:
@@ -80,14 +80,9 @@ class HeldQueries:
 
     def hold(self, jobid: int, sender: Sender, seen: int, answer: Answer) -> None:
         """Hold a query."""
-        query = HeldQuery(jobid, sender, seen, answer)
-        self._held.append(query)
-
-        def time_out() -> None:
-            query.seen = -1
-            self._controller.add(jobid, 0.0)
-
-        query.timer = self._clock.call_later(HOLD_TIME, time_out)
+        due = self._clock.now() + HOLD_TIME
+        self._held.append(HeldQuery(jobid, sender, seen, answer, due))
+        self._controller.add(jobid, HOLD_TIME)
 
     def changed(self, jobid: int) -> None:
         """A job may have changed."""
@@ -108,22 +103,25 @@ class HeldQueries:
         self._release(lambda query: True)
         self._controller.stop()
 
-    async def _reconcile(self, jobid: int) -> None:
-        """Answer the queries whose senders have seen only older details of a job."""
+    async def _reconcile(self, jobid: int) -> Optional[float]:
+        """Answer the queries whose senders have seen only older details of a job, or
+        wait long enough. Return the seconds until the next one has."""
         if not self._awaits(jobid):
-            return
+            return None
         try:
             details = self._details(jobid)
         except Exception as error:
             self.fail(jobid, error)
-            return
-        serial = details["serial"]
+            return None
+        serial, now = details["serial"], self._clock.now()
 
-        def is_news(query: HeldQuery) -> bool:
-            return query.jobid == jobid and query.seen < serial
+        def is_answered(query: HeldQuery) -> bool:
+            return query.jobid == jobid and (query.seen < serial or query.due <= now)
 
-        for query in self._release(is_news):
+        for query in self._release(is_answered):
             query.answer(details)
+        dues = (query.due for query in self._held if query.jobid == jobid)
+        return min(dues, default=now) - now or None
 
     def _awaits(self, jobid: int) -> bool:
         """Whether queries wait for a change of a job."""
@@ -133,7 +131,4 @@ class HeldQueries:
         """Hold some queries no longer. Return them."""
         released = [query for query in self._held if which(query)]
         self._held = [query for query in self._held if query not in released]
-        for query in released:
-            if query.timer is not None:
-                query.timer.cancel()
         return released
