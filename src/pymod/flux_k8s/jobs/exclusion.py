@@ -87,7 +87,11 @@ class Exclusion:
             KubeError: a request failed, and is to be repeated.
             NotReady: DWS is not ready, or has not served the others yet.
         """
-        survey = await self.survey(info)
+        unknown = why
+        if info.failure_tolerance:
+            text = f"{why.text}; Kubernetes does not say which nodes failed"
+            unknown = Note(text, Reason.USE_UNKNOWN)
+        survey = await self.survey(info, unknown)
         if survey is None:
             return
         before, excluded = _situation(info), survey.excluded
@@ -96,9 +100,6 @@ class Exclusion:
             await self._exclude(info, survey, "")  # Servers were not written
             survey = survey.without_lost(self._flux.now())
         elif late and not _may_be_forced(info, survey):
-            if info.failure_tolerance and not survey.known:
-                text = f"{why.text}; Kubernetes does not say which nodes failed"
-                raise StorageDenied(text, Reason.USE_UNKNOWN)
             if not survey.lost:
                 raise StorageDenied(why.text, why.reason)
             await self.leave_out(info, survey, why.text)
@@ -112,26 +113,28 @@ class Exclusion:
             waits.retry_after = survey.excluded + patience - self._flux.now()
             raise waits
 
-    async def survey(self, info: WorkflowInfo) -> Optional[Survey]:
+    async def survey(self, info: WorkflowInfo, unknown: Note) -> Optional[Survey]:
         """Read from Kubernetes which of the job's nodes have their storage. None if the
         job is not as it was any more.
 
         The Workflow is read last: the state may have become complete, or another one,
         while the watch hangs.
 
-        A survey that names no node is made where Kubernetes has not answered for
-        ``PERSISTENCE`` seconds, though it answers other requests; at once where it
-        refuses the requests, and the state has failed for a job that tolerates no
-        failure: the job fails all the same, and nodes would only have been named.
+        Args:
+            unknown: why the job fails if Kubernetes does not say that.
 
         Raises:
             KubeError: a request failed, and is to be repeated.
             NotReady: DWS is not ready.
-            StorageDenied: an object is malformed.
+            StorageDenied: an object is malformed, or Kubernetes has not answered for
+                ``PERSISTENCE`` seconds, though it answers other requests; at once where
+                it refuses the requests, and the state has failed for a job that
+                tolerates no failure: nodes would only have been named.
         """
-        view, before, requested_at = info.view, _situation(info), self._flux.now()
+        view, before = info.view, _situation(info)
         assert view is not None and view.state is not None
         fails = not (info.failure_tolerance or view.complete)
+        survey: Optional[Survey] = None
         try:
             if view.state is State.Setup:
                 survey = await self._survey_storage(info)
@@ -145,10 +148,11 @@ class Exclusion:
             refused = fails and error.status in FORBIDDEN
             if not (refused or await self._workflows.has_persisted(info)):
                 raise
-            survey = Survey(view.state, requested_at, (), (), served=False, known=False)
         await self._workflows.lookup(info)
         if _situation(info) != before:
             return None
+        if survey is None:
+            raise StorageDenied(unknown.text, unknown.reason)
         return survey
 
     async def _survey_storage(self, info: WorkflowInfo) -> Survey:

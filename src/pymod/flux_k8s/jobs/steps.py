@@ -367,15 +367,14 @@ class Steps:
         if view is None or info.view is None:
             return  # it was deleted meanwhile: next_step() has the job fail with that
         if disabled:
-            survey = await self._exclusion.survey(info)
+            text = (
+                "nodes that are Disabled in SystemStatus may lack the storage, and"
+                " Kubernetes does not say which nodes have mounted it"
+            )
+            unknown = Note(text, Reason.USE_UNKNOWN)
+            survey = await self._exclusion.survey(info, unknown)
             if survey is None:
                 return
-            if not survey.known:
-                text = (
-                    "nodes that are Disabled in SystemStatus may lack the storage, and"
-                    " Kubernetes does not say which nodes have mounted it"
-                )
-                raise StorageDenied(text, Reason.USE_UNKNOWN)
             if survey.lost:
                 problem = "passed over by DWS, as Disabled in SystemStatus"
                 await self._exclusion.leave_out(info, survey, problem)

@@ -46,7 +46,6 @@ class Survey:
             state; None without any.
         patches: in Setup, the merge patches that take the Rabbits that failed out of
             Servers, each with the object.
-        known: Kubernetes has answered. If not, no node is named.
     """
 
     state: State
@@ -56,7 +55,6 @@ class Survey:
     served: bool
     excluded: Optional[float] = None
     patches: tuple[tuple[Reference, Json], ...] = ()
-    known: bool = True
 
     @property
     def remaining(self) -> tuple[str, ...]:
