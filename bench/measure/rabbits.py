@@ -74,13 +74,10 @@ def _seconds(count: int) -> float:
     """The seconds to take in so many events."""
     topology = Topology.regular(NODES, RABBITS)
 
-    def watched(error: object) -> None:
-        return None
-
     nothing: Any = object()
     settings = Settings(Config(), mapping_of(topology))
     context = Context(_NoFlux(), nothing, settings)  # type: ignore[arg-type]
-    manager = Storages(context, watched, lambda: None)
+    manager = Storages(context, lambda: None)
     objects = [storage(rabbit) for rabbit in topology.rabbits.values()]
     for item in objects:
         manager.event("ADDED", _seen(item))

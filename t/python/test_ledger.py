@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.ledger import Ledger
-from flux_k8s.objects import mapping
 from flux_k8s.objects.storageusage import (
     BEYOND_ANNOTATION,
     COLOCATION_ANNOTATION,
@@ -23,6 +22,7 @@ from flux_k8s.objects.storageusage import (
 from flux_k8s.ports import Json, KubeError
 from flux_k8s.rules.directivebreakdown.breakdown import Reference
 from support.effort import examples
+from support.mapping import context_of
 from support.watched import watched
 
 RABBITS = ("r1", "r2")
@@ -100,8 +100,7 @@ class Jobs(Ledger):
 
     def __init__(self, *over: int) -> None:
         self.over = {*over}
-        system = mapping.parse(MAPPING)
-        super().__init__(system, print, nothing, nothing, self.is_known)
+        super().__init__(context_of(MAPPING), nothing, self.is_known)
 
     def is_known(self, jobid: int) -> bool:
         return jobid not in self.over
@@ -259,7 +258,7 @@ def test_servers_with_two_damages_cost_themselves() -> None:
 def test_no_job_waits_for_servers_that_cannot_be_seen(
     status: int, counted: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    free = Ledger(mapping.parse(MAPPING), print, nothing, nothing, bool)
+    free = Ledger(context_of(MAPPING), nothing, bool)
     assert not free.settled
     for _ in range(2):
         free.trouble(KubeError(status, "Wrong", "no list"))

@@ -213,7 +213,6 @@ def test_storage_is_said_to_be_kept_when_servers_and_workflows_are_seen(
     assert system.service is not None
     machine = RabbitManager(
         system.service.context,
-        watched=lambda kind, error: None,
         awaited=frozenset,
         has_mounts=lambda jobid: False,
         may_hold=lambda jobid: True,

@@ -6,6 +6,7 @@ virtual time."""
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -234,6 +235,16 @@ def test_a_watch_is_closed_when_no_job_needs_it() -> None:
     settle_jobs(system)
     system.loop.run(timeout=2 * optionalwatches.LINGER)
     assert NNFDATAMOVEMENT not in system.service_kube.watched
+
+
+def test_nothing_is_known_of_what_is_not_watched_any_more() -> None:
+    movements = optionalwatches.DataMovements(Mock(), Mock())
+    for _ in range(2):
+        assert movements.of(1) is None
+        movements.open()
+        movements.synced()
+        assert movements.of(1) == {}
+        movements.close()
 
 
 @pytest.mark.parametrize("status", [403, 404])

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.ledger import Ledger
-from flux_k8s.objects import mapping, storageusage, topology
+from flux_k8s.objects import storageusage, topology
 from flux_k8s.ports import (
     SERVERS,
     STORAGE,
     SYSTEMCONFIGURATION,
+    Json,
 )
 from flux_k8s.reasons import Reason
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
+from support.mapping import context_of
 from support.queries import query
 from support.rabbits import (
     small,
@@ -73,9 +75,9 @@ def test_the_counted_room_is_that_of_dws(
 
 def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
     entry = {"capacity": 60 * GIB, "hostlist": "n1"}
-    system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
+    system: Json = {"computes": {"n1": "r1"}, "rabbits": {"r1": entry}}
     log: list[tuple[int, str, Reason]] = []
-    room = Ledger(system, lambda *line: log.append(line), print, print, bool)
+    room = Ledger(context_of(system, lambda *line: log.append(line)), print, bool)
     metadata = {
         "namespace": "default",
         "name": "x",
@@ -93,8 +95,8 @@ def test_storage_whose_colocation_keys_cannot_be_read_is_counted() -> None:
 def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
     """The mapping has it left out of the capacity that Fluxion gives out."""
     entry = {"capacity": 60 * GIB, "system": 40 * GIB, "hostlist": "n1"}
-    system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
-    room = Ledger(system, print, print, print, bool)
+    system: Json = {"computes": {"n1": "r1"}, "rabbits": {"r1": entry}}
+    room = Ledger(context_of(system), print, bool)
 
     def see(type: str, name: str, size: int) -> None:
         made = {"r1": {"allocationSize": size * GIB}}

@@ -14,10 +14,10 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.machine.fluxiongraph import Ssds
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.ssdcounts import SsdCounts
-from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.directivebreakdown.breakdown import Reference
 from support.effort import examples
+from support.mapping import context_of
 from support.watched import watched
 
 RABBITS = ("r1", "r2")
@@ -68,7 +68,7 @@ def test_what_jobs_keep_is_what_they_hold_whatever_happens_to_them(
     """By Servers after a restart, and by what was said of a share before; also when
     the ``ssd`` are read anew with another size."""
     known = {1, 2, 3}
-    free = Ledger(mapping.parse(MAPPING), print, nothing, nothing, known.__contains__)
+    free = Ledger(context_of(MAPPING), nothing, known.__contains__)
     size = 1
     settings: Any = Mock(scheduler=True)
     fluxion: Any = Mock(ssds_of=lambda rabbit: Ssds(size, 900))

@@ -6,7 +6,6 @@ Kubernetes shows."""
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -20,11 +19,11 @@ from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.resourcestatus import parse
 from flux_k8s.machine.storages import Storages, parse_storage
 from flux_k8s.machine.wanted import FIRST_HOLD, LAST_HOLD, HoldDown
-from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
 from flux_k8s.rules.drainreason import LOST_CONNECTION
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
+from support.mapping import context_of
 from support.rabbits import (
     Unseen,
     disable,
@@ -172,11 +171,10 @@ def test_the_hold_doubles_with_each_break() -> None:
 
 def test_an_event_that_says_nothing_new_of_a_rabbit_is_none() -> None:
     """Each job changes what is free."""
-    rabbits = mapping.assemble({"r": ["n1"]}, {"r": 9 * GIB})
+    entry = {"capacity": 9 * GIB, "hostlist": "n1"}
+    context = context_of({"computes": {"n1": "r"}, "rabbits": {"r": entry}})
     changes: list[None] = []
-    settings = Mock(mapping=rabbits, namespace="default")
-    context: Any = Mock(settings=settings)
-    storages = Storages(context, lambda error: None, lambda: changes.append(None))
+    storages = Storages(context, lambda: changes.append(None))
 
     def see(status: str, free: int, type: str = "MODIFIED") -> int:
         metadata = {"name": "r", "labels": {"a": "b"}}

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
+from unittest.mock import Mock
 
+from flux_k8s.objects.mapping import parse
 from flux_k8s.ports import Json
 from rabbitsim.dws.topology import Rabbit, Topology, storage
 from support.service import TIB
@@ -25,6 +27,12 @@ EXAMPLE: dict[str, Any] = {
 
 
 HETCHY = Topology.from_mapping(EXAMPLE)
+
+
+def context_of(mapping: Json, log: Callable[..., object] = print) -> Any:
+    """The context of a part of the service that needs no more than a mapping."""
+    settings = Mock(mapping=parse(mapping), namespace="default")
+    return Mock(settings=settings, log=log)
 
 
 def storages(system: Topology) -> list[Json]:

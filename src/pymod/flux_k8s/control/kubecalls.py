@@ -1,10 +1,13 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Requests to Kubernetes that can be awaited, and their counts: how many there were by
-verb and result, how many have no answer yet, and how often each watch was lost."""
+"""Requests to Kubernetes that can be awaited, what is watched, and their counts: how
+many requests there were by verb and result, how many have no answer yet, and how often
+each watch was lost."""
 
 from __future__ import annotations
 
+import abc
+from collections import Counter
 from functools import partial
 from typing import Any, Callable, Optional, Union
 
@@ -20,8 +23,8 @@ from flux_k8s.ports import (
     KubeError,
     Patch,
     Request,
+    Seen,
     Watch,
-    WatchHandler,
     gone,
 )
 
@@ -144,15 +147,17 @@ class KubeCalls:
     Attributes:
         recovered: is called when a request has succeeded of which the server had wanted
             another one, of the same kind, later.
+        watch_changed: is called when a watch was lost, or has listed all objects.
     """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._results: dict[str, dict[str, int]] = {}
-        self._lost: dict[str, int] = {}
+        self._lost: Counter[str] = Counter()
         self._in_flight = 0
         self._refused: set[KindOfRequest] = set()
         self.recovered: Callable[[KindOfRequest], None] = lambda request: None
+        self.watch_changed: Callable[[Watched], None] = lambda watched: None
 
     def metrics(self) -> Json:
         """``requests``: for each verb the number of answers by result, which is ``ok``,
@@ -166,11 +171,15 @@ class KubeCalls:
             "events": self._kube.waiting(),
         }
 
-    def watch(
-        self, kind: Kind, namespace: Optional[str], handler: WatchHandler
-    ) -> Watch:
+    def watch(self, watched: Watched, namespace: Optional[str]) -> Watch:
         """As :meth:`flux_k8s.ports.Kube.watch`."""
-        return self._kube.watch(kind, namespace, _Counted(handler, kind, self._lost))
+        return self._kube.watch(watched.kind, namespace, watched)
+
+    def note_watch(self, watched: Watched) -> None:
+        """A watch was lost, or has listed all objects."""
+        if watched.error is not None:
+            self._lost[watched.kind.plural] += 1
+        self.watch_changed(watched)
 
     def create(self, kind: Kind, namespace: str, body: Json, *, key: str) -> Call[Json]:
         name = str(body.get("metadata", {}).get("name"))
@@ -328,17 +337,48 @@ class KubeCalls:
         results[result] = results.get(result, 0) + 1
 
 
-class _Counted:
-    """A WatchHandler over another one, which counts the failures of its watch."""
+class Watched(abc.ABC):
+    """The objects of a kind as a watch shows them (a ``WatchHandler``).
 
-    def __init__(self, handler: WatchHandler, kind: Kind, lost: dict[str, int]) -> None:
-        self._handler = handler
-        self._kind = kind.plural
-        self._lost = lost
-        # No event costs a further call.
-        self.event = handler.event
-        self.synced = handler.synced
+    Attributes:
+        kind: that of the objects.
+        listed: all objects were seen once since the watch was opened.
+        error: that by which the watch was lost; None when it has listed all objects
+            since.
+    """
+
+    kind: Kind
+
+    def __init__(self, kube: KubeCalls) -> None:
+        self.listed = False
+        self.error: Optional[KubeError] = None
+        self._kube = kube
+        self._watch: Optional[Watch] = None
+
+    def open(self, namespace: Optional[str] = None) -> None:
+        """Begin to watch, unless that is done already.
+
+        Args:
+            namespace: None for all namespaces.
+        """
+        if self._watch is None:
+            self._watch = self._kube.watch(self, namespace)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self.listed = False
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+    @abc.abstractmethod
+    def event(self, type: str, object: Seen) -> None:
+        """An object has changed."""
+
+    def synced(self) -> None:
+        self.listed, self.error = True, None
+        self._kube.note_watch(self)
 
     def trouble(self, error: KubeError) -> None:
-        self._lost[self._kind] = self._lost.get(self._kind, 0) + 1
-        self._handler.trouble(error)
+        self.error = error
+        self._kube.note_watch(self)

@@ -16,7 +16,7 @@ import syslog
 from typing import Any, Callable, Generic, Optional, Sequence, TypeVar
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.kubecalls import absent_or_forbidden
+from flux_k8s.control.kubecalls import Watched, absent_or_forbidden
 from flux_k8s.errors import DirectiveError
 from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.jobid import jobid_of_workflow
@@ -33,11 +33,9 @@ from flux_k8s.ports import (
     DWDIRECTIVERULE,
     NNFDATAMOVEMENT,
     Encoded,
-    Kind,
     KubeError,
     Seen,
     Timer,
-    Watch,
 )
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.directiverules import read_rules
@@ -62,54 +60,36 @@ T = TypeVar("T")
 Key = tuple[str, str]
 
 
-class OptionalWatch(abc.ABC):
-    """A watch that Kubernetes may forbid, or whose kind it may not know (a
-    ``WatchHandler``). Like any watch, it tries again by itself.
+class OptionalWatch(Watched):
+    """A watch that Kubernetes may forbid, or whose kind it may not know. Like any
+    watch, it tries again by itself.
 
     Attributes:
-        kind: that of the objects.
         unseen: the words for the log about what is not seen without it.
-        known: the objects that are kept are those that there are.
     """
 
-    kind: Kind
     unseen: str
 
     def __init__(self, context: Context) -> None:
-        self.known = False
+        super().__init__(context.kube)
         self._flux = context.flux
-        self._kube = context.kube
-        self._watch: Optional[Watch] = None
         self._logged = False
 
-    def open(self) -> None:
-        if self._watch is None:
-            self.clear()
-            self._watch = self._kube.watch(self.kind, None, self)
-
     def close(self) -> None:
-        self.known = False
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
+        super().close()
+        self.clear()
 
     @abc.abstractmethod
     def clear(self) -> None:
         """Keep no object: a new watch does not show the deletions since the last
         one."""
 
-    @abc.abstractmethod
-    def event(self, type: str, object: Seen) -> None:
-        """An object has changed."""
-
-    def synced(self) -> None:
-        self.known = True
-
     def trouble(self, error: KubeError) -> None:
         """After another error the objects stay as they were."""
+        super().trouble(error)
         if not absent_or_forbidden(error):
             return
-        self.known = False
+        self.listed = False
         if not self._logged:
             self._logged = True
             text = f"{self.kind.plural}: {error}; queries do not show {self.unseen}"
@@ -129,7 +109,7 @@ class DirectiveRules(OptionalWatch):
     @property
     def rules(self) -> Optional[list[Any]]:
         """The rules, one for each command; None while they are not known."""
-        if not (self.known and self._specs):
+        if not (self.listed and self._specs):
             return None
         return [rule for _, specs in sorted(self._specs.items()) for rule in specs]
 
@@ -185,7 +165,7 @@ class JobObjects(OptionalWatch, Generic[T]):
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
-        return self._objects.get(jobid, {}) if self.known else None
+        return self._objects.get(jobid, {}) if self.listed else None
 
     def need(self, jobid: int, needed: bool) -> None:
         """A job is, or is not, in a state that the watch is for."""

@@ -17,6 +17,7 @@ from typing import Callable, NamedTuple, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
+from flux_k8s.control.kubecalls import Watched
 from flux_k8s.formats.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.outage import Outage
@@ -26,7 +27,7 @@ from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.objects.workflowview import FINALIZER
-from flux_k8s.ports import WORKFLOW, KubeError, RpcError, Seen, Watch
+from flux_k8s.ports import WORKFLOW, RpcError, Seen
 from flux_k8s.reasons import EPILOG_TIMEOUT, FATAL, Reason
 
 TIMEOUT = "timeout"
@@ -322,29 +323,22 @@ class Orphans:
         return not view.deleting or FINALIZER in view.finalizers
 
 
-class WorkflowWatch:
-    """The watch of Workflows (a ``WatchHandler``). Each event goes to the job whose
-    Workflow it shows."""
+class WorkflowWatch(Watched):
+    """The watch of Workflows. Each event goes to the job whose Workflow it shows."""
+
+    kind = WORKFLOW
 
     def __init__(
         self,
+        context: Context,
         jobs: JobTable,
         orphans: Orphans,
         outage: Outage,
     ) -> None:
+        super().__init__(context.kube)
         self._jobs = jobs
         self._orphans = orphans
         self._outage = outage
-        self._watch: Optional[Watch] = None
-
-    def start(self, context: Context) -> None:
-        """Watch the Workflows of the service's namespace."""
-        namespace = context.settings.namespace
-        self._watch = context.kube.watch(WORKFLOW, namespace, self)
-
-    def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
 
     def event(self, type: str, object: Seen) -> None:
         """A Workflow changed."""
@@ -363,12 +357,8 @@ class WorkflowWatch:
             if _lacks(job):
                 job.info.doubtful = True
                 self._jobs.changed(job)
-        self._outage.note_watch(WORKFLOW, None)
+        super().synced()
         self._orphans.check()
-
-    def trouble(self, error: KubeError) -> None:
-        """The watch is interrupted."""
-        self._outage.note_watch(WORKFLOW, error)
 
     def see_unclaimed(self) -> None:
         """All jobs are known. A Workflow that no job claims is to be released, which

@@ -8,7 +8,8 @@ import syslog
 from collections import deque
 from typing import Callable, Optional
 
-from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError, Timer
+from flux_k8s.control.kubecalls import Watched
+from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, Timer
 from flux_k8s.reasons import Reason
 
 PATIENCE = 10.0
@@ -95,8 +96,7 @@ class Outage:
         self._flux = flux
         self._changed = changed
         self.heard: Optional[float] = None
-        self._listed: set[Kind] = set()
-        self._lost: dict[Kind, str] = {}
+        self._watches: dict[Kind, Watched] = {}
         self._silent = False
         self._list_check: Optional[Timer] = None
 
@@ -115,24 +115,32 @@ class Outage:
     @property
     def listed(self) -> bool:
         """All objects of ``LISTED_FIRST`` were seen once."""
-        return LISTED_FIRST <= self._listed
+        return all(map(self.has_listed, LISTED_FIRST))
 
     def has_listed(self, kind: Kind) -> bool:
-        """Whether all objects of a kind were seen once."""
-        return kind in self._listed
+        """Whether all objects of a kind were seen once. No job waits for Servers that
+        cannot be seen."""
+        watch = self._watches.get(kind)
+        return watch is not None and (watch.listed or kind == SERVERS)
 
-    def note_watch(self, kind: Kind, error: Optional[KubeError]) -> None:
-        """A watch was lost by an error, or (None) has listed all objects. The loss of
-        the Rabbits' watch keeps no job waiting once the Rabbits are known."""
-        if kind == STORAGE and error and self.has_listed(STORAGE):
+    @property
+    def _lost(self) -> Optional[str]:
+        """Why a watch is lost that keeps jobs waiting: that of the Workflows, or one
+        whose objects are not known yet."""
+        for kind, watch in self._watches.items():
+            if watch.error and (kind == WORKFLOW or not self.has_listed(kind)):
+                return str(watch.error)
+        return None
+
+    def note_watch(self, watch: Watched) -> None:
+        """A watch was lost, or has listed all objects."""
+        if watch.kind not in LISTED_FIRST:
             return
-        if error is not None:
-            self._lost[kind] = str(error)
-        else:
-            self._lost.pop(kind, None)
-            self._listed.add(kind)
+        is_new = watch.kind not in self._watches
+        self._watches[watch.kind] = watch
+        if watch.error is None:
             self.heard, self._silent = self._flux.now(), False
-        self._update(changed=error is None)
+        self._update(changed=is_new or watch.error is None)
 
     def note_answer(self) -> None:
         """Kubernetes has sent something."""
@@ -157,7 +165,7 @@ class Outage:
 
     def _update(self, changed: bool = False) -> None:
         """Find the present reason, and report it if it is another."""
-        before, lost = self.reason, next(iter(self._lost.values()), None)
+        before, lost = self.reason, self._lost
         reason = SILENCE if lost is None and self._silent else lost
         if reason is None:
             self._reasons.clear()

@@ -81,6 +81,7 @@ class Service:
         self._scope = scope = JobScope(self._broke, self._releases, note_work, barred)
         records = Records(context.flux, scope)
         self._outage = outage = Outage(flux, self._outage_changed)
+        context.kube.watch_changed = outage.note_watch
         self._waits = WaitReports(flux, outage)
         self._queue = self._make_queue()
         context.kube.recovered = self._queue.end_wish
@@ -95,7 +96,6 @@ class Service:
         jobs.note_busy = self._report_busy
         self._machine = machine = RabbitManager(
             context,
-            outage.note_watch,
             jobs.awaited_nodes,
             jobs.has_mounts,
             jobs.may_hold,
@@ -113,7 +113,7 @@ class Service:
         self._staging = steps.staging
         release = steps.release_share
         self._orphans = Orphans(context, jobs, outage, release, machine.ledger)
-        self.workflows = WorkflowWatch(jobs, self._orphans, outage)
+        self.workflows = WorkflowWatch(context, jobs, self._orphans, outage)
         self._lister = JobLister(flux, jobs, self._jobs_are_known)
         self._requests = RequestHandler(
             context,
@@ -150,7 +150,7 @@ class Service:
         """Open the watches and ask the plugin which jobs there are."""
         self._outage.start()
         self._machine.start()
-        self.workflows.start(self.context)
+        self.workflows.open(self.context.settings.namespace)
         self._lister.relist()
         self._queries.start()
 
@@ -162,7 +162,7 @@ class Service:
         self._machine.stop()
         self._lister.stop()
         self._orphans.stop()
-        self.workflows.stop()
+        self.workflows.close()
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
         """Use another configuration, and other queues, from now on."""

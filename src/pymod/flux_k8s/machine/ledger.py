@@ -28,14 +28,14 @@ from typing import (
     TypeVar,
 )
 
-from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.config.context import Context
+from flux_k8s.control.kubecalls import Watched
 from flux_k8s.errors import BadObject
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects import storageusage
-from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.objects.servers import Servers
 from flux_k8s.objects.storageusage import NOTHING, StorageUsage
-from flux_k8s.ports import SERVERS, Encoded, Json, KubeError, Log, Seen, Watch
+from flux_k8s.ports import SERVERS, Encoded, Json, KubeError, Seen
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.directivebreakdown.breakdown import Reference
 
@@ -91,35 +91,31 @@ class _Claim(NamedTuple):
 NO_CLAIM = _Claim()
 
 
-class Ledger:
+class Ledger(Watched):
     """Follows the Servers objects of the cluster, and those that are about to be
     written.
 
     Args:
-        log: logs a line.
-        watched: is called when all Servers have been seen, or when no job is to wait
-            for that any longer.
         changed: is called when the storage on a Rabbit has changed.
         may_hold: returns whether a job may hold a share: it is known, or not all jobs
             are.
 
     Attributes:
         reserved: bytes that persistent storage and others' Workflows hold, by Rabbit.
-        listed: all Servers have been seen once.
         changes: how often what is counted has changed, by which storage is chosen.
     """
 
+    kind = SERVERS
+
     def __init__(
         self,
-        mapping: RabbitMapping,
-        log: Log,
-        watched: Callable[[], None],
+        context: Context,
         changed: Callable[[], None],
         may_hold: Callable[[int], bool],
     ) -> None:
-        self._mapping = mapping
-        self._log = log
-        self._watched = watched
+        super().__init__(context.kube)
+        self._mapping = context.settings.mapping
+        self._log = context.log
         self._changed = changed
         self._may_hold = may_hold
         self._seen: dict[Reference, StorageUsage] = {}
@@ -130,19 +126,7 @@ class Ledger:
         self._in_use: dict[str, int] = {}
         self._withheld: dict[str, int] = {}
         self._jobs_on: dict[str, dict[int, int]] = {}
-        self._watch: Optional[Watch] = None
-        self._trouble: Optional[KubeError] = None
-        self.listed = False
         self.changes = 0
-
-    def start(self, kube: KubeCalls) -> None:
-        """Kubernetes answers: a watch that fails from now on does so by itself."""
-        if self._watch is None:
-            self._watch = kube.watch(SERVERS, None, self)
-
-    def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
 
     # Sums
 
@@ -213,8 +197,8 @@ class Ledger:
         Raises:
             KubeError: it is not known, since Servers could not be listed.
         """
-        if not self.listed and self._trouble is not None:
-            raise self._trouble.with_traceback(None)
+        if not self.listed and self.error is not None:
+            raise self.error.with_traceback(None)
         found: dict[str, frozenset[str]] = {}
         for usage in self._others(own, lasting):
             for key, rabbits in usage.colocated.items():
@@ -371,7 +355,7 @@ class Ledger:
         self._count_job(jobid, shares or (), 1)
         job.shares = shares
 
-    # What Kubernetes shows: the WatchHandler
+    # What Kubernetes shows
 
     def event(self, type: str, object: Seen) -> None:
         """A Servers changed."""
@@ -392,30 +376,26 @@ class Ledger:
         self._recount(key)
 
     def synced(self) -> None:
-        self._trouble, self.listed = None, True
-        self._watched()
+        super().synced()
         self._note_change()
 
     def trouble(self, error: KubeError) -> None:
-        """The watch has failed."""
-        if self.listed:
-            return
-        if self._trouble is None:
+        if not self.settled:
             text = f"Servers: {error}; what persistent storage holds is not known"
             self._log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
-        self._trouble = error
-        self._watched()
-        self._note_change()
+        super().trouble(error)
+        if not self.listed:
+            self._note_change()
 
     @property
     def settled(self) -> bool:
         """All Servers have been seen once, or they cannot be seen for now."""
-        return self.listed or self._trouble is not None
+        return self.listed or self.error is not None
 
     @property
     def counted(self) -> bool:
         """All Servers have been seen once, or Kubernetes forbids the watch."""
-        forbidden = self._trouble is not None and self._trouble.status == 403
+        forbidden = self.error is not None and self.error.status == 403
         return self.listed or forbidden
 
     def _read(self, object: Encoded) -> StorageUsage:

@@ -19,7 +19,6 @@ differ, also after changes while the module was away: :class:`Fluxion`, :class:`
 from __future__ import annotations
 
 import syslog
-from functools import partial
 from math import inf
 from typing import (
     AbstractSet,
@@ -58,13 +57,7 @@ from flux_k8s.machine.wanted import (
     lost_links,
     wanted,
 )
-from flux_k8s.ports import (
-    SERVERS,
-    STORAGE,
-    Json,
-    Kind,
-    KubeError,
-)
+from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.room import EmptyRabbit
 
@@ -81,9 +74,6 @@ class RabbitManager:
     out of service, and puts them back.
 
     Args:
-        watched: is called with an error when the watch of a kind was lost, with None
-            when all objects of the kind have been seen (of Servers also when no job is
-            to wait for that any longer).
         awaited: returns the nodes of jobs that wait for their storage to be mounted;
             None as long as they are not known.
         has_mounts: as for :class:`~flux_k8s.machine.undrain.Undrain`.
@@ -105,7 +95,6 @@ class RabbitManager:
     def __init__(
         self,
         context: Context,
-        watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
         has_mounts: Callable[[int], Optional[bool]],
         may_hold: Callable[[int], bool],
@@ -113,7 +102,6 @@ class RabbitManager:
     ) -> None:
         flux, settings = context.flux, context.settings
         self._flux = flux
-        self._kube = context.kube
         self._settings = settings
         self._rabbits_changed = rabbits_changed
         self._waiting: list[tuple[int, Callable[[], None]]] = []
@@ -121,15 +109,8 @@ class RabbitManager:
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
-        self._watched = watched
-        self.rabbits = Storages(context, self._storages_watched, self._storages_changed)
-        self.ledger = Ledger(
-            settings.mapping,
-            flux.log,
-            partial(watched, SERVERS, None),
-            self._changed,
-            may_hold,
-        )
+        self.rabbits = Storages(context, self._storages_changed)
+        self.ledger = Ledger(context, self._changed, may_hold)
         self.fluxion = Fluxion(
             flux,
             settings.mapping,
@@ -155,16 +136,16 @@ class RabbitManager:
         self._rabbit_nodes: frozenset[str] = frozenset()
 
     def start(self) -> None:
-        self.rabbits.start()
+        self.rabbits.open(self._settings.namespace)
         self.nodes.start()
-        self.system_status.start()
+        self.system_status.open(self._settings.namespace)
 
     def stop(self) -> None:
         self._controller.stop()
-        self.rabbits.stop()
-        self.ledger.stop()
+        self.rabbits.close()
+        self.ledger.close()
         self.nodes.stop()
-        self.system_status.stop()
+        self.system_status.close()
         self._undrain.stop()
         self.fluxion.stop()
 
@@ -388,12 +369,9 @@ class RabbitManager:
         self._check_withheld()
         self._changed()
 
-    def _storages_watched(self, error: Optional[KubeError]) -> None:
-        if error is None:
-            self.ledger.start(self._kube)
-        self._watched(STORAGE, error)
-
     def _storages_changed(self) -> None:
+        # Kubernetes answers: a watch that fails from now on does so by itself.
+        self.ledger.open()
         self.system_status.check()  # a node may be cut off, and cannot write
         self._changed()
 
@@ -402,7 +380,7 @@ class RabbitManager:
     async def _reconcile(self, key: str) -> Optional[float]:
         """Have the world be as it should. Returns the seconds until the next hold-down
         ends, or None."""
-        if not (self.rabbits.complete and self.ledger.settled):
+        if not (self.rabbits.listed and self.ledger.settled):
             return None
         now = self._flux.now()
         before, self._machine = self._machine, self._look(now)

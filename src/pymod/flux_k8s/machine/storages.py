@@ -15,18 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.control.kubecalls import KubeCalls, Watched
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist
 from flux_k8s.json_reader import is_number
 from flux_k8s.objects.storage import DISABLED, SERVING, Storage
-from flux_k8s.ports import (
-    STORAGE,
-    Encoded,
-    KubeError,
-    Seen,
-    Watch,
-)
+from flux_k8s.ports import STORAGE, Encoded, KubeError, Seen
 from flux_k8s.rules.agreement import Sizes
 from flux_k8s.text import SHOWN, printable
 
@@ -168,44 +162,28 @@ def read_note(text: Any) -> Optional[Disabled]:
     )
 
 
-class Storages:
-    """Follows the Rabbits (a ``WatchHandler``).
+class Storages(Watched):
+    """Follows the Rabbits.
 
     Args:
-        watched: is called with an error when the watch was lost, with None when all
-            have been seen.
         changed: is called when a Rabbit's state changed.
 
     Attributes:
-        complete: all Storages have been seen once. The others are empty before.
         labels: those of each Rabbit of the mapping that is fit for use.
         broken: the Rabbits of the mapping that take no allocations, with their status.
+            Both are empty before all Storages have been listed.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        watched: Callable[[Optional[KubeError]], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self._kube = context.kube
+    kind = STORAGE
+
+    def __init__(self, context: Context, changed: Callable[[], None]) -> None:
+        super().__init__(context.kube)
         self._mapping = context.settings.mapping
-        self._namespace = context.settings.namespace
         self._log = context.log
-        self._watched = watched
         self._changed = changed
         self._states: dict[str, RabbitState] = {}
-        self._watch: Optional[Watch] = None
-        self.complete = False
         self.labels: Mapping[str, Mapping[str, str]] = {}
         self.broken: Mapping[str, str] = {}
-
-    def start(self) -> None:
-        self._watch = self._kube.watch(STORAGE, self._namespace, self)
-
-    def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
 
     @property
     def all_labels(self) -> Mapping[str, Mapping[str, str]]:
@@ -233,10 +211,10 @@ class Storages:
     def state(self, rabbit: str) -> RabbitState:
         """How a Rabbit is. Nothing is known of one that Kubernetes lacks until all have
         been seen."""
-        known = self.complete and self._mapping.has(rabbit)
+        known = self.listed and self._mapping.has(rabbit)
         return self._states.get(rabbit, MISSING if known else UNKNOWN)
 
-    # What Kubernetes shows: the WatchHandler
+    # What Kubernetes shows
 
     def event(self, type: str, object: Seen) -> None:
         """A Storage changed."""
@@ -248,16 +226,12 @@ class Storages:
             del self._states[name]
         else:
             self._states[name] = state
-        if self.complete:
+        if self.listed:
             self._take_stock()
 
     def synced(self) -> None:
-        self.complete = True
-        self._watched(None)
+        super().synced()
         self._take_stock()
-
-    def trouble(self, error: KubeError) -> None:
-        self._watched(error)
 
     def _read(self, name: str, storage: Encoded) -> RabbitState:
         """The state of a Rabbit. Fewer bytes are free than the mapping has on each

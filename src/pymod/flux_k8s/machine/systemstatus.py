@@ -16,7 +16,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Call
-from flux_k8s.control.kubecalls import absent_or_forbidden
+from flux_k8s.control.kubecalls import Watched, absent_or_forbidden
 from flux_k8s.errors import BadObject
 from flux_k8s.machine.nodes import Nodes
 from flux_k8s.objects.systemstatus import (
@@ -32,7 +32,6 @@ from flux_k8s.ports import (
     Json,
     KubeError,
     Seen,
-    Watch,
     gone,
 )
 from flux_k8s.reasons import Reason
@@ -48,14 +47,16 @@ QUEUE = "systemstatus"
 """The queue of the requests that write to the object."""
 
 
-class SystemStatus:
-    """Keeps the SystemStatus as the nodes are (a ``WatchHandler``).
+class SystemStatus(Watched):
+    """Keeps the SystemStatus as the nodes are.
 
     Args:
         disabled: returns the nodes that are to be Disabled, given those that Flux has
             disabled already; None as long as they are not known.
         changed: is called when another SystemStatus has been seen.
     """
+
+    kind = SYSTEMSTATUS
 
     def __init__(
         self,
@@ -64,8 +65,8 @@ class SystemStatus:
         disabled: Callable[[frozenset[str]], Optional[frozenset[str]]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(context.kube)
         self._flux = context.flux
-        self._kube = context.kube
         self._namespace = context.settings.namespace
         self._nodes = nodes
         self._disabled = disabled
@@ -82,19 +83,13 @@ class SystemStatus:
                 expected=(KubeError,),
             ),
         )
-        self._watch: Optional[Watch] = None
         self._view: Optional[SystemStatusView] = None
-        self._synced = False
         self._trouble: Optional[KubeError] = None
         self._constant_since = float("inf")
 
-    def start(self) -> None:
-        self._watch = self._kube.watch(SYSTEMSTATUS, self._namespace, self)
-
-    def stop(self) -> None:
+    def close(self) -> None:
         self._controller.stop()
-        if self._watch is not None:
-            self._watch.stop()
+        super().close()
 
     @property
     def disabled_by_others(self) -> frozenset[str]:
@@ -147,7 +142,7 @@ class SystemStatus:
         Raises:
             KubeError: a request failed.
         """
-        if not self._synced or self._controller.busy(NAME):
+        if not self.listed or self._controller.busy(NAME):
             try:
                 self._see(await self._get(QUEUE))
             except KubeError as error:
@@ -187,7 +182,7 @@ class SystemStatus:
                 self._see(await self._get(QUEUE))
             raise
 
-    # The WatchHandler of the SystemStatus
+    # What Kubernetes shows
 
     def event(self, type: str, object: Seen) -> None:
         if object.name == NAME:
@@ -214,7 +209,7 @@ class SystemStatus:
             return SystemStatusView()
 
     def synced(self) -> None:
-        self._synced = True
+        super().synced()
         self._constant_since = self._flux.now()
         self._trouble = None
         self._controller.add(NAME)
@@ -222,19 +217,20 @@ class SystemStatus:
     def trouble(self, error: KubeError) -> None:
         """No job depends on this watch: its loss is logged once. An outage of all of
         Kubernetes is logged elsewhere."""
+        super().trouble(error)
         if not error.status:
             return
         if self._trouble is None:
             text = f"SystemStatus: {error}"
             self._flux.log(syslog.LOG_WARNING, text, Reason.OBJECTS_UNSEEN)
-        self._trouble = error
+        self._trouble = error  # no outage hides that it is forbidden
 
     # Reconciling
 
     async def _reconcile(self, key: str) -> None:
         """Write the changes to the SystemStatus. Create it if it does not exist."""
         states, view = self._nodes.states, self._view
-        if states is None or not self._synced:
+        if states is None or not self.listed:
             return
         disabled = self._disabled(
             frozenset() if view is None else view.disabled_by_flux
