@@ -22,6 +22,7 @@ from flux_k8s.rules.drainreason import (
     LOST_CONNECTION,
     NOT_UNMOUNTED,
     drain_reason,
+    replacement,
 )
 from rabbitsim.loop import VirtualLoop
 
@@ -291,6 +292,26 @@ def test_a_node_whose_connection_has_just_failed_is_drained_for_its_mount() -> N
     assert flux.drained == drained_of(nodes) == {"n1": reason}
     nodes.want({})
     assert flux.drained == {"n1": reason}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_first"),
+    [(f"{LOST_CONNECTION} is Offline", True), ("bad DIMM", True), ("bad DIMM", False)],
+)
+def test_a_drain_that_was_refused_goes_by_what_drains_the_node_by_then(
+    text: str, is_first: bool
+) -> None:
+    """A new service asks before it has read that, and somebody drains it meanwhile."""
+    flux: Any = Resource({"n1"}, refusals=1)
+    reason = drain_reason(7, NOT_UNMOUNTED)
+    nodes = Nodes(flux, lambda: None)
+    if is_first:
+        flux.drained["n1"] = text
+    nodes.drain(["n1"], reason)
+    flux.drained["n1"] = text
+    nodes.start()
+    flux.loop.run(timeout=60.0)
+    assert flux.drained == {"n1": replacement(text, reason)}
 
 
 def test_drains_that_are_carried_out_are_not_kept() -> None:
