@@ -141,7 +141,7 @@ def test_a_module_that_is_reloaded_while_data_goes_out_is_waited_for() -> None:
 
     asked = jobspec("#DW jobdw")
     kvs = kvs_of(FIRST, rabbit_nodes_released="1764000000.0", jobspec=asked)
-    del kvs[FIRST, "rabbit_workflow"]
+    del kvs[FIRST, "rabbit_workflow"], kvs[FIRST, "rabbit_data_out"]
     answers = [LIFE[6], refused(errno.EHOSTUNREACH), refused(errno.ENOENT)]
     found = MovingData({TOPIC: answers}, jobs=[ended_job(FIRST)], kvs=kvs)
     assert dws(found, "wait", F58).status == 0 and found.slept > 5

@@ -157,6 +157,12 @@ INSTANCES = {
     "no records": instance(
         jobs=[ended_job(**NOTE)], kvs={(FIRST + 20, "jobspec"): ASKED[0][1]}
     ),
+    # Its first exception was another one, or its data was lost after its end.
+    "lost": ended(
+        {"exception_type": "timeout", "exception_severity": 0},
+        rabbit_data_out='{"success": false, "errstr": "not copied: x"}',
+    ),
+    "refused": ended(NOTE, rabbit_data_out='{"success": false, "reason": "not-run"}'),
     "tuo300": ended(rabbit_hostlist="tuo300"),
     "several": answering(
         listed(),
@@ -193,6 +199,8 @@ failed: -f ended -o '{id.dec}' -> 0 -> |F+20|
 denied: -f ended -o '{id.dec}' -> 0 -> |F+20|
 no records: -f ended -> 0
   -> |ƒ3gDmDv6tjHd root ended - 2 - no room\x1b[2J|
+lost: -f ended -o '{waits}' -> 0 -> |not copied: x|
+refused: -f ended -o '{waits}' -> 0 -> |no room\x1b[2J|
 # What is chosen: several states and Rabbits are any of them.
 active: -A -f proposal,DataIn -o '{id.dec}' -> 0 -> |F+5 F+9|
 active: -A -f active -o '{id.dec}' -> 0 -> |F+0 F+5 F+9|

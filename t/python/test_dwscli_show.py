@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import time
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from dwscli.page import page
 from dwscli.terminal import UNKNOWN_HEIGHT, UNKNOWN_WIDTH, Screen, screen
 from dwscli.width import bar, gauge
-from flux_k8s.objects.workflowmarks import REQUESTED
+from flux_k8s.objects.workflowmarks import RESCUED
 from flux_k8s.text import columns
 from support.dwscli import (
     FIRST as JOB,
@@ -151,43 +150,46 @@ def test_a_state_whose_seconds_are_not_known_does_not_last_if_another_follows() 
 CANCEL = exception("cancel", 0, "not needed")
 NODE_LOST = exception("dws-node-failure", 1, "tuo1 is drained")
 FATAL = exception("dws", 0, "DWS: no room")
-RAN = {REQUESTED: "PostRun=2025-11-24T15:55:00Z"}
-MOUNTED = {"watchState": "PreRun", "completed": True, "dwdIndex": 0}
-MOUNTED["completeTime"] = "2025-11-24T15:50:00Z"
-NO_DRIVERS: Any = {"status": {"drivers": []}}
-LAST = "its storage was last seen in"
 NOT_COPIED = "not copied: $DW_JOB_p1/out to /lustre/out"
+OUT = {"success": True}
+LOST = {"success": False, "errstr": NOT_COPIED, "reason": "stalled"}
+NOT_RUN = {"success": False, "errstr": "the job did not run", "reason": "not-run"}
+RESCUED_AT = {RESCUED: "2025-11-24T15:58:00Z"}
 
 
 @pytest.mark.parametrize(
-    ("events", "changes", "why"),
+    ("events", "outcome", "marks", "why"),
     [
-        ([], {}, ""),
-        ([CANCEL, NODE_LOST], {}, ""),
-        ([CANCEL, NODE_LOST, FATAL], {}, "DWS: no room"),
-        ([CANCEL], {**NO_DRIVERS, "metadata": {"annotations": RAN}}, NOT_COPIED),
-        ([CANCEL], {"status": {"drivers": [MOUNTED]}}, NOT_COPIED),
-        # It was cancelled before it ran, or in its prolog: no task was started.
-        ([CANCEL], NO_DRIVERS, ""),
-        ([CANCEL], {"job": None, "status": {"drivers": [MOUNTED]}}, ""),
-        (
-            [],
-            {"status": {"state": "PreRun", "message": "busy"}},
-            f"{LAST} PreRun: busy",
-        ),
-        ([], {"spec": {"desiredState": 7}}, "Workflow : spec.desiredState is 7"),
+        ([], OUT, {}, ""),
+        ([CANCEL, NODE_LOST], OUT, {}, ""),
+        ([CANCEL, NODE_LOST, FATAL], OUT, {}, "DWS: no room"),
+        ([CANCEL], LOST, {}, NOT_COPIED),
+        # The exception has more.
+        ([FATAL], LOST, {}, "DWS: no room"),
+        # It was cancelled before it ran, or could not have its storage.
+        ([CANCEL], NOT_RUN, {}, ""),
+        ([FATAL], NOT_RUN, {}, "DWS: no room"),
+        # Its data was kept when the exception was raised.
+        ([FATAL], OUT, RESCUED_AT, ""),
+        ([FATAL], LOST, RESCUED_AT, NOT_COPIED),
+        ([FATAL], {}, RESCUED_AT, "DWS: no room"),
+        # A module that was killed, or refused to release it, has recorded nothing.
+        ([CANCEL], {}, {}, "nothing is recorded of its storage"),
+        ([FATAL], {}, {}, "DWS: no room"),
     ],
 )
 def test_why_the_storage_of_a_job_failed_is_told(
-    events: list[Any], changes: Any, why: str
+    events: list[Any], outcome: Any, marks: Any, why: str
 ) -> None:
-    document = {key: {**WORKFLOW[key], **changes.get(key, {})} for key in WORKFLOW}
-    texts = {"rabbit_workflow": json.dumps(document)}
-    found = gone(eventlog="\n".join(map(json.dumps, events)), **texts)
-    found.jobs[0].update({} if "job" in changes else {"waitstatus": 0})
+    document = {**WORKFLOW, "metadata": {**WORKFLOW["metadata"], "annotations": marks}}
+    found = gone(
+        eventlog="\n".join(map(json.dumps, events)),
+        rabbit_workflow=json.dumps(document),
+        rabbit_data_out=json.dumps(outcome),
+    )
     lines = dws(found, "show", F58, COLUMNS="500").out.splitlines()
-    told = "".join(line[12:] for line in lines if line.startswith("Failed:"))
-    assert told.startswith(why) and bool(told) == bool(why)
+    told = [line[12:] for line in lines if line.startswith("Failed:")]
+    assert told == [why] * bool(why)
 
 
 def test_of_many_exceptions_the_last_ones_are_shown() -> None:
@@ -203,8 +205,8 @@ def released(**texts: str) -> FixedInstance:
     """An instance with a job that ended long before its data was out, which the module
     does not know."""
     texts = {"jobspec": jobspec("#DW jobdw"), **texts}
-    kvs = kvs_of(JOB, rabbit_nodes_released="1764000000.0", **texts)
-    del kvs[JOB, "rabbit_workflow"]
+    kvs = {(JOB, key): text for key, text in texts.items()}
+    kvs[JOB, "rabbit_nodes_released"] = "1764000000.0"
     jobs = [ended_job(JOB, waitstatus=0)]
     return FixedInstance({"dws.job-show": refused(errno.ENOENT)}, jobs=jobs, kvs=kvs)
 
@@ -223,50 +225,6 @@ def test_the_report_about_the_data_of_a_job_is_its_fate() -> None:
     lost = '{"success": false, "errstr": "not copied: x"}'
     done = dws(released(rabbit_data_out=lost), "wait", F58)
     assert done.status == 1 and done.err.endswith("not copied: x\n")
-
-
-class LateRecord(FixedInstance):
-    """An instance in which the end of a job's storage is recorded late."""
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(seconds)
-        self.texts = kvs_of(JOB)
-
-
-def unrecorded(**options: Any) -> LateRecord:
-    """An instance with a job whose record is about DataOut."""
-    kvs = kvs_of(JOB)
-    workflow = json.loads(kvs[JOB, "rabbit_workflow"])
-    workflow["status"] = {"state": "DataOut", "status": "Completed", "ready": True}
-    kvs[JOB, "rabbit_workflow"] = json.dumps(workflow)
-    jobs = [ended_job(JOB, **options)]
-    return LateRecord({"dws.job-show": refused(errno.ENOENT)}, jobs=jobs, kvs=kvs)
-
-
-def test_the_record_of_a_job_that_ended_just_now_is_waited_for() -> None:
-    found = unrecorded(t_inactive=time.time())
-    done = dws(found, "show", F58, "--json")
-    assert json.loads(done.out)["failed"] == "" and 0 < found.slept < 1
-    found = unrecorded(t_inactive=time.time())
-    assert dws(found, "wait", F58).status == 0
-    found.texts, found.slept = {(JOB, "jobspec"): jobspec("#DW jobdw")}, 0.0
-    assert dws(found, "wait", F58).status == 0 and 0 < found.slept < 1
-
-
-def test_the_record_of_a_job_that_ended_earlier_is_shown_as_it_is() -> None:
-    found = unrecorded()
-    done = dws(found, "show", F58, "--json")
-    assert "last seen in DataOut" in json.loads(done.out)["failed"]
-    assert found.slept == 0
-
-
-def test_nothing_is_waited_for_that_does_not_come() -> None:
-    events = "\n".join(map(json.dumps, [exception("dws", 0, "no room")]))
-    found = unrecorded(t_inactive=time.time())
-    found.texts[JOB, "eventlog"] = events
-    assert "no room" in dws(found, "wait", F58).err and found.slept == 0
-    found.texts = {(JOB, "jobspec"): jobspec()}
-    assert "no #DW directives" in dws(found, "wait", F58).err and found.slept == 0
 
 
 @pytest.mark.parametrize("utf8", [False, True])

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import errno
-import time
 from typing import Optional
 
 from dwscli import ended
@@ -18,13 +17,10 @@ from dwscli.instance import (
     unknown_job,
     with_nodes,
 )
-from dwscli.reading import number
 from dwscli.units import f58
 from flux_k8s.ports import Json
 
 TOPIC = "dws.job-show"
-RECORDED = 10.0
-"""Seconds after the end of a job within which the end of its storage is recorded."""
 
 AWAY = (errno.ENOSYS, errno.EHOSTUNREACH, errno.ETIMEDOUT)
 """The errors of a module that is not loaded, or hangs."""
@@ -72,8 +68,7 @@ def ask_about(instance: Instance, request: Json, tick: Optional[Tick] = None) ->
 
 def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
     """A job that has ended, as an answer of ``dws.job-show``; None for an active job,
-    and for one whose data still goes out. The record of a job that ended just now is
-    waited for: it may be about the state before.
+    and for one whose data still goes out.
 
     Raises:
         Refused: there is no such job, it is another user's, or it asked for no storage.
@@ -83,14 +78,9 @@ def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
         raise unknown_job(instance, id)
     if not ended.is_inactive(job):
         return None
-    until = (number(job, "t_inactive") or 0.0) + RECORDED
     try:
         if ended.is_moving_data(instance, id):
             return None
-        for pause in PAUSES:
-            if time.time() > until or ended.is_recorded(instance, id):
-                break
-            instance.sleep(pause)
         found = ended.all_of(instance, ended.DETAILS, [job])
     except PermissionError:
         raise not_yours(id) from None

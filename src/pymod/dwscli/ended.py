@@ -26,6 +26,7 @@ from flux_k8s.objects.workflowdirectives import read_directives
 from flux_k8s.objects.workflowstate import STATES, State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
+from flux_k8s.reasons import Reason
 from flux_k8s.text import NOTE, SHOWN, printable, without_next_step
 
 WORKFLOW = "rabbit_workflow"
@@ -65,6 +66,9 @@ LARGEST_LIST = 65536
 
 AT_A_TIME = 8
 """Jobspecs or eventlogs that are in memory at a time: each may have many MB."""
+
+UNRECORDED = "nothing is recorded of its storage"
+"""The fate of a job that has ended without a record of its data, or an exception."""
 
 Kvs = Mapping[tuple[int, str], str]
 
@@ -239,7 +243,7 @@ def row(job: Json, kvs: Kvs) -> Json:
         "moved": sum(amounts) if amounts else None,
         "total": None,
         "percent": None,
-        "waits": _lost(job, view),
+        "waits": _fate(view, _outcome(kvs, job), _exception(job)),
         "result": RESULTS.get(int(number(job, "result") or 0), ""),
         "transfers": moved,
         "bank": text(job, "bank"),
@@ -261,7 +265,8 @@ def _details(job: Json, kvs: Kvs) -> Json:
     workflow = records.json_object(kvs.get((id, WORKFLOW)))
     view = WorkflowView.parse(workflow)
     raised = list(_exceptions(kvs.get((id, EVENTLOG), "")))
-    outcome = records.json_object(kvs.get((id, DATA_OUT)))
+    outcome = _outcome(kvs, job)
+    failed = _fate(view, outcome, _first_fatal(raised))
     return {
         **row(job, kvs),
         "serial": 0,
@@ -273,9 +278,28 @@ def _details(job: Json, kvs: Kvs) -> Json:
         "movements": records.movements(records.json_value(kvs.get((id, MOVEMENTS)))),
         "limits": [],
         "exceptions": _shown(raised),
-        "failed": failure(job, view, raised, outcome),
+        "failed": failed or ("" if outcome else UNRECORDED),
         "waits": "",
     }
+
+
+def _outcome(kvs: Kvs, job: Json) -> Json:
+    """The record of what became of the data of a job; empty without one."""
+    return records.json_object(kvs.get((job["id"], DATA_OUT)))
+
+
+def _fate(view: WorkflowView, outcome: Json, exception: str) -> str:
+    """Why the storage of a job that ended has failed, or what data is lost; empty if
+    neither. The module records the outcome before the job ends, or when its data is
+    out. A job that did not run has lost none. Where a copy had failed, the exception
+    says until when the storage was to be kept, and not what became of it.
+
+    Args:
+        exception: the fatal exception of the job about its storage, or "".
+    """
+    did_not_run = text(outcome, "reason") == Reason.NOT_RUN.value
+    lost = "" if did_not_run else text(outcome, "errstr")
+    return lost if view.has_failed and outcome else exception or lost
 
 
 def _lines(workflow: Json) -> tuple[str, ...]:
@@ -283,13 +307,10 @@ def _lines(workflow: Json) -> tuple[str, ...]:
     return tuple(texts(part(workflow, "spec"), "dwDirectives"))
 
 
-UNRECORDED = WorkflowView.parse({})
-"""What is read where no Workflow is recorded."""
-
-ROW = Form((WORKFLOW, HOSTLIST, ALLOCATIONS, MOVED), row)
+ROW = Form((WORKFLOW, HOSTLIST, ALLOCATIONS, MOVED, DATA_OUT), row)
 """A row of ``dws.job-list``."""
 
-DETAILS = Form((*ROW.keys, MOVEMENTS, DATA_OUT, EVENTLOG, *TIMINGS.values()), _details)
+DETAILS = Form((*ROW.keys, MOVEMENTS, EVENTLOG, *TIMINGS.values()), _details)
 """An answer of ``dws.job-show``."""
 
 
@@ -307,26 +328,6 @@ def _shown(exceptions: Iterable[Raised]) -> list[str]:
     return [f"{kind}: {note}" if note else kind for _, kind, note in exceptions]
 
 
-def is_recorded(instance: Instance, id: int) -> bool:
-    """Whether nothing more is expected in the records of a job that ended: its storage
-    is gone, or has failed.
-
-    Raises:
-        OSError: EPERM for the job of another user.
-    """
-    kvs = instance.kvs([(id, WORKFLOW), (id, EVENTLOG), (id, JOBSPEC)])
-    if _failure(_exceptions(kvs.get((id, EVENTLOG), ""))):
-        return True
-    if (id, WORKFLOW) not in kvs:
-        return not has_directives(kvs.get((id, JOBSPEC), ""))
-    workflow = records.json_object(kvs.get((id, WORKFLOW)))
-    return _is_over(WorkflowView.parse(workflow))
-
-
-def _is_over(view: WorkflowView) -> bool:
-    return view.damage is not None or (view.state is State.Teardown and view.ready)
-
-
 def is_moving_data(instance: Instance, id: int) -> bool:
     """Whether a job has ended before its data was out, and it is not reported yet what
     became of the data.
@@ -336,46 +337,6 @@ def is_moving_data(instance: Instance, id: int) -> bool:
     """
     kvs = instance.kvs([(id, NODES_RELEASED), (id, DATA_OUT)])
     return (id, NODES_RELEASED) in kvs and (id, DATA_OUT) not in kvs
-
-
-def failure(
-    job: Json, view: WorkflowView, exceptions: Iterable[Raised], data_out: Json
-) -> str:
-    """Why the storage of a job that ended has failed, or what data is lost; empty if
-    no data is lost, and the storage is gone, or soon will be.
-
-    Args:
-        data_out: the report of what became of the data, if there is one.
-    """
-    reported = text(data_out, "errstr")
-    if view.has_failed and data_out:
-        return reported
-    failed = _failure(exceptions)
-    if failed or data_out.get("success") is True:
-        return failed
-    if reported and number(job, "waitstatus") is not None:  # else it did not run
-        return reported
-    if view == UNRECORDED:
-        return "nothing is recorded of its storage"
-    if view.damage is not None:
-        return view.damage
-    lost = loss(job, view)
-    if lost or _is_over(view):
-        return lost
-    last = "" if view.state is None else view.state.name
-    return f"its storage was last seen in {last or 'no state'}: {view.message}"
-
-
-def loss(job: Json, view: WorkflowView) -> str:
-    """The data that was not copied out of a job that has run, which others have not
-    written: PostRun was requested, or its nodes had mounted all storage and its tasks
-    were started, as its wait status shows."""
-    mounted = view.ended[State.PreRun] is not None
-    started = number(job, "waitstatus") is not None
-    ran = view.begun[State.PostRun] is not None or (mounted and started)
-    if not (ran and view.unsaved):
-        return ""
-    return f"not copied: {', '.join(view.unsaved)}"
 
 
 def states(view: WorkflowView, kvs: Kvs, id: int) -> list[Json]:
@@ -434,21 +395,7 @@ def _exception(job: Json) -> str:
     return printable(without_next_step(text(job, "exception_note")) or kind, NOTE)
 
 
-def _lost(job: Json, view: WorkflowView) -> str:
-    """What a job with a fatal exception has lost of its storage, or data. The first
-    fatal exception may be another one, as that of its time limit: job-list has no later
-    ones. A job whose data was copied out after that had failed has lost nothing."""
-    if number(job, "exception_severity") != 0:
-        return ""
-    if view.has_failed and not view.unsaved:
-        return ""
-    failure = view.failure.text
-    if failure:  # the exception says until when the storage was to be kept
-        return printable("; ".join(filter(None, (failure, loss(job, view)))), NOTE)
-    return _exception(job) or printable(loss(job, view), NOTE)
-
-
-def _failure(exceptions: Iterable[Raised]) -> str:
+def _first_fatal(exceptions: Iterable[Raised]) -> str:
     """The first fatal exception that is about storage, or ""."""
     for severity, kind, note in exceptions:
         if severity == 0 and kind.startswith(EXCEPTION):

@@ -233,6 +233,7 @@ def kvs_of(id: int = FIRST + 20, **texts: str) -> dict[tuple[int, str], str]:
         "rabbit_datamovements": json.dumps(MOVEMENTS),
         "rabbit_moved": json.dumps(MOVED),
         "rabbit_hostlist": "tuo201",
+        "rabbit_data_out": '{"success": true}',
         "rabbit_allocations": json.dumps(ALLOCATIONS),
         "eventlog": "",
         **{key: "1.5" for key in TIMINGS.values()},
