@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from flux_k8s.errors import BadObject
-from flux_k8s.objects.cleanup import allocated_rabbits, mounted_nodes
-from flux_k8s.objects.clientmount import ClientMount
+from flux_k8s.objects.cleanup import allocated_rabbits
+from flux_k8s.objects.clientmount import ClientMount, not_unmounted
 from flux_k8s.ports import Json
 
 
@@ -25,7 +25,7 @@ def test_a_node_is_clean_once_its_mounts_are_unmounted_and_ready(
         "spec": {"desiredState": "unmounted"},
         "status": {"mounts": [{"state": state, "ready": ready}]},
     }
-    assert mounted_nodes([clientmount]) == (() if clean else ("n1",))
+    assert not_unmounted([ClientMount.read(clientmount)]) == (() if clean else ("n1",))
 
 
 @pytest.mark.parametrize(("desired", "told"), [("mounted", False), ("unmounted", True)])
@@ -34,6 +34,12 @@ def test_dws_has_told_a_node_to_unmount_by_the_desired_state(
 ) -> None:
     mount = ClientMount.read({"spec": {"desiredState": desired}})
     assert mount.is_to_be_unmounted is told
+
+
+def test_an_unknown_mount_counts_as_one_that_was_told_and_has_not_unmounted() -> None:
+    mount = ClientMount.unknown("n1")
+    assert not_unmounted([mount]) == ("n1",)
+    assert mount.is_to_be_unmounted and not mount.has_failed_to_mount
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,7 @@ def test_a_damaged_mount_is_neither_mounted_nor_unmounted(damage: Json) -> None:
     names = {"metadata": {"name": "x", "namespace": "n1"}}
     mount = ClientMount.read({**names, **damage})
     assert not (mount.is_mounted or mount.is_unmounted) and mount.may_be_mounted
-    assert mounted_nodes([{**names, **damage}]) == ("n1",)
+    assert not_unmounted([mount]) == ("n1",)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from flux_k8s.objects.cleanup import (
     allocated_rabbits,
     disable_patch,
     finalizer_patch,
-    mounted_nodes,
     workflow_selector,
 )
 
@@ -14,6 +13,5 @@ __all__ = [
     "allocated_rabbits",
     "disable_patch",
     "finalizer_patch",
-    "mounted_nodes",
     "workflow_selector",
 ]

@@ -17,18 +17,9 @@ from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.nodes import Nodes
-from flux_k8s.objects import cleanup
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
-from flux_k8s.ports import (
-    CLIENTMOUNT,
-    COMPUTES,
-    SERVERS,
-    STORAGE,
-    Json,
-    Kind,
-    KubeError,
-)
+from flux_k8s.ports import COMPUTES, SERVERS, STORAGE, Json, Kind, KubeError
 from flux_k8s.reasons import NODE_FAILURE, WARNING, Note, Reason
 from flux_k8s.rules import nodefailure
 from flux_k8s.rules.directivebreakdown.breakdown import Reference
@@ -167,14 +158,7 @@ class Exclusion:
 
     async def _survey_mounts(self, info: WorkflowInfo, view: WorkflowView) -> Survey:
         requested_at = self._flux.now()
-        clientmounts = self._calls.list(
-            CLIENTMOUNT,
-            None,
-            key=info.name,
-            label_selector=cleanup.workflow_selector(info.name),
-            some=view.has_clientmounts,
-            certain=True,
-        )
+        clientmounts = self._workflows.list_mounts(info)
         namespace = self._settings.namespace
         storages = self._calls.list(STORAGE, namespace, key=info.name, some=True)
         computes, *lists = await gather(

@@ -31,15 +31,7 @@ from flux_k8s.objects.clientmount import ClientMount, not_unmounted
 from flux_k8s.objects.storage import DISABLED
 from flux_k8s.objects.workflowmarks import CUT_OFF, KEPT_FOR
 from flux_k8s.objects.workflowstate import State
-from flux_k8s.ports import (
-    CLIENTMOUNT,
-    SERVERS,
-    STORAGE,
-    Json,
-    Kind,
-    KubeError,
-    RpcError,
-)
+from flux_k8s.ports import SERVERS, STORAGE, Json, KubeError, RpcError
 from flux_k8s.reasons import DWS, FATAL, NODE_FAILURE, WARNING, Note, Reason
 from flux_k8s.rules.drainreason import (
     IN_USE,
@@ -105,8 +97,8 @@ class InUse:
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
-        clientmounts, why = await self._clientmounts(info, note.text)
-        hosts = await self._late(info, clientmounts)
+        mounts, why = await self._find_mounts(info, note.text)
+        hosts = self._late(info, mounts)
         await self._drain(info, hosts, why)
         info.mounts.left = tuple(dict.fromkeys((*info.mounts.left, *hosts)))
         info.mounts.found_at = self._flux.now()
@@ -124,19 +116,17 @@ class InUse:
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
-        clientmounts, why = await self._clientmounts(info, note)
-        if clientmounts is not None:
-            if info.ran:
-                # Of nodes that failed before, an earlier service knew, and Flux, unless
-                # somebody has put them back.
-                clientmounts = [m for m in clientmounts if not m.has_failed_to_mount]
-            if told:
-                clientmounts = [m for m in clientmounts if m.is_to_be_unmounted]
-        hosts = await self._not_unmounted(info, clientmounts)
+        mounts, why = await self._find_mounts(info, note)
+        if info.ran:
+            # Of nodes that failed before, an earlier service knew, and Flux, unless
+            # somebody has put them back.
+            mounts = [m for m in mounts if not m.has_failed_to_mount]
+        if told:
+            mounts = [m for m in mounts if m.is_to_be_unmounted]
+        late, hosts = self._late(info, mounts), self._not_unmounted(info, mounts)
         # A node that the job went on without may have mounted another file system.
-        mounted = self._mounted(m for m in clientmounts or () if m.may_be_mounted)
+        mounted = not_unmounted(m for m in mounts if m.may_be_mounted)
         hosts = tuple(dict.fromkeys((*hosts, *mounted)))
-        late = await self._late(info, clientmounts)
         writers = await self._find_writers(late)
         overdue = self._overdue(info, late)
         able = frozenset(writers)
@@ -169,52 +159,57 @@ class InUse:
             and (view.complete or (limit is not None and now - since >= limit))
         )
 
-    async def _clientmounts(
+    async def _find_mounts(
         self, info: WorkflowInfo, note: str
-    ) -> tuple[Optional[list[ClientMount]], Note]:
-        """The ClientMounts of a job, and ``note``. None, and a note that says so, if
-        Kubernetes has not listed them for
-        ``PERSISTENCE`` seconds, though it answers other
-        requests.
+    ) -> tuple[list[ClientMount], Note]:
+        """The mounts of a job, and ``note``. Unknown ones on all of its nodes, and a
+        note that says so, if Kubernetes has not listed them for ``PERSISTENCE``
+        seconds, though it answers other requests.
 
         Raises:
             KubeError: the list failed, and is to be repeated.
         """
         try:
-            found = await self._list(info, CLIENTMOUNT, None)
+            found = await self._workflows.list_mounts(info)
         except KubeError as error:
             if not await self._workflows.has_persisted(info):
                 raise
             text = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
-            return None, Note(text, Reason.USE_UNKNOWN)
-        mounts = list(map(ClientMount.read, found.get("items", [])))
-        return mounts, Note(note, Reason.UNMOUNT_FAILED)
+            mounts = map(ClientMount.unknown, await self._hosts(info))
+            return list(mounts), Note(text, Reason.USE_UNKNOWN)
+        return self._on_computes(found), Note(note, Reason.UNMOUNT_FAILED)
 
-    async def _late(
-        self, info: WorkflowInfo, clientmounts: Optional[list[ClientMount]]
+    def _on_computes(self, found: Json) -> list[ClientMount]:
+        """The ClientMounts of a list on compute nodes. Rabbits have some as well, but
+        are no nodes of Flux."""
+        states, rabbits = self._nodes.states, self._settings.mapping.rabbits
+        return [
+            mount
+            for mount in map(ClientMount.read, found["items"])
+            if mount.node not in rabbits
+            and (states is None or mount.node in states.hosts)
+        ]
+
+    def _late(
+        self, info: WorkflowInfo, mounts: Sequence[ClientMount]
     ) -> tuple[str, ...]:
         """The nodes that have not unmounted though DWS has told them to. It tells the
         nodes of one file system after those of another have unmounted. All that have
         not unmounted, if DWS has told none of them, or does not wait any more."""
         waits = info.view is not None and not info.view.complete
-        if clientmounts is not None and waits:
-            told = [mount for mount in clientmounts if mount.is_to_be_unmounted]
-            hosts = await self._not_unmounted(info, told)
-            if hosts:
-                return hosts
-        return await self._not_unmounted(info, clientmounts)
+        told = [m for m in mounts if waits and m.is_to_be_unmounted]
+        return self._not_unmounted(info, told) or self._not_unmounted(info, mounts)
 
-    async def _not_unmounted(
-        self, info: WorkflowInfo, clientmounts: Optional[list[ClientMount]]
+    def _not_unmounted(
+        self, info: WorkflowInfo, mounts: Sequence[ClientMount]
     ) -> tuple[str, ...]:
-        """The nodes that have not unmounted, but for those that have failed before.
-        Without ClientMounts, all nodes of the job."""
-        failed = self._failed(info)
-        if clientmounts is None:
-            hosts = await self._hosts(info)
-        else:
-            hosts = self._mounted(clientmounts)
-        return tuple(host for host in hosts if host not in failed)
+        """The nodes that have not unmounted, but for the failed ones that the job went
+        on without. These are drained already."""
+        reasons = {drain_reason(info.jobid, why) for why in NOT_SERVED.values()}
+        failed = info.reported_nodes | {
+            host for host, why in self._drained.items() if why in reasons
+        }
+        return tuple(host for host in not_unmounted(mounts) if host not in failed)
 
     async def _drain(
         self, info: WorkflowInfo, hosts: Sequence[str], why: Note, end: str = ""
@@ -245,24 +240,6 @@ class InUse:
         states = self._nodes.states
         return {} if states is None else states.drained
 
-    def _failed(self, info: WorkflowInfo) -> frozenset[str]:
-        """The failed nodes that the job went on without. They are drained already."""
-        reasons = {drain_reason(info.jobid, why) for why in NOT_SERVED.values()}
-        return info.reported_nodes | {
-            host for host, why in self._drained.items() if why in reasons
-        }
-
-    def _mounted(self, clientmounts: Iterable[ClientMount]) -> tuple[str, ...]:
-        """The compute nodes that mount storage. Rabbits have ClientMounts as well, but
-        are no nodes of Flux."""
-        states = self._nodes.states
-        return tuple(
-            node
-            for node in not_unmounted(clientmounts)
-            if node not in self._settings.mapping.rabbits
-            and (states is None or node in states.hosts)
-        )
-
     def _raise(
         self, info: WorkflowInfo, type: str, severity: int, note: str, why: Reason
     ) -> None:
@@ -284,10 +261,7 @@ class InUse:
             KubeError: a part failed, and is to be repeated.
         """
         clientmounts, servers = await settle(
-            [
-                self._list(info, CLIENTMOUNT, None),
-                self._list(info, SERVERS, self._settings.namespace),
-            ]
+            [self._workflows.list_mounts(info), self._list_servers(info)]
         )
         problems: list[tuple[str, KubeError]] = []
         nodes: Optional[tuple[str, ...]] = None
@@ -295,13 +269,12 @@ class InUse:
             self.drain_all(info)
             problems.append(("nodes may still mount its storage", clientmounts))
         else:
-            items = clientmounts.get("items", [])
-            nodes = self._mounted(map(ClientMount.read, items))
+            nodes = not_unmounted(self._on_computes(clientmounts))
         rabbits: tuple[str, ...] = ()
         if isinstance(servers, KubeError):
             problems.append(("Rabbits may still hold its storage", servers))
         else:
-            rabbits = self._allocated(info, servers.get("items", []))
+            rabbits = self._allocated(info, servers["items"])
         reason = drain_reason(info.jobid, IN_USE)
         calls: list[Call[Any]] = [*self._disabling(info, rabbits)]
         if nodes:
@@ -485,19 +458,12 @@ class InUse:
             annotations[KEPT_FOR] = hostlist.encode(nodes)
         await self._workflows.annotate(info, annotations)
 
-    def _list(
-        self, info: WorkflowInfo, kind: Kind, namespace: Optional[str]
-    ) -> Call[Json]:
-        view = info.view
-        if kind == CLIENTMOUNT:
-            some = view is not None and view.has_clientmounts
-        else:
-            some = view is not None and view.has_servers
+    def _list_servers(self, info: WorkflowInfo) -> Call[Json]:
         return self._calls.list(
-            kind,
-            namespace,
+            SERVERS,
+            self._settings.namespace,
             key=info.name,
             label_selector=cleanup.workflow_selector(info.name),
-            some=some,
-            certain=not some,
+            some=info.view is not None and info.view.has_servers,
+            certain=True,
         )

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The requests to Kubernetes about a job's Workflow itself.
+"""The requests to Kubernetes about a job's Workflow itself, and for its mounts.
 
 The requests about one Workflow are carried out one after the other.
 """
@@ -47,6 +47,7 @@ from flux_k8s.objects.workflowmarks import (
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import FINALIZER, WLM_ID, WorkflowView
 from flux_k8s.ports import (
+    CLIENTMOUNT,
     SECRET,
     WORKFLOW,
     Json,
@@ -394,6 +395,18 @@ class WorkflowRequests:
         uid = None if info.view is None else info.view.uid
         deleted = self._calls.delete(WORKFLOW, namespace, name, key=name, uid=uid)
         await self._send(info, deleted)
+
+    def list_mounts(self, info: WorkflowInfo) -> Call[Json]:
+        """The ClientMounts of a job. A list of none is no answer where DWS has made
+        some, and else if another says so, too."""
+        return self._calls.list(
+            CLIENTMOUNT,
+            None,
+            key=info.name,
+            label_selector=cleanup.workflow_selector(info.name),
+            some=info.view is not None and info.view.has_clientmounts,
+            certain=True,
+        )
 
     # The workflow token
 

@@ -24,7 +24,8 @@ from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.resourcestatus import NodeStates
 from flux_k8s.json_reader import read_string
 from flux_k8s.machine.nodes import Nodes
-from flux_k8s.objects.cleanup import mounted_nodes, workflow_selector
+from flux_k8s.objects.cleanup import workflow_selector
+from flux_k8s.objects.clientmount import ClientMount, not_unmounted
 from flux_k8s.ports import CLIENTMOUNT, KubeError
 from flux_k8s.reasons import Reason
 from flux_k8s.rules.drainreason import unknown_of
@@ -98,7 +99,7 @@ class Undrain:
             hosts = await self._still_unmounted(jobid, found)
             if not hosts:
                 continue
-            names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
+            names = hostlist.encode_sorted(hosts)
             text = f"undraining {names}: storage is not mounted there"
             line = f"{f58(jobid)}: {text}"
             self._flux.log(syslog.LOG_NOTICE, line, Reason.NODE_BACK)
@@ -120,7 +121,7 @@ class Undrain:
             page = await self._calls.list(
                 CLIENTMOUNT, None, key=KEY, limit=PAGE, token=token
             )
-            mounted.update(mounted_nodes(page["items"]))
+            mounted.update(not_unmounted(map(ClientMount.read, page["items"])))
             metadata = page.get("metadata")
             found = metadata if isinstance(metadata, dict) else {}
             token = read_string(found, "continue") or None
@@ -140,7 +141,7 @@ class Undrain:
             label_selector=workflow_selector(workflow_name(jobid)),
             some=bool(self._has_mounts(jobid)),
         )
-        mounted = frozenset(mounted_nodes(found.get("items", [])))
+        mounted = frozenset(not_unmounted(map(ClientMount.read, found["items"])))
         return [host for host in hosts if host not in mounted]
 
     def _failed(self, key: str, error: KubeError) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Iterable
 
 from flux_k8s.formats.timestamps import format_timestamp
-from flux_k8s.objects.clientmount import ClientMount, not_unmounted
 from flux_k8s.objects.servers import Servers
 from flux_k8s.objects.workflowview import FINALIZER, WorkflowView
 from flux_k8s.ports import DWS_GROUP, Json
@@ -77,11 +76,6 @@ def disable_patch(reason: str, now: float) -> Json:
 def workflow_selector(name: str) -> str:
     """A label selector for all objects that DWS made for a Workflow."""
     return f"{DWS_GROUP}/workflow.name={name}"
-
-
-def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
-    """The nodes with a ClientMount whose status does not show that it is unmounted."""
-    return not_unmounted(map(ClientMount.read, clientmounts))
 
 
 def allocated_rabbits(servers: Iterable[Json]) -> tuple[str, ...]:

@@ -51,6 +51,12 @@ class ClientMount(Struct):
         except BadObject:
             return cls(names_of(object), damaged=True)
 
+    @classmethod
+    def unknown(cls, node: str) -> ClientMount:
+        """That of a node of which Kubernetes does not say whether it has any: DWS may
+        have told it to unmount, and it may not have."""
+        return cls(Metadata(node, deletion=True))
+
     @property
     def node(self) -> str:
         return self.metadata.namespace or ""
