@@ -281,17 +281,19 @@ class Keeping:
             KubeError: a request failed. Some copies may have been started.
             QueryError: Kubernetes does not allow it.
         """
-        failed: list[tuple[str, str]] = []
+        copies = 0
         try:
+            # One page at a time: the requests of other jobs do not wait behind many.
             async for items, _ in list_movements(self._calls, info.name):
-                failed.extend(key_of(item) for item in items if _is_failed_copy(item))
-            answers = await settle(self._clear(info, *key) for key in failed)
+                failed = [key_of(item) for item in items if _is_failed_copy(item)]
+                answers = await settle(self._clear(info, *key) for key in failed)
+                for answer in answers:
+                    if isinstance(answer, KubeError) and not gone(answer):
+                        raise _refusal(answer, f"patch {NNFDATAMOVEMENT.plural}/status")
+                copies += len(failed)
         except KubeError as error:
             raise _refusal(error, f"list {NNFDATAMOVEMENT.plural}") from None
-        for answer in answers:
-            if isinstance(answer, KubeError) and not gone(answer):
-                raise _refusal(answer, f"patch {NNFDATAMOVEMENT.plural}/status")
-        return len(failed)
+        return copies
 
     def _clear(self, info: WorkflowInfo, namespace: str, name: str) -> Call[Json]:
         body: Json = {"status": None}
