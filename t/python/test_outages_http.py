@@ -23,7 +23,6 @@ from flux_k8s.ports import DWS_GROUP, WORKFLOW
 from rabbitsim.dws import NoFiles, Options, Topology
 from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.kinds import Kinds
-from rabbitsim.kube.server import KubeServer
 from rabbitsim.system import LocalFlux, LocalKube
 from support.service import LIFE, jobspec
 
@@ -43,8 +42,6 @@ class Site:
         self.tokens = {"first": "flux"}
         self.log: list[str] = []
         self.kubeconfig = folder / "kubeconfig"
-        server = functools.partial(KubeServer, tokens=self.tokens)
-        patch.setattr("rabbitsim.system.KubeServer", server)
         client = functools.partial(KubeClient, read_timeout=0.5)
         patch.setattr("rabbitsim.system.KubeClient", client)
         self.kube = LocalKube(
@@ -54,6 +51,7 @@ class Site:
             seed=1,
             kubeconfig=self.kubeconfig,
             log=self.log.append,
+            tokens=self.tokens,
         )
         self.server = self.kube.server
         self._served = self.server.store.kinds
