@@ -16,7 +16,7 @@ from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from flux_k8s.formats.jobid import jobid_of_workflow, workflow_name
 from flux_k8s.jobs.workflowrequests import TOKEN_KEY
-from flux_k8s.ports import SERVERS, WORKFLOW, Json, Request
+from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
@@ -267,14 +267,18 @@ class Monitor:
                 rule(self, request, found)
 
     def sent(self, request: Request) -> None:
-        """The service sends a request, which may ask for a state."""
-        if request.kind != WORKFLOW or request.verb not in ("create", "patch"):
-            return
+        """The service sends a request, which may ask for a state. For Setup it writes
+        Servers and Computes first."""
         body: Any = request.body
-        made = body["metadata"]["name"] if request.verb == "create" else None
-        jobid, state = jobid_of_workflow(str(request.name or made)), wanted(request)
-        if jobid is not None and state is not None:
-            self.record(jobid).tried.setdefault(state, []).append(self.now())
+        made = body["metadata"].get("name") if request.verb == "create" else None
+        match = _OF_JOB.match(str(request.name or made))
+        state = None
+        if request.kind == WORKFLOW and request.verb in ("create", "patch"):
+            state = wanted(request)
+        elif request.kind in (SERVERS, COMPUTES) and request.verb == "patch":
+            state = "Setup"
+        if match is not None and state is not None:
+            self.record(int(match[1])).tried.setdefault(state, []).append(self.now())
 
     def _refused(self, request: Request) -> None:
         """Kubernetes does not carry out what a job needs to go on, or does not say."""

@@ -68,7 +68,8 @@ class Record:
         made: the number of Workflows.
         desired: the state that was requested last.
         reached: when each state was complete for the first time.
-        tried: when the service requested each state, also in vain.
+        tried: when the service requested each state, or wrote what it needs, also in
+            vain.
         asked: the first time of these; when somebody else has moved the Workflow, the
             time of that.
         moved: when each state was first requested with success.
