@@ -298,7 +298,7 @@ def _fate(view: WorkflowView, outcome: Json, exception: str) -> str:
         exception: the fatal exception of the job about its storage, or "".
     """
     did_not_run = text(outcome, "reason") == Reason.NOT_RUN.value
-    lost = "" if did_not_run else text(outcome, "errstr")
+    lost = "" if did_not_run else printable(text(outcome, "errstr"), NOTE)
     return lost if view.has_failed and outcome else exception or lost
 
 
