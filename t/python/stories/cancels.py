@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import cancel, unload, unload_plugin
+from rabbitsim.torture.deeds import cancel, tear_down, unload, unload_plugin
 from rabbitsim.torture.story import COPY_OUT, XFS, Job, Story, When
 
 DEAF = {"exec": {"test": {"run_duration": "600s", "deaf": True}}}
@@ -80,5 +80,15 @@ STORIES = (
         "Proposal..Setup cancel! Teardown..gone",
         job=KEEP,
         troubles=(DwsFault("Setup", "never"), When("Setup", cancel, 5.0)),
+    ),
+    Story(
+        "a Teardown that others have asked for is told as well when it takes long",
+        "Proposal alloc Teardown cancel! teardown-late clean gone",
+        troubles=(
+            DwsFault("Teardown", "slow", duration=300.0),
+            When("alloc", tear_down),
+            When("alloc", cancel),
+        ),
+        spans=(("Teardown", "teardown-late", 60.0),),
     ),
 )

@@ -26,6 +26,7 @@ from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import (
     Moment,
     Problem,
+    begin_of,
     dws_problem,
     gives_up,
     is_kept,
@@ -359,9 +360,10 @@ def _await_teardown(
         fatal = not (info.failed or info.released)
         failed = Note(f"DWS failed in Teardown: {message}", Reason.TEARDOWN_FAILED)
         return Step.WARN(failed, failed=fatal)
-    if view.since is None:
+    begin = begin_of(info, view, State.Teardown, at)
+    if begin is None:
         return Step.WAIT()
-    due = view.since + TEARDOWN_PATIENCE
+    due = begin + TEARDOWN_PATIENCE
     if at.now < due:
         return Step.WAIT(until=due if deadline is None else min(due, deadline))
     begun = view.state is State.Teardown
