@@ -15,6 +15,9 @@ from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.system import VirtualSystem
+from rabbitsim.torture import story as stories
+from rabbitsim.torture.life import live
+from rabbitsim.torture.outages import slow_flux
 from support.queries import GUEST, OTHER, query
 from support.service import (
     COPY_OUT,
@@ -32,6 +35,7 @@ from support.service import (
 )
 from support.staging import (
     AHEAD,
+    ALL,
     COPY,
     COPY_IN,
     computes,
@@ -220,3 +224,16 @@ def test_urgencies_that_change_all_the_time_fill_no_other_users_eventlog() -> No
     text = "jobs of other users get their storage before"
     assert memo(system, behind, "rabbit_waits_for") == text
     assert not lines(system, text)  # there may be thousands that wait
+
+
+def test_a_scheduler_that_does_not_answer_is_no_outage_of_kubernetes() -> None:
+    late = slow_flux("sched-fluxion-resource", 60.0, 30.0)
+    directives = XFS, stories.COPY_IN
+    story = stories.Story(
+        "a job whose data is copied in",
+        job=stories.Job(directives, stage="ahead", exclusive=True),
+        troubles=(stories.When("", late, 0.2),),
+        config=ALL,
+    )
+    life = live(story)
+    assert life.breach is None and "kubernetes-away" not in life.log
