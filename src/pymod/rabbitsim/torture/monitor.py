@@ -16,7 +16,7 @@ from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from flux_k8s.formats.jobid import jobid_of_workflow, workflow_name
 from flux_k8s.jobs.workflowrequests import TOKEN_KEY
-from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, Request
+from flux_k8s.ports import SERVERS, WORKFLOW, Json, Request
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
@@ -128,6 +128,8 @@ class Monitor:
         rules: Sequence[jobrules.Rule] = (jobrules.check_plain,)
         if "dw" in job.jobspec["attributes"]["system"]:
             rules = jobrules.OF_STORAGE.get(event.name, ())
+            if event.name == "prolog-start":  # what was read before was for a plan
+                self.record(job.id).worked.pop("Setup", None)
             if event.name == "epilog-finish":
                 self.record(job.id).unattended = self.allowances.absent()
                 self.record(job.id).bereft = self.workflow(job.id) is None
@@ -267,18 +269,19 @@ class Monitor:
                 rule(self, request, found)
 
     def sent(self, request: Request) -> None:
-        """The service sends a request, which may ask for a state. For Setup it writes
-        Servers and Computes first."""
+        """The service sends a request. It may ask for a state, or read before it
+        does."""
         body: Any = request.body
         made = body["metadata"].get("name") if request.verb == "create" else None
         match = _OF_JOB.match(str(request.name or made))
-        state = None
+        if match is None:
+            return
+        record, now = self.record(int(match[1])), self.now()
+        record.work(now)
         if request.kind == WORKFLOW and request.verb in ("create", "patch"):
             state = wanted(request)
-        elif request.kind in (SERVERS, COMPUTES) and request.verb == "patch":
-            state = "Setup"
-        if match is not None and state is not None:
-            self.record(int(match[1])).tried.setdefault(state, []).append(self.now())
+            if state is not None:
+                record.tried.setdefault(state, []).append(now)
 
     def _refused(self, request: Request) -> None:
         """Kubernetes does not carry out what a job needs to go on, or does not say."""

@@ -20,6 +20,7 @@ from flux_k8s.objects.workflowmarks import (
     NODES_RELEASED,
     RESCUED,
 )
+from flux_k8s.objects.workflowstate import STATES
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Reason
 from rabbitsim.flux.job import Job
@@ -68,8 +69,9 @@ class Record:
         made: the number of Workflows.
         desired: the state that was requested last.
         reached: when each state was complete for the first time.
-        tried: when the service requested each state, or wrote what it needs, also in
-            vain.
+        worked: when the service began to send requests for each state: it reads, and
+            writes other objects, before it asks for the state.
+        tried: when it asked for each state, also in vain.
         asked: the first time of these; when somebody else has moved the Workflow, the
             time of that.
         moved: when each state was first requested with success.
@@ -108,6 +110,7 @@ class Record:
     made: int = 0
     desired: str = ""
     reached: dict[str, float] = field(default_factory=dict)
+    worked: dict[str, float] = field(default_factory=dict)
     tried: dict[str, list[float]] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
     moved: dict[str, float] = field(default_factory=dict)
@@ -145,10 +148,24 @@ class Record:
         """A Workflow is made. What is known of one that was lost before counts no
         more, but for what became of the data."""
         for state in ("Proposal", "Setup", "DataIn", "PreRun", "Teardown"):
-            for times in (self.asked, self.moved, self.began, self.reached):
+            for times in (
+                self.worked,
+                self.asked,
+                self.moved,
+                self.began,
+                self.reached,
+            ):
                 times.pop(state, None)
             if state != "Proposal":
                 self.tried.pop(state, None)
+
+    def work(self, now: float) -> None:
+        """The service sends a request about the job, for the state after one that is
+        complete."""
+        states = list(STATES)
+        if self.desired in self.reached and self.desired != states[-1]:
+            following = states[states.index(self.desired) + 1]
+            self.worked.setdefault(following, now)
 
     def ask(self, state: str) -> None:
         """A state is asked for."""
@@ -168,7 +185,8 @@ class Record:
         self.given_up = self.given_up or GIVEN_UP in annotations
         rescued = parse_timestamp(annotations.get(RESCUED, ""))
         self.rescued = max(self.rescued, rescued or 0.0)
-        self.asked.setdefault(desired, self.tried.get(desired, [now])[0])
+        first = self.tried.get(desired, [now])[0]
+        self.asked.setdefault(desired, min(self.worked.get(desired, now), first))
         self.moved.setdefault(desired, now)
         if state == desired:
             changed = parse_timestamp(str(status.get("desiredStateChange")))
