@@ -10,15 +10,12 @@ import contextlib
 import pathlib
 import signal
 import sys
-from typing import TYPE_CHECKING, Callable, Iterator, NoReturn, Sequence
+from typing import Callable, Iterator, NoReturn, Sequence
 
 from flux_k8s.text import printable
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.day import arguments as day_arguments
 from rabbitsim.torture import arguments as torture_arguments
-
-if TYPE_CHECKING:
-    from rabbitsim.dws import Options, Topology
 
 
 def main(argv: Sequence[str]) -> int:
@@ -236,14 +233,7 @@ def _add_dws(commands: argparse._SubParsersAction[_Parser]) -> None:
     def dws(args: argparse.Namespace) -> int:
         from rabbitsim.dws.cli import serve
 
-        topology, options = _storage(args)
-        return serve(
-            args.kubeconfig,
-            topology,
-            options=options,
-            scratch=args.scratch,
-            seed=args.seed,
-        )
+        return _serve_storage(serve, args)
 
     parser.set_defaults(function=dws)
 
@@ -260,14 +250,7 @@ def _add_cluster(commands: argparse._SubParsersAction[_Parser]) -> None:
     def cluster(args: argparse.Namespace) -> int:
         from rabbitsim.cli.cluster import serve
 
-        topology, options = _storage(args)
-        return serve(
-            args.kubeconfig,
-            topology,
-            options=options,
-            scratch=args.scratch,
-            seed=args.seed,
-        )
+        return _serve_storage(serve, args)
 
     parser.set_defaults(function=cluster)
 
@@ -287,18 +270,25 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _storage(args: argparse.Namespace) -> tuple[Topology, Options]:
-    """What the options of :func:`_add_storage` say."""
+def _serve_storage(serve: Callable[..., int], args: argparse.Namespace) -> int:
+    """Serve what the options of :func:`_add_storage` say."""
     from rabbitsim.dws import Fault, Options
     from rabbitsim.dws.cli import read_topology
 
     try:
         topology = read_topology(args.mapping, args.nodes, args.rabbits)
-        return topology, Options(faults=tuple(map(Fault.parse, args.fault)))
+        options = Options(faults=tuple(map(Fault.parse, args.fault)))
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"{args.mapping}: {error.strerror}") from None
+    return serve(
+        args.kubeconfig,
+        topology,
+        options=options,
+        scratch=args.scratch,
+        seed=args.seed,
+    )
 
 
 def _add_torture(commands: argparse._SubParsersAction[_Parser]) -> None:
