@@ -258,22 +258,14 @@ OF_TROUBLE: Mapping[Reason, Collection[str]] = {
 
 OF_ANY_TROUBLE = (
     Reason.CAUSE_UNKNOWN,
-    Reason.EPILOG_GIVEN_UP,
-    Reason.GIVEN_UP,
     Reason.NODE_BACK,
     Reason.NODES_EXCLUDED,
-    Reason.NODES_FAILED,
     Reason.NOT_RUN,
     Reason.PERSISTENT_LEFT,
-    Reason.POSTRUN_TIMEOUT,
     Reason.RABBIT_BACK,
-    Reason.RABBIT_BROKEN,
     Reason.RECORD_INCOMPLETE,
-    Reason.STALL_TIMEOUT,
-    Reason.TEARDOWN_AFTER,
     Reason.TEARDOWN_FAILED,
     Reason.TEARDOWN_LATE,
-    Reason.UNMOUNT_FAILED,
     Reason.UNMOUNTED_LATE,
     *RULES,
 )
