@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import mutants  # noqa: E402
+import mutants
+from support.rules import rules_of_torture
 
 
 @pytest.mark.parametrize(
@@ -42,9 +41,7 @@ def test_the_page_about_torture_names_each_mutant_and_each_rule() -> None:
     )
     cells = [line.split(" | ")[0] for line in table.splitlines()]
     rules = {rule for cell in cells for rule in re.findall("`(.+?)`", cell)}
-    sources = (mutants.TOP / "src/pymod/rabbitsim/torture").glob("*.py")
-    checks = " ".join(path.read_text() for path in sources)
-    assert rules == set(re.findall(r'fail\(\s*"([a-z ]+)"', checks))
+    assert rules == rules_of_torture()
 
 
 TORTURE = "src/pymod/rabbitsim/__main__.py"

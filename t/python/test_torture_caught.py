@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from pathlib import Path
 from syslog import LOG_ERR
 from typing import Any, Callable, Optional
 
@@ -48,6 +45,7 @@ from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
 from flux_k8s.ports import WORKFLOW, Json, Request
 from flux_k8s.reasons import Note, Reason
+from mutants import MUTANTS, Mutant
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import Event
 from rabbitsim.torture.crashpoints import problem_at, problems, tries
@@ -58,10 +56,7 @@ from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.run import run
 from rabbitsim.torture.scenarios import SCENARIOS
 from rabbitsim.torture.story import COPY_IN, LIFE, Deed, Job, Story, When
-from support.tree import TOP
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from mutants import MUTANTS, Mutant  # noqa: E402
+from support.rules import rules_of_torture
 
 Patch = pytest.MonkeyPatch
 Wrong = Callable[[Patch], None]
@@ -444,9 +439,6 @@ def test_a_job_without_directives_has_nothing_of_ours() -> None:
 
 
 def test_each_rule_has_a_service_or_a_deed_that_breaks_it() -> None:
-    sources = (TOP / "src/pymod/rabbitsim/torture").glob("*.py")
-    texts = [path.read_text() for path in sources]
-    rules = {rule for text in texts for rule in re.findall(r'fail\(\s*"(.+?)"', text)}
     found = {Mutant.read(path).rule for path in MUTANTS.glob("*.patch")}
     found |= {rule for rule, _, _ in WRONG.values()} | {*BROKEN, "plain", "twice"}
-    assert found == rules
+    assert found == rules_of_torture()
