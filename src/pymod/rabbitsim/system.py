@@ -24,6 +24,7 @@ from flux_k8s.config.arguments import FLUXION
 from flux_k8s.config.settings import Identity, Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.formats import hostlist
+from flux_k8s.formats.jobid import jobid_of_workflow
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.kube.client import KubeClient
@@ -260,10 +261,18 @@ class VirtualSystem:
             options=options,
             rng=random.Random(seed),
             files=self._files,
+            was_active=self._was_active,
             log=lambda line: self._add_log(3, f"controllers: {line}"),
         )
         controllers.start()
         return controllers
+
+    def _was_active(self, workflow: str, time: float) -> bool:
+        job = self.instance.manager.jobs.get(jobid_of_workflow(workflow) or 0)
+        if job is None or job.active:
+            return job is not None
+        ends = (event.timestamp for event in job.events if event.name == "clean")
+        return any(end > time for end in ends)
 
     def _prepare(self, launch: Launch, rank: int) -> Mapping[str, str]:
         job = self.instance.job(launch.jobid)
