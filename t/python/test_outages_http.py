@@ -80,7 +80,8 @@ class Site:
         self.server.drop_watches()
 
     def forget(self, plural: str) -> None:
-        """Serve a kind of DWS no more."""
+        """Serve a kind of DWS that is watched no more. The service knows that before a
+        job asks for one, of which it would tell as often as its decision changes."""
         kept = {
             key: resource
             for key, resource in self._served.resources.items()
@@ -88,6 +89,9 @@ class Site:
         }
         self._serve(Kinds(kept, self._served.metadata))
         self.server.drop_watches()
+        assert self.flux.loop.run(
+            lambda: any("; jobs wait" in line for line in self.log), PATIENCE
+        )
 
     def _serve(self, kinds: Kinds) -> None:
         store = self.server.store
