@@ -182,12 +182,12 @@ class InUse:
     def _on_computes(self, found: Json) -> list[ClientMount]:
         """The ClientMounts of a list on compute nodes. Rabbits have some as well, but
         are no nodes of Flux."""
-        states, rabbits = self._nodes.states, self._settings.mapping.rabbits
+        states, mapping = self._nodes.states, self._settings.mapping
         return [
             mount
             for mount in map(ClientMount.read, found["items"])
-            if mount.node not in rabbits
-            and (states is None or mount.node in states.hosts)
+            if not mapping.has(mount.node)
+            and (states is None or states.has(mount.node))
         ]
 
     def _late(

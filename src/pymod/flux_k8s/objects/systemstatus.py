@@ -110,11 +110,11 @@ def changes(
         disabled: those that are to be Disabled.
     """
     desired = {host: DISABLED if host in disabled else ENABLED for host in hosts}
+    left_alone = view.disabled_by_others
     return {
         host: status
         for host, status in desired.items()
-        if view.nodes.get(host, ENABLED) != status
-        and host not in view.disabled_by_others
+        if view.nodes.get(host, ENABLED) != status and host not in left_alone
     }
 
 

@@ -59,7 +59,8 @@ class Survey:
     @property
     def remaining(self) -> tuple[str, ...]:
         """The nodes that the job can have storage on."""
-        return tuple(host for host in self.computes if host not in set(self.lost))
+        lost = frozenset(self.lost)
+        return tuple(host for host in self.computes if host not in lost)
 
     def without_lost(self, now: float) -> Survey:
         """The survey after the failed nodes were removed from Computes at ``now``."""
@@ -187,8 +188,9 @@ def survey_mounts(
     """
     hosts, excluded = _read_computes(computes, State.PreRun, requested_at)
     mounted: dict[str, dict[str, bool]] = {}
+    computed = frozenset(hosts)
     for mount in map(ClientMount.read, clientmounts):
-        if mount.node in hosts:
+        if mount.node in computed:
             name = mount.metadata.name or ""
             mounted.setdefault(name, {})[mount.node] = mount.is_mounted
     lost = tuple(
