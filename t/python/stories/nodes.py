@@ -242,6 +242,20 @@ STORIES = (
         )
     ),
     Story(
+        "Kubernetes does not show once, and long after once more, which nodes have "
+        "mounted",
+        f"Proposal..Setup drain:{LAST} DataIn PreRun nodes-excluded "
+        "drain:compute-03 nodes-excluded start..gone",
+        job=four(2),
+        troubles=(
+            When("alloc", unlink(host=LAST)),
+            When("PreRun", fail_next(1, BROKEN, "list", kind=CLIENTMOUNT)),
+            When("nodes-excluded", unlink(host="compute-03")),
+            When("nodes-excluded", fail_next(1, BROKEN, "list", kind=CLIENTMOUNT)),
+        ),
+        config=Config(prerun_timeout=150.0),
+    ),
+    Story(
         "DWS takes a while to see that a state counts as reached",
         LEFT_OUT,
         job=four(),

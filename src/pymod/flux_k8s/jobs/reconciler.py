@@ -28,6 +28,7 @@ from flux_k8s.jobs.turns import UserTurns
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
+from flux_k8s.ports import KubeError
 from flux_k8s.reasons import DWS, FATAL, WARNING, Note, Reason
 from flux_k8s.text import NOTE, printable
 
@@ -200,9 +201,12 @@ class Reconciler:
                 return
             await self._carry_out(job, step)
         except FAILURES as error:
+            if not isinstance(error, KubeError):
+                job.failing_since = None
             self._waits.step_ended(step, error)
             self._failed(job, error, news=info.view != view)
             return
+        job.failing_since = None
         self._waits.step_ended(step, None)
         if step.step is not Step.LOOK_UP:
             self._waits.report_state(job)
