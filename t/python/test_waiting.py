@@ -9,6 +9,7 @@ from typing import Optional
 
 import pytest
 
+from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
 from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.outage import PATIENCE
@@ -125,6 +126,19 @@ def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes() -> None:
     assert wait_for_memo(system, jobid) == "the user database: no answer yet"
     settle(system)
     assert names(system, jobid) == LIFE
+    assert lines(system, "; jobs wait") == []
+
+
+def test_kubernetes_that_answers_again_and_again_is_within_reach() -> None:
+    """However long a step takes that asks it for much."""
+    reads = Fault(delay=0.6 * PATIENCE)
+    system = started(
+        config=Config(postrun_timeout=60.0),
+        options=Options(faults=(DwsFault("PostRun", "never"),)),
+        faults=lambda request: reads if request.verb in ("get", "list") else None,
+    )
+    system.instance.submit(jobspec())
+    settle(system)
     assert lines(system, "; jobs wait") == []
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from flux_k8s.config.table import Config
 from flux_k8s.ports import (
     CLIENTMOUNT,
+    NNFDATAMOVEMENT,
     SECRET,
     SERVERS,
     STORAGE,
@@ -16,14 +17,17 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     delete,
+    rescue,
     set_urgency,
     submit,
     unlink,
     unload,
     unload_plugin,
 )
+from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import (
     empty_next,
     fail_for,
@@ -31,6 +35,7 @@ from rabbitsim.torture.outages import (
     hide,
     lose_watches,
     outage,
+    pause_dws,
     slow_kube,
 )
 from rabbitsim.torture.story import (
@@ -50,7 +55,28 @@ LATER = KubeError(429, "TooManyRequests", "please wait", retry_after=100.0)
 AHEAD = Job((XFS, COPY_IN), stage="ahead")
 
 
+def hang(system: StorySystem) -> None:
+    """Data movements are not listed in time, which nobody asks for again."""
+    silence = Fault(delay=15.0, error=KubeError(0, "timeout", "no answer within 15 s"))
+    system.disturb(silence, ("list",), NNFDATAMOVEMENT, 20.0)
+
+
 STORIES = (
+    Story(
+        "a rescue has no answer, and the limits of others run on",
+        "Proposal..DataOut kept dws-failed! clean 2:Proposal 2:alloc 2:Setup "
+        "2:setup-timeout! 2:Teardown 2:teardown-late kept 2:clean 2:gone Teardown gone",
+        troubles=(
+            DwsFault("DataOut", "copy"),
+            When("clean", submit(Job()), 5.0),
+            When("2:Setup", pause_dws(HOUR)),
+            When("2:Setup", hang, 4.0),
+            When("2:Setup", rescue, 5.0),
+        ),
+        config=Config(keep_failed=2 * HOUR, setup_timeout=60.0),
+        latency={"Setup": 2.0},
+        may=("dws-failed", "setup-timeout"),
+    ),
     *(
         Story(
             f"module and plugin are loaded anew in an outage in {state}",

@@ -148,16 +148,21 @@ class KubeCalls:
         recovered: is called when a request has succeeded of which the server had wanted
             another one, of the same kind, later.
         watch_changed: is called when a watch was lost, or has listed all objects.
+        asked: is called when the first of the requests without an answer is sent.
+        answered: is called when the server has answered, be it with an error.
+        in_flight: the number of requests without an answer yet.
     """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._results: dict[str, dict[str, int]] = {}
         self._lost: Counter[str] = Counter()
-        self._in_flight = 0
+        self.in_flight = 0
         self._refused: set[KindOfRequest] = set()
         self.recovered: Callable[[KindOfRequest], None] = lambda request: None
         self.watch_changed: Callable[[Watched], None] = lambda watched: None
+        self.asked: Callable[[], None] = lambda: None
+        self.answered: Callable[[], None] = lambda: None
 
     def metrics(self) -> Json:
         """``requests``: for each verb the number of answers by result, which is ``ok``,
@@ -165,7 +170,7 @@ class KubeCalls:
         without an answer yet; ``watches_lost``: how often the watch of each kind has
         failed; ``events``: the answers and events that wait for the service."""
         return {
-            "requests_in_flight": self._in_flight,
+            "requests_in_flight": self.in_flight,
             "requests": {verb: dict(found) for verb, found in self._results.items()},
             "watches_lost": dict(self._lost),
             "events": self._kube.waiting(),
@@ -307,8 +312,10 @@ class KubeCalls:
 
         def start(answer: Answer) -> None:
             def got(result: Any) -> None:
-                self._in_flight -= 1
+                self.in_flight -= 1
                 self._count(kind, result)
+                if not isinstance(result, KubeError) or result.answered:
+                    self.answered()
                 is_good = not isinstance(result, Exception)
                 try:
                     if is_good:
@@ -320,7 +327,9 @@ class KubeCalls:
                     self._refused.remove(kind)
                     self.recovered(kind)
 
-            self._in_flight += 1
+            self.in_flight += 1
+            if self.in_flight == 1:
+                self.asked()
             self._kube.send(request, got, key=key)
 
         return Call(start)

@@ -8,8 +8,10 @@ import syslog
 from collections import deque
 from typing import Callable, Optional
 
+from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import Watched
-from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, Timer
+from flux_k8s.objects.systemstatus import NAME
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Kind, Timer
 from flux_k8s.reasons import Reason
 
 PATIENCE = 10.0
@@ -89,28 +91,34 @@ class Outage:
             objects are ``listed``.
     """
 
-    def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
+    def __init__(self, context: Context, changed: Callable[[], None]) -> None:
         self.reason: Optional[str] = None
         self._reasons: list[str] = []
         self.outages = Outages()
-        self._flux = flux
+        self._flux = context.flux
+        self._settings = context.settings
+        self._kube = context.kube
+        self._kube.watch_changed = self.note_watch
+        self._kube.asked = self._note_request
+        self._kube.answered = self.note_answer
         self._changed = changed
         self.heard: Optional[float] = None
+        self._asked = 0.0  # when what is awaited was asked for (UNIX time)
         self._watches: dict[Kind, Watched] = {}
         self._silent = False
-        self._list_check: Optional[Timer] = None
+        self._check: Optional[Timer] = None
 
     def start(self) -> None:
         """The watches are about to be opened."""
         now = self._flux.now()
         self.outages.quiet_until = now + QUIET
         self.outages.begin(now)
-        self._list_check = self._flux.call_later(PATIENCE, self._check_lists)
+        self._note_request()
 
     def stop(self) -> None:
         """Look at nothing any more."""
-        if self._list_check is not None:
-            self._list_check.cancel()
+        if self._check is not None:
+            self._check.cancel()
 
     @property
     def listed(self) -> bool:
@@ -149,19 +157,30 @@ class Outage:
             self._silent = False
             self._update()
 
-    def note_silence(self) -> None:
-        """An answer of Kubernetes is awaited since ``PATIENCE`` ago."""
-        since = self._flux.now() - PATIENCE
-        if self.heard is None or self.heard <= since:
+    def _note_request(self) -> None:
+        """Something is awaited from Kubernetes, and nothing else was."""
+        self._asked = self._flux.now()
+        if self._check is None:
+            self._check = self._flux.call_later(PATIENCE, self._check_silence)
+
+    def _check_silence(self) -> None:
+        """Note whether Kubernetes has sent nothing for ``PATIENCE``. Check again as
+        long as something is awaited: the objects, or an answer. Not every request that
+        had none is repeated: so while there is silence, something is asked for."""
+        self._check = None
+        if self.listed and not self._kube.in_flight:
+            if self._silent:
+                namespace = self._settings.namespace
+                call = self._kube.get(SYSTEMSTATUS, namespace, NAME, key="outage")
+                call.start(lambda answer: None)
+            return
+        now = self._flux.now()
+        due = max(self._asked, self.heard or 0.0) + PATIENCE
+        if due <= now:
+            due = now + PATIENCE
             self._silent = True
             self._update()
-
-    def _check_lists(self) -> None:
-        """Note whether Kubernetes has sent nothing for ``PATIENCE``, and check again
-        after as long, until the watches have listed the objects."""
-        if not self.listed:
-            self.note_silence()
-            self._list_check = self._flux.call_later(PATIENCE, self._check_lists)
+        self._check = self._flux.call_later(due - now, self._check_silence)
 
     def _update(self, changed: bool = False) -> None:
         """Find the present reason, and report it if it is another."""

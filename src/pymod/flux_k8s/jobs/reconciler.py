@@ -203,11 +203,9 @@ class Reconciler:
         except FAILURES as error:
             if not isinstance(error, KubeError):
                 job.failing_since = None
-            self._waits.step_ended(step, error)
             self._failed(job, error, news=info.view != view)
             return
         job.failing_since = None
-        self._waits.step_ended(step, None)
         if step.step is not Step.LOOK_UP:
             self._waits.report_state(job)
         if info.view == view and self._next_step(job) == step:

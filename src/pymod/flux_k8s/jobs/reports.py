@@ -123,24 +123,8 @@ class WaitReports:
 
     def report_slow_step(self, job: Job, step: Next) -> None:
         """A step is under way, and began ``PATIENCE`` ago: post a memo."""
-        source = awaited(job.info, step)
-        if source == "Kubernetes":
-            self._outage.note_silence()
         if self._outage.reason is None and not job.memo:
-            self._memo(job, f"{source}: {SILENCE}")
-
-    def step_ended(self, step: Next, error: Optional[StepError]) -> None:
-        """A step has ended. Most steps end with an answer of Kubernetes, be it one that
-        is malformed."""
-        if isinstance(error, KubeError):
-            answered = error.answered
-        else:
-            answered = error is None and step.step not in (
-                *OF_FLUX,
-                Step.RELEASE_PROLOG,
-            )
-        if answered:
-            self._outage.note_answer()
+            self._memo(job, f"{awaited(job.info, step)}: {SILENCE}")
 
     def step_failed(self, job: Job, error: StepError) -> None:
         """A step has failed: log it once, post a memo after ``TRIES`` failures, or at

@@ -80,8 +80,7 @@ class Service:
         self.context = context = Context(flux, KubeCalls(kube), settings)
         self._scope = scope = JobScope(self._broke, self._releases, note_work, barred)
         records = Records(context.flux, scope)
-        self._outage = outage = Outage(flux, self._outage_changed)
-        context.kube.watch_changed = outage.note_watch
+        self._outage = outage = Outage(context, self._outage_changed)
         self._waits = WaitReports(flux, outage)
         self._queue = self._make_queue()
         context.kube.recovered = self._queue.end_wish

@@ -57,9 +57,7 @@ from flux_k8s.rules.directivebreakdown.resources import (
 from flux_k8s.rules.stagechoice import NodeTimes, StageChoice, choose_nodes
 
 KEEPING = 5.0
-"""Seconds that the scheduler has for its answer that it keeps storage from others. (A
-step that lasts as long as :data:`flux_k8s.jobs.outage.PATIENCE` is taken for one that
-waits for Kubernetes.)"""
+"""Seconds that the scheduler has for its answer that it keeps storage from others."""
 
 NOT_SERVING = "the Rabbits, or nodes, that it needs do not serve"
 
