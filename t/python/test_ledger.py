@@ -77,6 +77,14 @@ class Seen(NamedTuple):
         return {"metadata": metadata, "spec": spec, "status": status}
 
 
+class Malformed(Seen):
+    """The same, in a form that nobody can read."""
+
+    @property
+    def object(self) -> Json:
+        return {**super().object, "spec": {"allocationSets": {}}}
+
+
 CHANGES = st.tuples(
     st.sampled_from("MODIFIED DELETED assume withdraw release teardown forget".split()),
     st.builds(
@@ -208,16 +216,21 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
         # It counts where it was, and where it may be written.
         ("ADDED:1 assume:1b", (58, 58), {"r1", "r2"}, 1),
         ("ADDED:1 assume:1b MODIFIED:1b", (60, 58), {"r2"}, 0),
+        # What cannot be read any more is there yet, and may be what is being written.
+        ("ADDED:1 MODIFIED:1m", (58, 60), {"r1"}, 1),
+        ("assume:1 MODIFIED:1m", (58, 60), {"r1"}, 1),
+        ("ADDED:1 MODIFIED:1m DELETED:1m", (60, 60), set(), 0),
     ],
 )
 def test_storage_counts_as_long_as_it_may_be_there(
     changes: str, left: tuple[int, int], rabbits: set[str], withheld: int
 ) -> None:
-    """1b: the same Servers, on the other Rabbit; 1r: all their storage was made once.
-    A GiB of each is beyond the share of their job."""
+    """1b: the same Servers, on the other Rabbit; 1r: all their storage was made once;
+    1m: they are malformed. A GiB of each is beyond the share of their job."""
     servers = {
         "1": Seen(1),
         "1b": Seen(1, frozenset({"r2"})),
+        "1m": Malformed(1),
         "1r": Seen(1, ready=True),
         "2": Seen(2),
     }

@@ -358,7 +358,8 @@ class Ledger(Watched):
     # What Kubernetes shows
 
     def event(self, type: str, object: Seen) -> None:
-        """A Servers changed."""
+        """A Servers changed. What is malformed counts as it did before: its storage is
+        there nevertheless."""
         key = Reference(object.namespace, object.name)
         found = NOTHING
         if type != "DELETED":
@@ -366,6 +367,7 @@ class Ledger(Watched):
                 found = self._read(object.encoded)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error), error.reason)
+                return
         assumed = self._assumed.get(key, NOTHING)
         # Others are shown as they were before, or as an older write has left them.
         if type == "DELETED" or found.allocations == assumed.allocations:
