@@ -1,13 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The bounds of guests' queries."""
+"""The bounds of guests' queries, and of what the service does in one turn."""
 
 from __future__ import annotations
 
 import errno
 import sys
-from typing import Any
+from typing import Any, Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +19,17 @@ from flux_k8s.broker.querybounds import (
     USERS,
     QueryBounds,
 )
+from flux_k8s.jobs import jobtable, queries
+from flux_k8s.jobs.jobtable import JobTable
+from flux_k8s.jobs.queries import JobFilter
 from flux_k8s.limits import DIRECTIVES
-from flux_k8s.ports import KubeError
+from flux_k8s.objects.systemstatus import SystemStatusView
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, KubeError
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault
-from support.queries import GUEST, query
+from rabbitsim.system import VirtualSystem
+from support.queries import GUEST, ask, query
+from support.rabbits import disable, set_status, wait
 from support.service import HOUR, jobspec, started
 
 pauses = st.floats(0.0, 2.0)
@@ -114,3 +121,68 @@ def test_types_that_a_guest_makes_up_do_not_swell_a_row() -> None:
     system.loop.run(timeout=1.0)
     (row,) = query(system, "job-list", {}, GUEST)["jobs"]
     assert row["types"] == [f"x{n}" for n in range(8)]
+
+
+# However many jobs, nodes and Rabbits there are, no turn of the reactor is long
+
+
+def most_calls(system: VirtualSystem, function: Callable[..., Any]) -> int:
+    """How often a function is called in one turn, at most, of those that follow."""
+    calls = most = 0
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code is function.__code__
+
+    def turn() -> bool:
+        nonlocal calls, most
+        calls, most = 0, max(calls, most)
+        return False
+
+    sys.setprofile(note)
+    try:
+        system.loop.run(turn, timeout=60.0)
+    finally:
+        sys.setprofile(None)
+    return most
+
+
+def test_of_many_jobs_few_are_compared_with_a_filter_in_one_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queries, "LOOKS", 3)
+    system = started()
+    jobids = [system.instance.submit(jobspec(), userid=GUEST) for _ in range(8)]
+    system.loop.run(timeout=1.0)
+    asked = ask(system, "job-list", {"type": "xfs"}, GUEST)
+    assert most_calls(system, JobFilter.matches) == 3
+    answer = asked()
+    assert answer is not None and answer[2] is not None
+    assert [row["id"] for row in answer[2]["jobs"]] == sorted(jobids)
+
+
+def test_of_many_jobs_few_are_told_in_one_turn_that_a_rabbit_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobtable, "VISITS", 3)
+    system = started()
+    set_status(system, "rabbit-01", "Offline")
+    assert system.service_kube is not None
+    error = KubeError(500, "InternalError", "no breakdowns")
+    system.service_kube.faults = lambda request: (
+        Fault(error=error) if request.kind == DIRECTIVEBREAKDOWN else None
+    )
+    for _ in range(8):
+        system.instance.submit(jobspec())
+    wait(system)
+    set_status(system, "rabbit-01", "Ready")
+    assert most_calls(system, JobTable.asked) == 3
+
+
+def test_the_nodes_that_others_have_disabled_are_found_once_for_many_rabbits() -> None:
+    system = started(nodes=8, rabbits=8)
+    disable(system, "compute-02")
+    wait(system)
+    ask(system, "rabbit-list")
+    getter = SystemStatusView.disabled.fget
+    assert getter is not None and most_calls(system, getter) == 1

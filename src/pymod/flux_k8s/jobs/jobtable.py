@@ -282,11 +282,9 @@ class JobTable:
             job.info.withheld = True
             self.changed(job)
 
-    def retry_failed(self) -> None:
-        """Something has come that jobs whose steps failed may wait for."""
-        for job in self:
-            if self._queue.failures(job.info.jobid):
-                self.asked(job)
+    def fails(self, job: Job) -> bool:
+        """Whether the last try of a job's step failed."""
+        return self._queue.failures(job.info.jobid) > 0
 
     def broke(self, job: Job, again: bool) -> None:
         """Clean up after an exception in work for a job. ``again``: have the job

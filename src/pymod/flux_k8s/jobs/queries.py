@@ -17,7 +17,17 @@ import json
 import syslog
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar, Union
+from itertools import islice
+from typing import (
+    Any,
+    Callable,
+    Coroutine,
+    Mapping,
+    Optional,
+    Sequence,
+    TypeVar,
+    Union,
+)
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, Turns, call, drive
@@ -28,7 +38,7 @@ from flux_k8s.jobs.heldqueries import HeldQueries
 from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.keeping import Keeping
-from flux_k8s.jobs.metrics import Metrics, count_states
+from flux_k8s.jobs.metrics import LOOKS, Metrics, count_states
 from flux_k8s.jobs.optionalwatches import DataMovements, DirectiveRules
 from flux_k8s.jobs.progress import JobFacts, ProgressMemos
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
@@ -102,7 +112,7 @@ class JobFilter:
             return False
         if self.rabbit is None:
             return True
-        return self.rabbit in machine.ledger.rabbits_of(info.jobid)
+        return machine.ledger.bytes_on(self.rabbit, info.jobid) > 0
 
 
 class Queries:
@@ -273,13 +283,7 @@ class Queries:
                 raise QueryError(errno.EPERM, text)
             userid = sender.userid
         jobids = self._jobs.after(found.after, userid)
-        listed = []
-        for jobid in jobids:
-            job = self._jobs.get(jobid)
-            if job is not None and found.matches(job, self._machine):
-                listed.append(job)
-                if len(listed) == found.limit:
-                    break
+        listed = await self._first_matching(found, jobids)
         rows, out = [], self._facts.out_of_service()
         async for job in self._turns.each(listed, ROWS_AT_A_TIME):
             rows.append(jobrows.row(job.info, self._facts.for_row(job, out)))
@@ -293,6 +297,21 @@ class Queries:
                 "capacity": self._machine.ledger.bytes_in_use,
             },
         }
+
+    async def _first_matching(
+        self, found: JobFilter, jobids: Sequence[int]
+    ) -> list[Job]:
+        """The first jobs that are to be listed, as many as one answer has."""
+        listed: list[Job] = []
+        for start in range(0, len(jobids), LOOKS):
+            if start:
+                await self._turns.next()
+            known = filter(None, map(self._jobs.get, jobids[start : start + LOOKS]))
+            matching = (job for job in known if found.matches(job, self._machine))
+            listed.extend(islice(matching, found.limit - len(listed)))
+            if len(listed) == found.limit:
+                break
+        return listed
 
     async def _job_show(self, payload: Any, sender: Sender) -> Json:
         reader = Reader("dws.job-show", payload)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import errno
-from functools import lru_cache
 from typing import AbstractSet, Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.context import Context
@@ -53,11 +52,11 @@ class RabbitQueries:
         names = self._names_after(after)
         own = None if sender.owner else frozenset(self._jobs.after(-1, sender.userid))
         ledger, rows = self._machine.ledger, list[Json]()
-        left, rabbits_of = ledger.left(()), lru_cache(None)(ledger.rabbits_of)
+        left, disabled = ledger.left(()), self._machine.system_status.disabled_by_others
         async for name in self._turns.each(self._portion(names), ROWS_AT_A_TIME):
             known = (id for id in ledger.jobs_on(name) if id in self._jobs)
-            jobs = sorted(id for id in known if name in rabbits_of(id))
-            row = self._row(name, left, jobs)
+            jobs = sorted(id for id in known if ledger.bytes_on(name, id))
+            row = self._row(name, left, disabled, jobs)
             rows.append(row if own is None else _restricted(row, own))
         return {
             "rabbits": rows,
@@ -87,11 +86,18 @@ class RabbitQueries:
                 return names[:count]
         return names[:ROWS]
 
-    def _row(self, name: str, left: Mapping[str, int], jobs: Sequence[int]) -> Json:
+    def _row(
+        self,
+        name: str,
+        left: Mapping[str, int],
+        disabled_nodes: AbstractSet[str],
+        jobs: Sequence[int],
+    ) -> Json:
         """The row of a Rabbit.
 
         Args:
             left: the bytes that are left on each Rabbit.
+            disabled_nodes: those that another program has disabled, of all Rabbits.
             jobs: those with storage on it.
         """
         machine, mapping = self._machine, self._settings.mapping
@@ -101,11 +107,8 @@ class RabbitQueries:
         sentence = machine.disagreements.sentence(name)
         ssds, given = machine.ssds.on(name), machine.ssds.of_jobs(name)
         job_ssds = {str(id): count for id, count in given.items() if id in self._jobs}
-        hosts, avoided = (
-            mapping.hosts_of(name),
-            machine.system_status.disabled_by_others,
-        )
-        off = hostlist.encode([host for host in hosts if host in avoided])
+        hosts = mapping.hosts_of(name)
+        off = hostlist.encode([host for host in hosts if host in disabled_nodes])
         return {
             "name": name,
             "state": printable(state.reported, SHOWN),

@@ -202,10 +202,13 @@ class Service:
     def _rabbits_changed(self) -> None:
         """Look at the jobs that may have waited for a Rabbit, and those whose data may
         be lost before they had nodes."""
-        self._jobs.retry_failed()
-        for job in self._jobs:
-            if job.info.is_staged:
-                self._jobs.changed(job)
+        self._jobs.visit_all(self._see_rabbits)
+
+    def _see_rabbits(self, job: Job) -> None:
+        if self._jobs.fails(job):
+            self._jobs.asked(job)
+        elif job.info.is_staged:
+            self._jobs.changed(job)
 
     def _jobs_are_known(self, held: AbstractSet[int]) -> None:
         """All jobs that the plugin holds are known."""

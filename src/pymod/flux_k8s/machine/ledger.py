@@ -239,6 +239,11 @@ class Ledger(Watched):
             found.update(usage.unavailable)
         return found
 
+    def bytes_on(self, rabbit: str, jobid: int) -> int:
+        """The bytes that a job has on a Rabbit, or is about to have."""
+        usages = self.usage_of(jobid).values()
+        return sum(usage.unavailable.get(rabbit, 0) for usage in usages)
+
     def rabbits_of(self, jobid: int) -> frozenset[str]:
         """The Rabbits with storage of a job."""
         return frozenset(self.bytes_of(jobid))
@@ -263,11 +268,12 @@ class Ledger(Watched):
             return None
         if job.shares is not None:
             return Share(job.shares[rabbit]) if rabbit in job.shares else None
-        size = sum(
-            usage.unavailable.get(rabbit, 0) - usage.beyond.get(rabbit, 0)
-            for usage in self.usage_of(jobid).values()
-        )
-        return Share(size, self.allocations_of(jobid)[rabbit] or 1) if size else None
+        usages = self.usage_of(jobid).values()
+        beyond = sum(usage.beyond.get(rabbit, 0) for usage in usages)
+        size = self.bytes_on(rabbit, jobid) - beyond
+        sets = (each for usage in usages for each in usage.allocations)
+        parts = max((each.counts.get(rabbit, 0) for each in sets), default=0)
+        return Share(size, parts or 1) if size else None
 
     def unplaced_beside(self, jobid: int) -> Counter[str]:
         """The bytes of other jobs' shares on each Rabbit that no Servers have yet."""

@@ -43,7 +43,7 @@ class SsdCounts:
                 share = ledger.share_of(jobid, rabbit)
                 count = 0 if share is None else share.ssds(ssds.size)
             else:
-                count = -(-ledger.bytes_of(jobid)[rabbit] // GIB)
+                count = -(-ledger.bytes_on(rabbit, jobid) // GIB)
                 if count and not scheduler and self._fluxion.present:
                     # A Rabbit with storage of a job takes no other job.
                     count = self.on(rabbit).count
@@ -59,7 +59,7 @@ class SsdCounts:
             return None
         taken = self.of_jobs(rabbit)
         left = max(0, ssds.count - sum(taken.values()) + taken.get(jobid, 0))
-        return left * ssds.size * GIB + self._ledger.bytes_of(jobid)[rabbit]
+        return left * ssds.size * GIB + self._ledger.bytes_on(rabbit, jobid)
 
     def are_kept(self, jobid: int) -> bool:
         """Whether the scheduler keeps from jobs what they must not have on the Rabbits
