@@ -166,6 +166,26 @@ def test_the_hold_doubles_with_each_break() -> None:
         now += hold
 
 
+def test_a_connection_is_no_better_since_its_rabbit_went_down() -> None:
+    system = system_of(Config(drain_compute_nodes=True))
+    set_link(system, "compute-01", up=False)
+    wait(system)
+    lost = drained(system)
+    assert lost.keys() == {"compute-01"}
+    for _ in range(3):
+        set_status(system, "rabbit-01", "Offline")
+        wait(system, FIRST_HOLD / 2)
+        assert drained(system) == {}
+        set_status(system, "rabbit-01", "Ready")
+        wait(system)
+        assert drained(system) == lost
+    set_link(system, "compute-01", up=True)
+    wait(system, FIRST_HOLD / 2)
+    assert drained(system).keys() == {"compute-01"}
+    wait(system, FIRST_HOLD)
+    assert drained(system) == {}
+
+
 # Objects that are read
 
 

@@ -399,9 +399,12 @@ class RabbitManager:
         ledger = self.ledger
         down = broken.keys() | self._rabbit_hold_down.update(broken.keys(), now)
         lost = lost_links(unwell, down)
-        for host in self._link_hold_down.update(lost.keys(), now):
+        # A connection is no better since its Rabbit went down.
+        cut = frozenset(host for state in unwell.values() for host in state.lost)
+        for host in self._link_hold_down.update(cut, now):
             rabbit = self._settings.mapping.rabbit_of(host)
-            lost[host] = drain_reason(str(rabbit), HELD_DOWN)
+            if rabbit not in down:
+                lost[host] = drain_reason(str(rabbit), HELD_DOWN)
         self.disagreements.update()
         # Before the Workflows are listed, Fluxion keeps what an earlier module had it
         # keep.
