@@ -191,41 +191,30 @@ class Nodes:
                 drained[host] = text or known or drain.reason
         return drained
 
-    async def _carry_out(self, drain: _Request) -> None:
+    async def _carry_out(self, drain: _Request) -> Optional[float]:
         """Drain the nodes: one request for each text, of which one may take the place
-        of another."""
+        of another. All are sent at once: who drains nodes may go on to tell that they
+        are drained. EINVAL: Flux lacks one of the nodes, and drains none of them."""
         known = self._drained_before(drain)
         texts: dict[Optional[str], list[str]] = {}
         for host in filter(drain.left.__contains__, drain.hosts):
             text = replacement(known.get(host, ""), drain.reason)
             texts.setdefault(text, []).append(host)
-        await self._send(drain, texts)
-        if drain.done is not None:
-            drain.done(None)
-            drain.done = None
-        self._status.add(STATUS)  # Flux tells of no change if they were drained before
-
-    async def _send(
-        self, drain: _Request, texts: Mapping[Optional[str], Sequence[str]]
-    ) -> None:
-        """Send the requests at once: who drains nodes may go on to tell that they are
-        drained. EINVAL: Flux lacks one of the nodes, and drains none of them."""
-        parts = [*texts.items()]
         answers = await settle(
             call(
                 partial(self._flux.drain, overwrite=text is not None),
                 hostlist.encode(hosts),
                 text or drain.reason,
             )
-            for text, hosts in parts
+            for text, hosts in texts.items()
         )
         refused = []
-        for (text, hosts), error in zip(parts, answers):
+        for hosts, error in zip(texts.values(), answers):
             if isinstance(error, RpcError):
-                refused.append((text, hosts, error))
+                refused.append((hosts, error))
             else:
                 drain.left -= {*hosts}
-        for text, hosts, error in refused:
+        for hosts, error in refused:
             lacking = hosts
             if error.errnum == errno.EINVAL and len(hosts) > 1:
                 there = frozenset(parse(await call(self._flux.rpc, STATUS, {})).hosts)
@@ -235,9 +224,13 @@ class Nodes:
             if error.errnum != errno.EINVAL:
                 raise error
             drain.hosts = tuple(host for host in drain.hosts if host not in lacking)
-            rest = [host for host in hosts if host not in lacking]
-            if rest:
-                await self._send(drain, {text: rest})
+        if refused:
+            return 0.0  # the rest of them
+        if drain.done is not None:
+            drain.done(None)
+            drain.done = None
+        self._status.add(STATUS)  # Flux tells of no change if they were drained before
+        return None
 
     async def _read_states(self, key: str) -> None:
         """Ask Flux for the states. It may answer before it carries out a drain that was
