@@ -27,7 +27,6 @@ from flux_k8s.jobs.findings import Recording
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outcomes import EVENT, Outcomes
-from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.plugin import RequestHandler
 from flux_k8s.jobs.reports import MEMO as WAITS_FOR
 from flux_k8s.jobs.step import Next, Step
@@ -36,6 +35,7 @@ from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.machine import manager
 from flux_k8s.machine.fluxiongraph import Chassis
+from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.machine.nodes import Nodes
 from flux_k8s.machine.undrain import Undrain
@@ -217,7 +217,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "does not look where a colocation key is in use": (
         "key",
-        replacing(Planner, "colocated", lambda self, breakdowns, lasting=False: {}),
+        replacing(Ledger, "colocated", lambda self, own, lasting=False: {}),
         ("latency",),
     ),
     "gives a reason that is not so": (

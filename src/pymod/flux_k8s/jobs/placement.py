@@ -20,13 +20,12 @@ written here. Other jobs must not choose before the placement is counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.policy import check_maximums
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
 from flux_k8s.errors import AllocationError, StorageUnavailable
-from flux_k8s.formats import hostlist
 from flux_k8s.formats.constraints import conjunction, only_hosts
 from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
 from flux_k8s.json_reader import is_integer
@@ -104,19 +103,18 @@ def propose(
         StorageUnavailable: the job cannot have its storage yet.
     """
     required_daemons(breakdowns, settings.config.daemons)
-    rabbits = machine.rabbits
     if settings.scheduler:
         resources = apply_breakdowns(breakdowns, resources)
     nodes, mapping = requested_nodes(resources), settings.mapping
     check_maximums(breakdowns, nodes, settings.config)
-    labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)
+    labelled = labelled_hosts(breakdowns, machine.rabbits.all_labels, mapping, nodes)
     near = near_hosts(breakdowns, servers, mapping, nodes)
     hosts = labelled if near is None else _both(near, labelled, nodes)
     _check_fits(breakdowns, resources, hosts, machine, settings)
     if hosts is not None:
-        hosts = _serving(hosts, rabbits.broken, mapping, nodes)
+        hosts = _serving(hosts, machine, mapping, nodes)
     wished = wished_hosts(breakdowns, servers, mapping)
-    hosts = _wished(hosts, wished, rabbits.broken, mapping, nodes)
+    hosts = _wished(hosts, wished, machine, nodes)
     where = None if hosts is None else only_hosts(hosts)
     constraint = machine.constraint(asks_for_rabbits(resources))
     return Proposal(list(resources), conjunction(constraint, where), where)
@@ -188,42 +186,28 @@ def _both(near: frozenset[str], labelled: Hosts, nodes: int) -> frozenset[str]:
     return hosts
 
 
-def _wished(
-    hosts: Hosts,
-    wished: Hosts,
-    broken: Mapping[str, str],
-    mapping: RabbitMapping,
-    nodes: int,
-) -> Hosts:
-    """The nodes of ``hosts`` that are ``wished`` and whose Rabbits are not broken. All
-    of ``hosts`` if these are fewer than ``nodes``, or if none is wished."""
+def _wished(hosts: Hosts, wished: Hosts, machine: RabbitManager, nodes: int) -> Hosts:
+    """The nodes of ``hosts`` that are ``wished`` and whose Rabbits serve. All of
+    ``hosts`` if these are fewer than ``nodes``, or if none is wished."""
     if not wished:
         return hosts
-    best = wished - mapping.hosts_below(broken)
+    best = machine.below_serving(wished)
     best = best if hosts is None else best & hosts
     return best if best and len(best) >= nodes else hosts
 
 
 def _serving(
-    hosts: frozenset[str],
-    broken: Mapping[str, str],
-    mapping: RabbitMapping,
-    nodes: int,
+    hosts: frozenset[str], machine: RabbitManager, mapping: RabbitMapping, nodes: int
 ) -> frozenset[str]:
-    """The nodes among ``hosts`` whose Rabbits serve, if they are enough."""
-    away = {rabbit for rabbit in map(mapping.rabbit_of, hosts) if rabbit in broken}
-    left = hosts - mapping.hosts_below(filter(None, away))
-    if len(left) < nodes or not left:
-        text = not_serving(filter(None, away), broken)
-        raise StorageUnavailable(text, Reason.RABBIT_BROKEN)
+    """The nodes among ``hosts``, which are enough, whose Rabbits serve.
+
+    Raises:
+        StorageUnavailable: these are fewer than ``nodes``.
+    """
+    left = machine.below_serving(hosts)
+    if len(left) < nodes:
+        machine.check_serving(mapping.rabbits_of(hosts - left).values())
     return left
-
-
-def not_serving(rabbits: Iterable[str], broken: Mapping[str, str]) -> str:
-    """A message that names the broken Rabbits that a job needs."""
-    names = sorted(rabbits, key=hostlist.natural_key)
-    states = ", ".join(f"{name} is {broken[name]}" for name in names)
-    return f"the Rabbits that it needs: {states}"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ from flux_k8s.jobs.placement import (
     Proposal,
     choose,
     daemons_of,
-    not_serving,
     propose,
 )
 from flux_k8s.jobs.workflowinfo import Breakdowns, WorkflowInfo
@@ -193,10 +192,11 @@ class Planner:
         """Choose the storage of a job that has no nodes yet, and count it as its own.
 
         Args:
-            allocation: as if the job had nodes.
+            allocation: as if the job had nodes, with the room that there is.
         """
         try:
-            placement = choose(info, breakdowns, {}, allocation, self._settings)
+            usable = self._on_serving(breakdowns, allocation)
+            placement = choose(info, breakdowns, {}, usable, self._settings)
         except AllocationError as error:
             alone = self._usable(info, breakdowns, allocation, lasting=True)
             choose(info, breakdowns, {}, alone, self._settings)
@@ -264,7 +264,9 @@ class Planner:
         place = partial(self._place_on, info, breakdowns, existing)
         try:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
-                self._check_serving(info)
+                # It uses existing storage on the Rabbits of its nodes.
+                below = self._settings.mapping.rabbits_of(allocation.hosts)
+                self._machine.check_serving(below.values())
             return place(self._usable(info, breakdowns, allocation))
         except (AllocationError, StorageUnavailable) as error:
             self.check_patience(info, error)
@@ -284,15 +286,27 @@ class Planner:
     ) -> Allocation:
         """What a job may use now, or (``lasting``) when others have given theirs back:
         a share may be given to it while another job still holds it."""
-        own, ledger, rabbits = _own(breakdowns), self._ledger, self._rabbits
+        own, ledger = _own(breakdowns), self._ledger
         whole = lasting and self._settings.scheduler
         return replace(
-            allocation,
+            self._on_serving(breakdowns, allocation, lasting),
             room=ledger.sizes if whole else ledger.left(own, lasting),
             other_shares={} if lasting else ledger.unplaced_beside(info.jobid),
+        )
+
+    def _on_serving(
+        self, breakdowns: Breakdowns, allocation: Allocation, lasting: bool = False
+    ) -> Allocation:
+        """The allocation on Rabbits that serve, beside the storage of others. A job
+        without colocation keys need not know those of others."""
+        rabbits, colocated = self._rabbits, dict[str, frozenset[str]]()
+        if any(s.colocation for b in breakdowns for s in b.allocation_sets):
+            colocated = self._ledger.colocated(_own(breakdowns), lasting)
+        return replace(
+            allocation,
             storages=rabbits.labels,
             broken_rabbits=rabbits.broken,
-            colocated=self.colocated(breakdowns, lasting),
+            colocated=colocated,
         )
 
     def _place_on(
@@ -331,33 +345,10 @@ class Planner:
         """The bytes that are left on each Rabbit, beside the job's own storage."""
         return self._ledger.left(_own(breakdowns))
 
-    def colocated(
-        self, breakdowns: Breakdowns, lasting: bool = False
-    ) -> Mapping[str, frozenset[str]]:
-        """The Rabbits with storage of others, by colocation key. A job without such
-        keys need not know."""
-        if not any(s.colocation for b in breakdowns for s in b.allocation_sets):
-            return {}
-        return self._ledger.colocated(_own(breakdowns), lasting)
-
     def _assume(self, placement: Placement) -> None:
         """Count the storage of a job as its own."""
         for reference, servers in placement.servers.items():
             self._ledger.assume(reference, servers)
-
-    def _check_serving(self, info: WorkflowInfo) -> None:
-        """Refuse a job that uses existing storage on the Rabbits of its nodes while one
-        of these Rabbits is broken.
-
-        Raises:
-            StorageUnavailable: a Rabbit is broken.
-        """
-        assert info.allocation is not None
-        below = set(map(self._settings.mapping.rabbit_of, info.allocation.hosts))
-        broken = {r: s for r, s in self._rabbits.broken.items() if r in below}
-        if broken:
-            text = not_serving(broken, broken)
-            raise StorageUnavailable(text, Reason.RABBIT_BROKEN)
 
     async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""

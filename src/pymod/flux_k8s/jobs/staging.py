@@ -127,7 +127,7 @@ class Staging:
         if held[info.userid] + size > self._most(config.stage_user_limit):
             text = "rabbit.stage_user_limit is reached"
             raise Full(text, Reason.LIMIT_REACHED)
-        mapping, rabbits = self._settings.mapping, self._machine.rabbits
+        mapping = self._settings.mapping
         free = {name: self._machine.room(name, info.jobid) for name in room}
         if all(size is None for size in free.values()):
             text = "the scheduler has not said yet what is free"
@@ -150,9 +150,6 @@ class Staging:
             hosts=choice.hosts,
             nodes_per_rabbit=dict(_rabbits(mapping, choice.hosts)),
             room=room,
-            storages=rabbits.labels,
-            broken_rabbits=rabbits.broken,
-            colocated=self._planner.colocated(breakdowns),
         )
         return allocation, choice.allowed if near else ()
 
@@ -326,11 +323,10 @@ class Staging:
             return ""
         machine = self._machine
         rabbits = machine.ledger.rabbits_of(info.jobid)
-        states = {name: machine.rabbits.state(name) for name in rabbits}
         return ", ".join(
-            f"Rabbit {name} is {states[name].reported}"
+            f"Rabbit {name} is {machine.rabbits.state(name).reported}"
             for name in sorted(rabbits, key=hostlist.natural_key)
-            if not states[name].keeps_data
+            if not machine.keeps_data(name)
         )
 
 

@@ -23,6 +23,7 @@ from math import inf
 from typing import (
     AbstractSet,
     Callable,
+    Iterable,
     Iterator,
     Optional,
     Sequence,
@@ -213,6 +214,27 @@ class RabbitManager:
         already."""
         state = self.rabbits.state(rabbit)
         return state is UNKNOWN or state.serving
+
+    def keeps_data(self, rabbit: str) -> bool:
+        """Whether a Rabbit keeps the storage of the jobs on it, as far as is known."""
+        return self.rabbits.state(rabbit).keeps_data
+
+    def below_serving(self, hosts: frozenset[str]) -> frozenset[str]:
+        """Those of the nodes whose Rabbits do their work."""
+        return hosts - self._settings.mapping.hosts_below(self.rabbits.broken)
+
+    def check_serving(self, rabbits: Iterable[Optional[str]]) -> None:
+        """Have a job wait that needs these Rabbits.
+
+        Raises:
+            StorageUnavailable: some of them do not do their work. It names these.
+        """
+        broken = self.rabbits.broken
+        away = sorted(broken.keys() & {*rabbits}, key=hostlist.natural_key)
+        if away:
+            states = ", ".join(f"{name} is {broken[name]}" for name in away)
+            text = f"the Rabbits that it needs: {states}"
+            raise StorageUnavailable(text, Reason.RABBIT_BROKEN)
 
     def room(self, rabbit: str, jobid: int) -> Optional[int]:
         """The bytes in the ``ssd`` of a Rabbit that are of no other job. None if it is
@@ -413,9 +435,7 @@ class RabbitManager:
             broken=broken,
             down=frozenset(down),
             disagreeing=self.disagreements.avoided,
-            emptied=frozenset(
-                r for r in broken if not self.rabbits.state(r).keeps_data
-            ),
+            emptied=frozenset(r for r in broken if not self.keeps_data(r)),
             lost=lost,
             disabled=self.system_status.disabled_by_others,
             states=self.nodes.states,
