@@ -166,12 +166,8 @@ class Storages(Watched):
     """Follows the Rabbits.
 
     Args:
-        changed: is called when a Rabbit's state changed.
-
-    Attributes:
-        labels: those of each Rabbit of the mapping that is fit for use.
-        broken: the Rabbits of the mapping that take no allocations, with their status.
-            Both are empty before all Storages have been listed.
+        changed: is called when all Rabbits have been seen, and when one's state has
+            changed since.
     """
 
     kind = STORAGE
@@ -182,8 +178,23 @@ class Storages(Watched):
         self._log = context.log
         self._changed = changed
         self._states: dict[str, RabbitState] = {}
-        self.labels: Mapping[str, Mapping[str, str]] = {}
-        self.broken: Mapping[str, str] = {}
+
+    @property
+    def labels(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of each Rabbit of the mapping that takes allocations."""
+        states = ((name, self.state(name)) for name in self._mapping.rabbits)
+        return {name: state.labels for name, state in states if state.serving}
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """The Rabbits of the mapping that take no allocations, as far as is known, with
+        their status."""
+        states = ((name, self.state(name)) for name in self._mapping.rabbits)
+        return {
+            name: state.status
+            for name, state in states
+            if not (state.serving or state is UNKNOWN)
+        }
 
     @property
     def all_labels(self) -> Mapping[str, Mapping[str, str]]:
@@ -227,11 +238,11 @@ class Storages(Watched):
         else:
             self._states[name] = state
         if self.listed:
-            self._take_stock()
+            self._changed()
 
     def synced(self) -> None:
         super().synced()
-        self._take_stock()
+        self._changed()
 
     def _read(self, name: str, storage: Encoded) -> RabbitState:
         """The state of a Rabbit. Fewer bytes are free than the mapping has on each
@@ -243,13 +254,6 @@ class Storages(Watched):
             return RabbitState(UNREADABLE)
         free = max(state.sizes.free, self._mapping.size(name))
         return replace(state, sizes=replace(state.sizes, free=free))
-
-    def _take_stock(self) -> None:
-        """A state has changed, which is rare."""
-        states = {name: self.state(name) for name in self._mapping.rabbits}
-        self.labels = {name: s.labels for name, s in states.items() if s.serving}
-        self.broken = {name: s.status for name, s in states.items() if not s.serving}
-        self._changed()
 
 
 async def annotate(
