@@ -35,11 +35,6 @@ REOPEN_DELAY = 3600.0
 """Seconds until a list of data movements that Kubernetes refuses is tried again."""
 
 
-def absent(error: KubeError) -> bool:
-    """The object does not exist, or not even its kind."""
-    return error.status == 404
-
-
 def absent_or_forbidden(error: KubeError) -> bool:
     """The object does not exist, not even its kind, or Kubernetes forbids the request.
     A watch that fails by another error tries again by itself."""
@@ -203,20 +198,12 @@ class KubeCalls:
         request = Request("get", kind, namespace, name)
         return self._send(request, key, partial(_check_object, kind, name, uid))
 
-    def find(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        *,
-        key: str,
-        missing: Callable[[KubeError], bool] = gone,
-    ) -> Call[Json]:
+    def find(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
         """Get an object; an empty one if it does not exist."""
 
         def start(answer: Answer) -> None:
             def got(result: Union[Json, KubeError]) -> None:
-                lacks = isinstance(result, KubeError) and missing(result)
+                lacks = isinstance(result, KubeError) and gone(result)
                 answer({} if lacks else result)
 
             self.get(kind, namespace, name, key=key).start(got)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from flux_k8s.config.context import Context
+from flux_k8s.control.kubecalls import absent_or_forbidden, refused
 from flux_k8s.jobs.copies import list_movements
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -41,10 +42,6 @@ UNSUCCESSFUL = ("Failed", "Invalid")
 
 NO_LOG = (400, 404)
 """The answers for a container that has not started, or is gone."""
-
-PASSING = (0, 401, 408, 409, 410, 429)
-"""Errors below 500 that may be over at the next try. 410: the list took longer than the
-API server remembers."""
 
 
 class _NotRecorded(Exception):
@@ -89,7 +86,7 @@ class DataRecords:
     async def _may_pass(self, info: WorkflowInfo, error: KubeError) -> bool:
         """Whether an error is waited for: Teardown has to wait as well while Kubernetes
         is out of reach."""
-        if not (error.status in PASSING or error.status >= 500):
+        if refused(error) or absent_or_forbidden(error):
             return False
         if (error.retry_after or 0.0) >= LIMIT:
             return False

@@ -12,6 +12,7 @@ from typing import Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
+from flux_k8s.control.kubecalls import absent_or_forbidden
 from flux_k8s.errors import DWSError, NotReady, StorageDenied
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -26,10 +27,6 @@ from flux_k8s.rules.directivebreakdown.breakdown import Reference
 from flux_k8s.rules.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.text import NOTE, printable
-
-FORBIDDEN = (403, 404)
-"""The answers to a request that the credentials do not allow, or about a kind that is
-not there."""
 
 
 def _situation(info: WorkflowInfo) -> object:
@@ -136,7 +133,7 @@ class Exclusion:
         except DWSError as error:
             raise StorageDenied(str(error), error.reason) from error
         except KubeError as error:
-            refused = fails and error.status in FORBIDDEN
+            refused = fails and absent_or_forbidden(error)
             if not (refused or await self._workflows.has_persisted(info)):
                 raise
         await self._workflows.lookup(info)
