@@ -190,9 +190,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "is silent when a Workflow is taken away": (
         "data",
-        replacing(
-            WorkflowInfo, "_note_interference", lambda self, uid, how, view: None
-        ),
+        replacing(WorkflowInfo, "_note_interference", lambda self, how, view: None),
         ("admin",),
     ),
     "takes nothing out of service at an abort": (

@@ -203,6 +203,6 @@ def test_go_durations_are_read(text: str, seconds: Optional[float]) -> None:
 def test_a_job_whose_storage_was_made_does_not_lose_it_to_another_in_silence() -> None:
     own = view_of(S.DataIn, changed=NOW)
     info = info_of(PLANNED, own)
-    info.see_found(replace(view_of(S.Proposal, jobid="fother"), uid="theirs"), NOW)
-    info.see_missing(NOW)
+    info.see(replace(view_of(S.Proposal, jobid="fother"), uid="theirs"), NOW)
+    info.see_gone(NOW, confirmed=True)
     assert info.again_at is None and step(info).step is Step.FAIL

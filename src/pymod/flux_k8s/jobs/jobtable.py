@@ -328,7 +328,10 @@ class JobTable:
         for a version that the answer to a request has shown."""
         info, before = job.info, job.info.view
         if type == "DELETED":
-            info.see_watched_gone(workflow.uid)
+            if info.shown == workflow.uid:
+                info.shown = None
+            if before is not None and before.uid == workflow.uid:
+                info.see_gone(self._clock.now())
             self.changed(job)
             return
         shown = workflow.uid, workflow.resource_version
@@ -351,7 +354,7 @@ class JobTable:
 
     def _show(self, job: Job, view: WorkflowView, workflow: Seen) -> None:
         """Take in a watch event of a job's Workflow."""
-        job.info.see_watched(view, self._clock.now())
+        job.info.see(view, self._clock.now(), watched=True)
         self._records.note(job.info, workflow.encoded)
 
     def releases(self, jobid: int) -> bool:

@@ -336,6 +336,7 @@ class WorkflowWatch(Watched):
         outage: Outage,
     ) -> None:
         super().__init__(context.kube)
+        self._clock = context.clock
         self._jobs = jobs
         self._orphans = orphans
         self._outage = outage
@@ -355,7 +356,7 @@ class WorkflowWatch(Watched):
         """All Workflows have been listed (again)."""
         for job in self._jobs:
             if _lacks(job):
-                job.info.doubtful = True
+                job.info.see_gone(self._clock.now())
                 self._jobs.changed(job)
         super().synced()
         self._orphans.check()

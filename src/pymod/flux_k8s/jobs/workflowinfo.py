@@ -343,41 +343,27 @@ class WorkflowInfo:
 
     # What Kubernetes shows
 
-    def see_watched(self, view: WorkflowView, now: float) -> None:
-        """Take in a view that the watch has shown: one of a Workflow whose end it has
-        shown before counts as well."""
-        back, self.shown, self.doubtful = self.doubtful, view.uid, False
-        if back or not self._is_late(view):
-            self._take_in(view, now)
+    def see(self, view: WorkflowView, now: float, *, watched: bool = False) -> None:
+        """Take in the Workflow as a watch, or the answer to a request, shows it, unless
+        that is older than what is known: an answer may come after a newer event.
 
-    def see_found(self, view: WorkflowView, now: float) -> None:
-        """Take in the answer to a GET: there is a Workflow, and this is it. Whatever
-        has missed it was wrong."""
-        doubtful = self.doubtful
-        if not self._is_late(view):
-            self._take_in(view, now)
-        self.doubtful = doubtful
-
-    def see(self, view: WorkflowView, now: float) -> None:
-        """Take in the answer to another request, unless it is older than what is known,
-        or about a Workflow that is gone: it may come after a newer watch event."""
-        last = self.last
-        over = last is not None and (last.uid == view.uid) is last.gone
-        if not (over or self._is_late(view)):
-            self._take_in(view, now)
-
-    def _take_in(self, view: WorkflowView, now: float) -> None:
-        if view.deleting and not view.finalizers:
-            self.see_gone(view.uid)
+        Args:
+            watched: the watch shows it, which ends all doubts. It may be older than
+                what was in doubt: the cluster was set back.
+        """
+        back = watched and self.doubtful
+        if watched:
+            self.shown, self.doubtful = view.uid, False
+        if self._is_late(view) and not back:
             return
         if view.deleting and view.desired is not State.Teardown:
-            self._note_interference(view.uid, DELETED, view)
+            self._note_interference(DELETED, view)
         elif view.desired is State.Teardown and not view.teardown_requested:
-            self._note_interference(view.uid, MOVED, view)
+            self._note_interference(MOVED, view)
         before = self.view
         if before is not None and before.uid != view.uid:
             if before.is_of(self.jobid) and not view.is_of(self.jobid):
-                self._note_interference(before.uid, DELETED, before)
+                self._note_interference(DELETED, before)
             self.begun = {}
         self.last = view
         if view.complete and not (before is not None and before.complete):
@@ -393,6 +379,30 @@ class WorkflowInfo:
             self.troubled_since = None
         elif before is None or before.trouble != view.trouble:
             self.troubled_since = now
+        if view.deleting and not view.finalizers:
+            self.see_gone(now)
+
+    def see_gone(self, now: float, *, confirmed: bool = False) -> None:
+        """Take in that there is no Workflow (any more). The watch may lack one by
+        mistake, and so may the answer to a GET: both are to say so, unless it was being
+        deleted, and that is what Flux wants.
+
+        Args:
+            confirmed: a GET says so, and the watch shows none either.
+        """
+        view = self.view
+        wanted = view is not None and view.deleting and self.goal is Goal.RELEASED
+        self.doubtful = not (confirmed or wanted)
+        if self.doubtful:
+            return
+        if view is not None:
+            self._note_interference(DELETED, view)
+            self.last = replace(view, gone=True)
+            self.begun = {}
+            self.troubled_since = None
+        if self.existed and self.may_be_made_again:
+            self.again_at = now + REMAKE_PAUSES[self.remade]
+            self.fits = False
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view
@@ -410,52 +420,19 @@ class WorkflowInfo:
             and self.remade < len(REMAKE_PAUSES)
         )
 
-    def see_watched_gone(self, uid: str) -> None:
-        """The watch has shown that a Workflow does not exist any more. Its list may
-        lack it by mistake: unless that is what Flux wants, a GET decides."""
-        if self.shown == uid:
-            self.shown = None
-        view = self.view
-        if view is None or view.uid != uid:
-            return
-        if view.deleting and self.goal is Goal.RELEASED:
-            self.see_gone(uid)
-        else:
-            self.doubtful = True
-
-    def see_missing(self, now: float) -> None:
-        """A GET says that there is no Workflow, and so does the watch: one alone may be
-        wrong."""
-        if self.view is not None:
-            self.see_gone(self.view.uid)
-        self.doubtful = False
-        if self.existed and self.may_be_made_again:
-            self.again_at = now + REMAKE_PAUSES[self.remade]
-            self.fits = False
-
-    def see_gone(self, uid: str) -> None:
-        """Take in that a Workflow does not exist any more."""
-        if self.view is None or self.view.uid != uid:
-            return
-        self._note_interference(uid, DELETED, self.view)
-        self.last = replace(self.view, gone=True)
-        self.begun = {}
-        self.troubled_since = None
-        self.doubtful = self.goal is not Goal.RELEASED
-
     def interference_note(self, how: str, more: str = "") -> Note:
         """The note that another program has done something to the Workflow, which the
         job still needed: :data:`DELETED` or :data:`MOVED`, and ``more`` about that."""
         text = f"Workflow {self.name} was {how} under the job"
         return Note(f"{text}{more}", WITHDRAWN[how])
 
-    def _note_interference(self, uid: str, how: str, view: WorkflowView) -> None:
+    def _note_interference(self, how: str, view: WorkflowView) -> None:
         """Note the interference of another program, unless it is known, or costs the
         job no data. ``view`` has the data that was not copied."""
         if self.goal is Goal.PLANNED and not self.has_storage:
             return
         known = self.view
-        if known is not None and known.uid == uid:
+        if known is not None and known.uid == view.uid:
             safe = known.desired is State.DataOut and known.complete
             if safe or known.deleting or known.desired is State.Teardown:
                 return

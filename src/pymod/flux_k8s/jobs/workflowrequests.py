@@ -127,7 +127,12 @@ class WorkflowRequests:
         return WorkflowView.parse(workflow, self._may_own)
 
     def _see(self, info: WorkflowInfo, workflow: Json) -> None:
-        info.see(self._read(workflow), self._flux.now())
+        """Take in the answer to a request, unless the Workflow that it shows is gone
+        meanwhile, or another one is there."""
+        view, last = self._read(workflow), info.last
+        over = last is not None and (last.uid == view.uid) is last.gone
+        if not over:
+            info.see(view, self._flux.now())
         self._records.note(info, workflow)
 
     async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:
@@ -164,9 +169,11 @@ class WorkflowRequests:
             if not gone(error) or shown:
                 info.doubtful = info.doubtful or doubtful
                 raise
-            info.see_missing(self._flux.now())
+            info.see_gone(self._flux.now(), confirmed=True)
         else:
-            info.see_found(self._read(workflow), self._flux.now())
+            raised = info.doubtful
+            info.see(self._read(workflow), self._flux.now())
+            info.doubtful = raised
             self._records.note(info, workflow)
 
     async def has_persisted(
