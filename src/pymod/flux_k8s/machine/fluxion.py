@@ -226,11 +226,11 @@ class Fluxion:
 
     def keeps(self, claims: Mapping[str, int], hosts: AbstractSet[str]) -> bool:
         """Whether Fluxion keeps from jobs so many bytes of each Rabbit, and has these
-        nodes marked as those of Rabbits in use, or is not the scheduler. A Rabbit that
-        its graph lacks is given to no job. What is not wanted yet may be taken back at
-        any time."""
+        nodes marked as those of Rabbits in use, or is not the scheduler, or there is
+        nothing to keep. A Rabbit that its graph lacks is given to no job. What is not
+        wanted yet may be taken back at any time."""
         graph, wanted = self._graph, self._wanted
-        if not self.present:
+        if not (self.present and (claims or hosts)):
             return True
         if graph is None or not self._is_read:
             return False

@@ -105,7 +105,7 @@ class RabbitManager:
         self._flux = flux
         self._settings = settings
         self._rabbits_changed = rabbits_changed
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: dict[int, Callable[[], None]] = {}
         self._workflows_listed = False
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
@@ -172,20 +172,16 @@ class RabbitManager:
         """Call ``done`` when Fluxion keeps from others the storage of a job that has no
         share of it, or not any more, or is not the scheduler. What it is to keep
         follows from :attr:`Ledger.withheld`. A service that cannot see the storage
-        never calls it."""
-        self._waiting.append((jobid, done))
+        never calls it, nor the one that was to be called for the job before."""
+        self._waiting[jobid] = done
         self._changed()
 
     def _check_withheld(self) -> None:
         """Call those who wait for what Fluxion keeps now."""
         if not (self.ledger.listed and self._workflows_listed):
             return
-        waiting, self._waiting = self._waiting, []
-        for jobid, done in waiting:
-            if self.ssds.are_kept(jobid):
-                done()
-            else:
-                self._waiting.append((jobid, done))
+        for jobid in tuple(filter(self.ssds.are_kept, self._waiting)):
+            self._waiting.pop(jobid)()
 
     # What jobs ask
 
