@@ -124,6 +124,15 @@ def test_a_drain_that_flux_refuses_is_requested_until_flux_carries_it_out() -> N
     assert done == [None]
 
 
+def test_a_drain_that_flux_refuses_is_logged_once() -> None:
+    flux: Any = Resource({"n1"}, refusals=3)
+    nodes = Nodes(flux, lambda: None)
+    nodes.drain(["n1"], IN_USE)
+    flux.loop.run(timeout=60.0)
+    assert flux.drained == {"n1": IN_USE}
+    assert flux.logged == [f"cannot drain n1: {BUSY}"]
+
+
 @pytest.mark.parametrize(
     ("error", "logged"),
     [

@@ -219,9 +219,11 @@ class Nodes:
             if error.errnum == errno.EINVAL and len(hosts) > 1:
                 there = frozenset(parse(await call(self._flux.rpc, STATUS, {})).hosts)
                 lacking = [h for h in hosts if h not in there] or hosts
-            says = f"cannot drain {hostlist.encode(lacking)}: {error}"
-            self._flux.log(syslog.LOG_ERR, says, Reason.DRAIN_FAILED)
-            if error.errnum != errno.EINVAL:
+            final = error.errnum == errno.EINVAL
+            if final or not self._drains.failures(drain):
+                says = f"cannot drain {hostlist.encode(lacking)}: {error}"
+                self._flux.log(syslog.LOG_ERR, says, Reason.DRAIN_FAILED)
+            if not final:
                 raise error
             drain.hosts = tuple(host for host in drain.hosts if host not in lacking)
         if refused:
