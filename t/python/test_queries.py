@@ -207,6 +207,18 @@ def test_storage_that_is_kept_and_an_abort_that_is_fatal_are_failures(
     assert query(system, "metrics")["failed"] == 1
 
 
+def test_an_abort_that_loses_no_data_is_no_failure() -> None:
+    system = started(
+        options=Options(faults=[DwsFault("PostRun", "never")]),
+        plugin_conf={"epilog-timeout": 60.0},
+    )
+    jobid = system.instance.submit(jobspec(nodes=1))
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, DAY)
+    assert [found["severity"] for found in exceptions(system, jobid)] == [0, 1]
+    assert query(system, "metrics")["failed"] == 0
+
+
 def test_a_failure_is_counted_by_the_service_that_saw_it() -> None:
     system = started(options=Options(latency=table({"Teardown": DAY})))
     jobid = system.instance.submit(jobspec(XFS + " profile=nope", nodes=1))

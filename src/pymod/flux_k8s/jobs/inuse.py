@@ -423,9 +423,10 @@ class InUse:
         """Raise an exception with the report, once, while the job is active. It is
         fatal if data is lost, unless the job has a fatal exception already."""
         if info.use_report in ("", SILENT):
-            severity = FATAL if self._unsaved(info) and not info.failed else WARNING
-            info.failure = info.failure or NOT_HERE
-            self._raise(info, DWS, severity, note, why)
+            fatal = bool(self._unsaved(info)) and not info.failed
+            self._raise(info, DWS, FATAL if fatal else WARNING, note, why)
+            if fatal:
+                info.failure = NOT_HERE
         info.use_report = note
 
     async def _finish(

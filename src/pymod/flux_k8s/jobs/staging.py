@@ -103,7 +103,7 @@ class Staging:
         placement = planner.choose_ahead(info, breakdowns, allocation)
         try:
             await self._keep(info)
-        except Exception:  # not GeneratorExit, after which there is no service
+        except Exception:  # not GeneratorExit: a run that was left may go much later
             planner.withdraw(placement)
             raise
         await planner.write_ahead(placement)
