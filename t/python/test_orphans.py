@@ -6,21 +6,24 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
+from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs.orphans import LOOK_AGAIN, End, read_end
 from flux_k8s.jobs.workflowinfo import Haste
-from flux_k8s.ports import Json
+from flux_k8s.ports import WORKFLOW, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.flux.fluxion import MODULE as FLUXION
+from rabbitsim.torture.deeds import leave_workflow
 from support.service import (
     COPY_OUT,
     HOUR,
     XFS,
     in_state,
+    lines,
     long,
     running,
     settle,
@@ -136,3 +139,35 @@ def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_ended()
     assert system.instance.job(jobid).active
     restore()
     settle(system)
+
+
+def test_nothing_is_told_of_a_job_whose_workflow_goes_before_it_is_looked_up() -> None:
+    system: Any = started()
+    jobid = system.instance.submit(long("", seconds=int(HOUR)))
+    asked: list[str] = []
+
+    def spy(before: Offered) -> Offered:
+        def answer(method: str, payload: Json, user: int, respond: Respond) -> None:
+            asked.append(method)
+            before(method, payload, user, respond)
+
+        return answer
+
+    def broken(method: str, payload: Json, user: int, respond: Respond) -> None:
+        respond(errno.EIO, "a fault", None)
+
+    broker = system.instance.broker
+    broker.stand_in("job-manager.dws", spy)
+    restore = broker.stand_in("job-info", lambda before: broken)
+    leave_workflow(jobid)(system)
+    system.loop.run(timeout=0.5)
+    assert lines(system, "cannot tell whether")
+    system.store.merge_patch(
+        WORKFLOW, "default", workflow_name(jobid), {"metadata": {"finalizers": None}}
+    )
+    system.store.delete(WORKFLOW, "default", workflow_name(jobid))
+    system.loop.run(timeout=1.0)
+    assert not system.workflows()
+    restore()
+    system.loop.run(timeout=60.0)
+    assert "data-out" not in asked

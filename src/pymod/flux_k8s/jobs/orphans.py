@@ -165,11 +165,11 @@ class Orphans:
     def _see_to_report(self, jobid: int) -> None:
         if jobid in self._jobs.unclaimed:
             return
-        self._asked.remove(jobid)
         job = self._jobs.get(jobid)
         if job is None:
             self._controller.add(jobid)
         else:
+            self._asked.remove(jobid)
             # Its Workflow may have lost the annotation, and it may have been recorded
             # what became of the data, of which nobody was told.
             job.info.nodes_released, job.info.data_reported = True, False
@@ -187,16 +187,21 @@ class Orphans:
         self._controller.add(jobid)
 
     async def _look_after(self, jobid: int) -> Optional[float]:
-        """See to a Workflow that no job claims, or to the report on one that is gone.
+        """See to a Workflow that no job claims, or to the report on one that is gone,
+        where one was asked for.
 
         Raises:
             TryAgain: a module of Flux does not answer, or cannot tell.
         """
         if jobid in self._jobs.unclaimed or jobid in self._jobs:
             return await self._release_if_ended(jobid)
+        if jobid not in self._asked:
+            return None
+        self._asked.remove(jobid)
         try:
             owed = not await self._outcomes.repeat(jobid)
         except RpcError as error:
+            self._asked.add(jobid)
             raise TryAgain(error) from error
         self._failing = False
         if owed and jobid not in self._jobs:
