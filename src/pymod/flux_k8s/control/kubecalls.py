@@ -9,9 +9,10 @@ from __future__ import annotations
 import abc
 from collections import Counter
 from functools import partial
-from typing import Any, Callable, Optional, Union
+from typing import Any, AsyncIterator, Callable, Optional, Union
 
 from flux_k8s.control.coroutines import Answer, Call
+from flux_k8s.json_reader import read_string
 from flux_k8s.ports import (
     BAD_RESPONSE,
     POD,
@@ -30,6 +31,9 @@ from flux_k8s.ports import (
 
 OK = "ok"
 NO_ANSWER = "no answer"
+
+Page = tuple[list[Json], bool]
+"""Objects, and whether there is another page."""
 
 REOPEN_DELAY = 3600.0
 """Seconds until a list of data movements that Kubernetes refuses is tried again."""
@@ -249,6 +253,38 @@ class KubeCalls:
             listed.start(got)
 
         return Call(ask_twice) if certain else listed
+
+    async def pages(
+        self,
+        kind: Kind,
+        *,
+        key: str,
+        limit: int,
+        label_selector: str = "",
+        certain: bool = False,
+    ) -> AsyncIterator[Page]:
+        """The objects of a kind in all namespaces, page by page.
+
+        Args:
+            limit: the objects in one answer, at most. The module does nothing else
+                while it reads one.
+            certain: as for :meth:`list`.
+        """
+        token: Optional[str] = ""
+        while token is not None:
+            page = await self.list(
+                kind,
+                None,
+                key=key,
+                label_selector=label_selector,
+                limit=limit,
+                token=token,
+                certain=certain and not token,
+            )
+            metadata = page.get("metadata")
+            known = metadata if isinstance(metadata, dict) else {}
+            token = read_string(known, "continue") or None
+            yield page["items"], token is not None
 
     def patch(
         self,

@@ -22,11 +22,10 @@ from functools import partial
 from typing import AsyncIterator, Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls
+from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, Page
 from flux_k8s.jobs.timelimits import Moment, copies_unknown, due, running_limits
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
-from flux_k8s.json_reader import read_string
 from flux_k8s.objects.cleanup import workflow_selector
 from flux_k8s.objects.datamovement import Movement, key_of, parse
 from flux_k8s.objects.workflowstate import State
@@ -35,8 +34,7 @@ from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from flux_k8s.reasons import Reason
 
 PAGE = 100
-"""Data movements in one answer. A job may have one for each of its nodes, and the
-module does nothing else while it reads an answer."""
+"""Data movements in one answer. A job may have one for each of its nodes."""
 
 LIST_VALID = 60.0
 """Seconds until data movements that go on are listed again: the watch of them may have
@@ -48,30 +46,15 @@ Movements = Mapping[tuple[str, str], Movement]
 _DIGEST = 2**64
 
 
-async def list_movements(
-    calls: KubeCalls, workflow: str
-) -> AsyncIterator[tuple[list[Json], bool]]:
-    """The data movements of a Workflow: those of each page, and whether there is
-    another page.
-
-    Raises:
-        KubeError: a request failed.
-    """
-    token: Optional[str] = ""
-    while token is not None:
-        page = await calls.list(
-            NNFDATAMOVEMENT,
-            None,
-            key=workflow,
-            label_selector=workflow_selector(workflow),
-            limit=PAGE,
-            token=token,
-            certain=not token,
-        )
-        metadata = page.get("metadata")
-        known = metadata if isinstance(metadata, dict) else {}
-        token = read_string(known, "continue") or None
-        yield page["items"], token is not None
+def list_movements(calls: KubeCalls, workflow: str) -> AsyncIterator[Page]:
+    """The data movements of a Workflow, as :meth:`KubeCalls.pages`."""
+    return calls.pages(
+        NNFDATAMOVEMENT,
+        key=workflow,
+        limit=PAGE,
+        label_selector=workflow_selector(workflow),
+        certain=True,
+    )
 
 
 def awaited_until(

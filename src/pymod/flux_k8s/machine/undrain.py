@@ -22,7 +22,6 @@ from flux_k8s.control.controller import Controller, Options
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.formats.resourcestatus import NodeStates
-from flux_k8s.json_reader import read_string
 from flux_k8s.machine.nodes import Nodes
 from flux_k8s.objects.cleanup import workflow_selector
 from flux_k8s.objects.clientmount import ClientMount, not_unmounted
@@ -116,15 +115,8 @@ class Undrain:
             KubeError: the list failed, and is to be repeated.
         """
         mounted: set[str] = set()
-        token: Optional[str] = ""
-        while token is not None:
-            page = await self._calls.list(
-                CLIENTMOUNT, None, key=KEY, limit=PAGE, token=token
-            )
-            mounted.update(not_unmounted(map(ClientMount.read, page["items"])))
-            metadata = page.get("metadata")
-            found = metadata if isinstance(metadata, dict) else {}
-            token = read_string(found, "continue") or None
+        async for items, _ in self._calls.pages(CLIENTMOUNT, key=KEY, limit=PAGE):
+            mounted.update(not_unmounted(map(ClientMount.read, items)))
         return frozenset(mounted)
 
     async def _still_unmounted(self, jobid: int, hosts: list[str]) -> list[str]:
