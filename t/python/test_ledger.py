@@ -124,7 +124,7 @@ def change(free: Jobs, what: str, seen: Seen) -> None:
     elif what == "withdraw":
         free.withdraw(seen.name)
     elif what in ("release", "teardown"):
-        free.release_share(seen.jobid, torn_down=what == "teardown")
+        free.return_share(seen.jobid, torn_down=what == "teardown")
     elif what == "forget":
         free.forget(seen.jobid)
     elif what == "remade":  # it is known yet
@@ -171,14 +171,14 @@ def test_a_service_that_is_loaded_anew_counts_the_same(
     for jobid in range(3):
         for number in range(2):
             free.withdraw(Seen(jobid, number=number).name)
-        free.release_share(jobid, torn_down=False)
+        free.return_share(jobid, torn_down=False)
     for jobid in ended:
         free.forget(jobid)
     anew = Jobs(*free.over)
     for seen in shown.values():
         anew.event("ADDED", watched(seen.object))
     for jobid in range(3):
-        anew.release_share(jobid, torn_down=False)
+        anew.return_share(jobid, torn_down=False)
     assert free.left([]) == anew.left([])
     assert free.left([], lasting=True) == anew.left([], lasting=True)
     assert free.reserved == anew.reserved
@@ -252,7 +252,7 @@ def test_servers_of_a_job_that_nobody_knows_leave_nothing() -> None:
 def test_servers_that_are_shown_after_the_end_of_their_job_leave_nothing() -> None:
     free, seen = Jobs(), Seen(1, made=frozenset({"r1"}))
     free.event("ADDED", watched(seen.object))
-    free.release_share(1, torn_down=True)
+    free.return_share(1, torn_down=True)
     free.forget(1)
     free.event("MODIFIED", watched(seen.object))
     free.event("DELETED", watched(seen.object))

@@ -53,7 +53,7 @@ def change(free: Ledger, what: str, jobid: int, sizes: Mapping[str, int]) -> Non
     elif what == "withdraw":
         free.withdraw(key)
     elif what in ("release", "tear down"):
-        free.release_share(jobid, torn_down=what == "tear down")
+        free.return_share(jobid, torn_down=what == "tear down")
     elif what == "forget":
         free.forget(jobid)
     else:

@@ -102,7 +102,7 @@ class Orphans:
     wait for ever: so the plugin asks about it.
 
     Args:
-        release_share: frees the share of a job, which the scheduler takes back.
+        return_share: frees the share of a job, which the scheduler takes back.
         ledger: has the storage that is left of jobs without a Workflow.
     """
 
@@ -111,14 +111,14 @@ class Orphans:
         context: Context,
         jobs: JobTable,
         outage: Outage,
-        release_share: Callable[[WorkflowInfo], None],
+        return_share: Callable[[WorkflowInfo], None],
         ledger: Ledger,
     ) -> None:
         self._flux = context.flux
         self._settings = context.settings
         self._jobs = jobs
         self._outage = outage
-        self._release_share = release_share
+        self._return_share = return_share
         self._ledger = ledger
         self._outcomes = Outcomes(context.flux)
         self._checked = False
@@ -277,7 +277,7 @@ class Orphans:
         """Take DataOut and Teardown of a job that has ended to their end."""
         job = self._jobs.obtain(jobid, Goal.RELEASED)
         _want_data_out(job.info)
-        self._release_share(job.info)
+        self._return_share(job.info)
         self._jobs.changed(job)
 
     def _may_be_of_others(self, jobid: int) -> bool:
@@ -309,7 +309,7 @@ class Orphans:
         self._log_orphan(jobid)
         job = self._jobs.obtain(jobid, Goal.RELEASED)
         job.info.want_released(haste=haste, waits=False)
-        self._release_share(job.info)
+        self._return_share(job.info)
         self._jobs.changed(job)
 
     def _log_orphan(self, jobid: int) -> None:

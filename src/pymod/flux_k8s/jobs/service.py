@@ -101,7 +101,7 @@ class Service:
             self._rabbits_changed,
         )
         jobs.note_nodes_released = partial(
-            machine.ledger.release_share, torn_down=False
+            machine.ledger.return_share, torn_down=False
         )
         movements = DataMovements(context, jobs)
         steps = Steps(context, machine, jobs, records, movements.of)
@@ -110,8 +110,8 @@ class Service:
             context, jobs, steps, outage, self._waits, machine.jobs_changed
         )
         self._staging = steps.staging
-        release = steps.release_share
-        self._orphans = Orphans(context, jobs, outage, release, machine.ledger)
+        give_back = steps.return_share
+        self._orphans = Orphans(context, jobs, outage, give_back, machine.ledger)
         self.workflows = WorkflowWatch(context, jobs, self._orphans, outage)
         self._lister = JobLister(flux, jobs, self._jobs_are_known)
         self._requests = RequestHandler(

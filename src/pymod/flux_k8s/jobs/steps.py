@@ -157,7 +157,7 @@ class Steps:
         else:
             await self._failures.fail(info, error.note)
 
-    def release_share(self, info: WorkflowInfo) -> None:
+    def return_share(self, info: WorkflowInfo) -> None:
         """Free the job's share: the scheduler has taken back the job's resources."""
         view = info.view
         # Without a view the Workflow may not be known yet, as Kubernetes is away, or an
@@ -165,7 +165,7 @@ class Steps:
         torn_down = (
             view is not None and view.desired is State.Teardown and view.complete
         )
-        self._ledger.release_share(info.jobid, torn_down)
+        self._ledger.return_share(info.jobid, torn_down)
         self.staging.queue.wake()
 
     def forget(self, info: WorkflowInfo) -> None:
@@ -400,10 +400,11 @@ class Steps:
             info.answered |= {Goal.READY}
 
     async def _withhold(self, info: WorkflowInfo, following: Next) -> None:
-        """Have the scheduler keep the job's storage from others. The machine reports
-        when that is done."""
+        """Have the scheduler keep the job's storage from others: a share that is given
+        back is withheld as long as there is storage on it. The machine reports when
+        that is done."""
         info.withheld = False
-        self.release_share(info)
+        self.return_share(info)
         done = partial(self._jobs.note_withheld, info.jobid)
         self._machine.when_withheld(info.jobid, done)
 
@@ -412,7 +413,7 @@ class Steps:
         if view is not None and view.is_of(info.jobid):
             await self._settle_mounts(info, view)
         self.workflows.unlink_token(info)
-        self.release_share(info)
+        self.return_share(info)
         payload: Json = {"id": info.jobid}
         moving = view is not None and view.desired is not State.Teardown
         if moving and view is not None and view.nodes_released:

@@ -319,7 +319,7 @@ class Ledger(Watched):
         self._assumed.pop(servers, None)
         self._recount(servers)
 
-    def release_share(self, jobid: int, torn_down: bool) -> None:
+    def return_share(self, jobid: int, torn_down: bool) -> None:
         """The job gives its share of the Rabbits back to the scheduler. The storage of
         a job that is torn down is gone, whether the watch has shown that or not. That
         of another job is still there."""
