@@ -299,7 +299,7 @@ def _fate(view: WorkflowView, outcome: Json, exception: str) -> str:
     """
     did_not_run = text(outcome, "reason") == Reason.NOT_RUN.value
     lost = "" if did_not_run else printable(text(outcome, "errstr"), NOTE)
-    return lost if view.has_failed and outcome else exception or lost
+    return lost if view.copy_failed and outcome else exception or lost
 
 
 def _lines(workflow: Json) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ def when_cancelled(info: WorkflowInfo) -> str:
 def _is_settled(view: WorkflowView) -> bool:
     """Whether it is decided what becomes of a job's storage."""
     gone = view.deleting or view.desired is State.Teardown
-    return gone or view.given_up or view.has_failed
+    return gone or view.given_up or view.copy_failed
 
 
 def failure_of(info: WorkflowInfo) -> str:

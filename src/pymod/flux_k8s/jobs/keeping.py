@@ -162,7 +162,7 @@ class Keeping:
         machine = sum(self._ledger.sizes.values())
         jobs = [info.jobid]
         for other in self._jobs.infos():
-            failed = other.view is not None and other.view.has_failed
+            failed = other.view is not None and other.view.copy_failed
             kept = failed or other.jobid in self._marking
             if kept and other.userid == info.userid and other is not info:
                 jobs.append(other.jobid)
@@ -320,7 +320,7 @@ def _refusal(error: KubeError, what: str) -> Exception:
 def _check_failed(info: WorkflowInfo) -> WorkflowView:
     """The Workflow of a job whose data could not be copied out, and is not gone."""
     view: Optional[WorkflowView] = info.view
-    if view is None or not (view.is_of(info.jobid) and view.has_failed):
+    if view is None or not (view.is_of(info.jobid) and view.copy_failed):
         text = f"job {info.f58}: no data of it has failed and is kept"
     elif view.complete or view.desired is not State.DataOut or view.deleting:
         text = f"job {info.f58}: its storage is not kept any more"

@@ -58,7 +58,7 @@ class FailureReports:
     async def fail(self, info: WorkflowInfo, why: Note) -> None:
         """Raise a fatal exception, and say where the job's owner learns more. The note
         about data that is kept says so by itself."""
-        kept = info.view is not None and info.view.has_failed
+        kept = info.view is not None and info.view.copy_failed
         note = why.text if kept else with_next_step(why.text, info.f58)
         await self.raise_failure(info, replace(why, text=note))
         if kept:

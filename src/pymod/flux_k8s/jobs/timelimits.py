@@ -224,7 +224,7 @@ def _stall_limit(
     """The time limit of data that does not move, if it runs. Where Kubernetes refuses
     the list of data movements, it is not over before the list is tried again."""
     limit = at.config.stall_timeout
-    if limit is None or (info.failed and not view.has_failed):
+    if limit is None or (info.failed and not view.copy_failed):
         return []
     unmoved = unmoved_since(info, at)
     if unmoved is None:
@@ -377,7 +377,7 @@ def has_ended_badly(info: WorkflowInfo, view: WorkflowView) -> bool:
     """Whether the data of a job that was cancelled in its epilog, or that has failed,
     is not waited for. A failure after which the storage was kept has failed the job,
     and no more."""
-    return (info.abandoned or info.failed) and not view.has_failed
+    return (info.abandoned or info.failed) and not view.copy_failed
 
 
 def gives_up(
@@ -386,7 +386,7 @@ def gives_up(
     """Whether the storage of a job goes without all of its data."""
     if info.aborted:
         return True
-    if view.has_failed and view.complete:
+    if view.copy_failed and view.complete:
         return False  # it was copied after all
     over = view.given_up or view.failed_until is not None
     return problem is not None or has_ended_badly(info, view) or not info.ran or over

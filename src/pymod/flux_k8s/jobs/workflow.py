@@ -194,7 +194,7 @@ def _release(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Next:
     if is_kept(info, view, at):
         return _await_rescue(info, view, at)
     problem, deadline = problem_of(info, view, at)
-    saves = info.ran and (view.has_failed or not info.abandoned)
+    saves = info.ran and (view.copy_failed or not info.abandoned)
     awaited = awaited_until(info, view, at) if problem is not None and saves else None
     if awaited is not None:
         problem, deadline = None, awaited
@@ -229,7 +229,7 @@ def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Next]:
     """The step by which a job whose nodes have unmounted, or are drained, ends before
     its storage is gone; None if it does not, or not yet. The storage is kept from
     others first."""
-    ended = bool(view.kept_for) or view.has_failed or view.desired is State.Teardown
+    ended = bool(view.kept_for) or view.copy_failed or view.desired is State.Teardown
     if not view.nodes_released or info.released or (info.failed and not ended):
         return None
     if info.withheld is None:

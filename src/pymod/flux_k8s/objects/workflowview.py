@@ -143,7 +143,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         return self.ours and self.wlm == WLM_ID and self.jobid == f58(jobid)
 
     @property
-    def has_failed(self) -> bool:
+    def copy_failed(self) -> bool:
         """Whether copying the data of the job out has failed once, and the storage was
         kept."""
         return self.failed_until is not None or self.rescued is not None
@@ -152,7 +152,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     def is_not_kept(self) -> bool:
         """Whether copying the data of the job out has failed, and the storage could not
         be kept."""
-        return bool(self.failure.text) and not self.has_failed
+        return bool(self.failure.text) and not self.copy_failed
 
     @property
     def kept_for_nodes(self) -> tuple[str, ...]:
