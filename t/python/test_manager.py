@@ -21,7 +21,7 @@ from flux_k8s.machine.wanted import (
     BAD_RABBIT,
     FIRST_HOLD,
     Machine,
-    drain_reason,
+    lost_connection_reason,
     wanted,
 )
 from flux_k8s.objects import mapping
@@ -248,7 +248,9 @@ def test_a_job_without_storage_waits_for_no_scheduler() -> None:
 # The decision
 
 HOSTS = tuple(f"hetchy{number}" for number in range(1001, 1019))
-LOST = dict.fromkeys(("hetchy1002", "hetchy1003"), drain_reason("hetchy202", "Offline"))
+LOST = dict.fromkeys(
+    ("hetchy1002", "hetchy1003"), lost_connection_reason("hetchy202", "Offline")
+)
 STATES = NodeStates(
     HOSTS,
     frozenset(),

@@ -157,7 +157,7 @@ class KubeCalls:
         self._results: dict[str, dict[str, int]] = {}
         self._lost: Counter[str] = Counter()
         self.in_flight = 0
-        self._refused: set[KindOfRequest] = set()
+        self._wanted_later: set[KindOfRequest] = set()
         self.recovered: Callable[[KindOfRequest], None] = lambda request: None
         self.watch_changed: Callable[[Watched], None] = lambda watched: None
         self.asked: Callable[[], None] = lambda: None
@@ -346,8 +346,8 @@ class KubeCalls:
                 except Exception as error:
                     result = error
                 answer(result)
-                if is_good and kind in self._refused:
-                    self._refused.remove(kind)
+                if is_good and kind in self._wanted_later:
+                    self._wanted_later.remove(kind)
                     self.recovered(kind)
 
             self.in_flight += 1
@@ -364,7 +364,7 @@ class KubeCalls:
             result = str(answer.status) if answer.status else NO_ANSWER
             if answer.retry_after is not None:
                 answer.request = kind
-                self._refused.add(kind)
+                self._wanted_later.add(kind)
         results = self._results.setdefault(kind[0], {})
         results[result] = results.get(result, 0) + 1
 

@@ -100,9 +100,7 @@ class Service:
             jobs.may_hold,
             self._rabbits_changed,
         )
-        jobs.note_nodes_released = partial(
-            machine.ledger.return_share, torn_down=False
-        )
+        jobs.note_nodes_released = partial(machine.ledger.return_share, torn_down=False)
         movements = DataMovements(context, jobs)
         steps = Steps(context, machine, jobs, records, movements.of)
         movements.moved = steps.copies.see

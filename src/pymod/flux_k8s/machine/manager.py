@@ -54,7 +54,7 @@ from flux_k8s.machine.wanted import (
     Machine,
     Wanted,
     disabled_nodes,
-    drain_reason,
+    lost_connection_reason,
     lost_links,
     wanted,
 )
@@ -422,7 +422,7 @@ class RabbitManager:
         for host in self._link_hold_down.update(cut, now):
             rabbit = self._settings.mapping.rabbit_of(host)
             if rabbit not in down:
-                lost[host] = drain_reason(str(rabbit), HELD_DOWN)
+                lost[host] = lost_connection_reason(str(rabbit), HELD_DOWN)
         self.disagreements.update()
         # Before the Workflows are listed, Fluxion keeps what an earlier module had it
         # keep.

@@ -74,7 +74,7 @@ class HoldDown:
         return min((end for end in ends if end > now), default=inf)
 
 
-def drain_reason(rabbit: str, status: str) -> str:
+def lost_connection_reason(rabbit: str, status: str) -> str:
     """The drain reason of a node that cannot reach its Rabbit."""
     return f"{LOST_CONNECTION}{rabbit} is {status}"
 
@@ -86,7 +86,7 @@ def lost_links(
     drained. The connections of a Rabbit that is ``down`` do not matter: jobs with
     Rabbit storage avoid its nodes, and other jobs need no connection."""
     return {
-        host: drain_reason(name, status)
+        host: lost_connection_reason(name, status)
         for name, state in unwell.items()
         if name not in down
         for host, status in state.lost.items()
