@@ -18,7 +18,7 @@ from flux_k8s.objects import mapping
 from flux_k8s.objects.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.rules import jgfwriter
-from flux_k8s.rules.directivebreakdown.allocation import job_allocation, ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import gib_per_rabbit, job_allocation
 from support.mapping import EXAMPLE
 
 HETCHY = mapping.parse(EXAMPLE)
@@ -163,7 +163,7 @@ def test_a_written_graph_can_be_read_again_and_is_a_tree_of_all_of_r(
         rabbit: system.capacity(rabbit) // GIB // chunks * chunks
         for rabbit in system.rabbits
     }
-    assert ssd_per_rabbit(read, system) == graph.ssd
+    assert gib_per_rabbit(read, system) == graph.ssd
     counts = job_allocation(read, system).nodes_per_rabbit
     assert counts == {rabbit: len(system.hosts_of(rabbit)) for rabbit in system.rabbits}
     # Its paths follow its edges.

@@ -14,7 +14,7 @@ from flux_k8s.formats import rset
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects import storageusage
 from flux_k8s.ports import SERVERS, STORAGE, Json
-from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import gib_per_rabbit
 from support.rabbits import (
     PERSISTENT,
     finish,
@@ -43,7 +43,7 @@ def test_the_scheduling_key_of_R_leads_to_the_servers(
     system = system_of()
     jobid = submit(system, f"#DW jobdw type={type} capacity=90GiB name=p1", nodes=3)
     wait(system)
-    given = ssd_per_rabbit(rset.parse(system.instance.job(jobid).R), system.mapping)
+    given = gib_per_rabbit(rset.parse(system.instance.job(jobid).R), system.mapping)
     assert given == dict(zip(("rabbit-01", "rabbit-02"), shares))
     (servers,) = system.store.list(SERVERS, None)["items"]
     data = servers["spec"]["allocationSets"][0]  # a Lustre's first one is its OSTs

@@ -24,11 +24,11 @@ from flux_k8s.rules.directivebreakdown.breakdown import (
 from flux_k8s.rules.directivebreakdown.resources import (
     apply_breakdowns,
     below_chassis,
+    gib_per_node,
     requested_chassis,
     requested_nodes,
     requested_per_node,
     share_of_node,
-    ssd_per_node,
 )
 from support.breakdowns import across, per_compute
 
@@ -193,7 +193,7 @@ def test_applying_breakdowns_again_replaces_their_storage(
 def test_rounding_to_ssd_never_gives_less_than_directives_request(
     found: list[Breakdown], nodes: int
 ) -> None:
-    ssd = ssd_per_node(found, nodes)
+    ssd = gib_per_node(found, nodes)
     sets = [entry for item in found for entry in item.allocation_sets]
     per_node = ("AllocatePerCompute", "AllocatePerServer")
     sizes = {

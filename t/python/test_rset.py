@@ -15,7 +15,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.formats import idset, jgf, rset
 from flux_k8s.objects import mapping
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import gib_per_rabbit
 from support.fluxpython import needs_flux, of_flux
 from support.objects import changed
 from support.rset import fluxion_r, in_shorthand, vertex
@@ -200,15 +200,15 @@ def test_a_graph_has_the_storage_of_a_job_on_each_rabbit(
     R = fluxion_r(hosts, ssd)
     if whole is not None:
         R = in_shorthand(R, whole)
-    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == storage
+    assert gib_per_rabbit(rset.parse(R), SYSTEM) == storage
 
 
 def test_r_without_a_graph_has_the_rabbits_of_its_hosts_and_no_amounts() -> None:
     R = fluxion_r({"h2": "rab1", "h3": "rab1"}, {})
     for scheduling in (..., {}, {"writer": "other", "graph": 7}):
         resources = rset.parse(changed(R, "scheduling", scheduling))
-        assert ssd_per_rabbit(resources, SYSTEM) == {"rab1": None}
-    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab1": None}
+        assert gib_per_rabbit(resources, SYSTEM) == {"rab1": None}
+    assert gib_per_rabbit(rset.parse(R), SYSTEM) == {"rab1": None}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_graph_that_contradicts_the_mapping_is_refused(
     R = fluxion_r(hosts, ssd)
     for each in (R, in_shorthand(R)) if words == "h0 below rab0" else (R,):
         with pytest.raises(BadObject) as caught:
-            ssd_per_rabbit(rset.parse(each), SYSTEM, "R of job f1")
+            gib_per_rabbit(rset.parse(each), SYSTEM, "R of job f1")
         assert words in str(caught.value)
 
 
@@ -235,7 +235,7 @@ def test_a_graph_with_a_node_that_r_lacks_is_refused() -> None:
     R["execution"]["R_lite"][0]["rank"] = "0"
     R["execution"]["nodelist"] = ["h0"]
     with pytest.raises(BadObject, match="a node of execution.nodelist"):
-        ssd_per_rabbit(rset.parse(R), SYSTEM)
+        gib_per_rabbit(rset.parse(R), SYSTEM)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_malformed_graph_is_refused_with_its_place(
 ) -> None:
     R = changed(fluxion_r({"h0": "rab0"}, {"rab0": [8]}), place, value)
     with pytest.raises(BadObject) as caught:
-        ssd_per_rabbit(rset.parse(R), SYSTEM)
+        gib_per_rabbit(rset.parse(R), SYSTEM)
     assert words in str(caught.value)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.formats import bits, constraints, rset
 from flux_k8s.ports import Json
-from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import gib_per_rabbit
 from flux_k8s.scheduler import rwriter
 from flux_k8s.scheduler.free import Chassis, Grant, Taken
 from flux_k8s.scheduler.pool import Infeasible, Node, Pool, reserve, storage_nodes
@@ -367,7 +367,7 @@ def test_R_is_what_its_readers_expect() -> None:
     assert (R.starttime, R.expiration) == (1000.5, 1060.5)
     assert R.properties == {"fast": (0, 1, 2)}
     assert R.targets[0].children == {"core": f"0-{CORES - 1}", "gpu": "0"}
-    assert ssd_per_rabbit(R, topology()) == {"rabbit0": 50, "rabbit1": 25}
+    assert gib_per_rabbit(R, topology()) == {"rabbit0": 50, "rabbit1": 25}
 
 
 @pytest.mark.parametrize(

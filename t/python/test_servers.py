@@ -29,7 +29,7 @@ from flux_k8s.rules.directivebreakdown.breakdown import (
     Strategy,
     parse,
 )
-from flux_k8s.rules.directivebreakdown.resources import ssd_per_node
+from flux_k8s.rules.directivebreakdown.resources import gib_per_node
 from flux_k8s.rules.directivebreakdown.servers import build_servers
 from support.breakdowns import (
     RABBIT,
@@ -307,7 +307,7 @@ def test_an_allocation_in_one_piece_may_exceed_what_is_held() -> None:
     lustre = breakdown(
         across(50 * GIB, scale=5), across(5 * GIB, "mgtmdt", count=1, colocation=MGT)
     )
-    ssd = ssd_per_node([lustre], 2)
+    ssd = gib_per_node([lustre], 2)
     on = allocation({"a": 1, "b": 1}, ssd)
     ost, mgtmdt = build_allocation_sets(lustre, on)
     assert counts(ost) == {"a": 1, "b": 1} and counts(mgtmdt) == {"a": 1}
@@ -359,7 +359,7 @@ def test_an_allocation_comes_from_r_and_the_mapping() -> None:
         hosts=("h1", "h2", "h3", "login"),
         nodes_per_rabbit={"r1": 1, "r2": 2},
         unconnected=("login",),
-        ssd_per_rabbit={"r1": None, "r2": None},
+        gib_per_rabbit={"r1": None, "r2": None},
     )
 
 
@@ -410,7 +410,7 @@ def allocations(draw: st.DrawFn, found: list[Breakdown]) -> Allocation:
     nodes = draw(systems)
     total = sum(nodes.values())
     held: Optional[int] = draw(
-        st.sampled_from([None, 1, ssd_per_node(found, total), 2**20])
+        st.sampled_from([None, 1, gib_per_node(found, total), 2**20])
     )
     names = [*nodes, "spare1", "spare2"]
     storages = {
@@ -472,7 +472,7 @@ def test_built_servers_keep_all_promises_of_the_docstring(
     for names in living.values():
         assert len(names) == len(set(names))
     for rabbit, size in used.items():
-        share = on.ssd_per_rabbit.get(rabbit)
+        share = on.gib_per_rabbit.get(rabbit)
         assert share is not None or size <= on.room.get(rabbit, size)
 
 
@@ -497,7 +497,7 @@ plain_jobs = st.lists(
 def test_servers_never_exceed_the_storage_that_the_job_requested(
     job: list[Breakdown], nodes: dict[str, int]
 ) -> None:
-    ssd = ssd_per_node(job, sum(nodes.values()))
+    ssd = gib_per_node(job, sum(nodes.values()))
     on = allocation(nodes, ssd)
     used = dict.fromkeys(nodes, 0)
     for sets in build_servers(job, on):
@@ -513,7 +513,7 @@ def test_a_recorded_breakdown_gives_servers_of_the_recorded_shape(name: str) -> 
     found = parse(recorded(name, "DirectiveBreakdown")[0])
     on = allocation(
         {"kind-worker2": 3, "kind-worker3": 1},
-        ssd_per_node([found], 4),
+        gib_per_node([found], 4),
         storages={"kind-worker2": RABBIT, "kind-worker3": RABBIT},
     )
     made = build_allocation_sets(found, on)

@@ -26,7 +26,7 @@ from flux_k8s.jobs.setupreader import (
     read_setup,
 )
 from flux_k8s.objects import mapping
-from flux_k8s.rules.directivebreakdown.allocation import ssd_per_rabbit
+from flux_k8s.rules.directivebreakdown.allocation import gib_per_rabbit
 from rabbitsim.flux.broker import READING
 from rabbitsim.system import VirtualSystem
 from support.queries import query
@@ -100,7 +100,7 @@ def test_a_malformed_graph_gets_its_sentence_when_it_is_needed() -> None:
     result = read(payload(R))
     assert isinstance(result, Summary) and result.hosts == rset.parse(R).hosts
     with pytest.raises(UnreadableR, match=r"^R of job .*nodes\[[0-9]+\].* expected"):
-        ssd_per_rabbit(result, mapping.parse({"computes": {}, "rabbits": {}}))
+        gib_per_rabbit(result, mapping.parse({"computes": {}, "rabbits": {}}))
 
 
 def test_the_process_that_reads_imports_little() -> None:

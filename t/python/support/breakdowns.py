@@ -61,7 +61,7 @@ def allocation(nodes: dict[str, int], ssd: Any = None, **more: Any) -> Allocatio
     if isinstance(ssd, int):
         ssd = {rabbit: ssd * count for rabbit, count in nodes.items()}
     unconnected = more.get("unconnected", ())
-    return Allocation((*hosts, *unconnected), nodes, ssd_per_rabbit=ssd or {}, **more)
+    return Allocation((*hosts, *unconnected), nodes, gib_per_rabbit=ssd or {}, **more)
 
 
 def counts(entry: Json) -> dict[str, int]:

@@ -164,7 +164,7 @@ class Planner:
             allocation = job_allocation(R, mapping, name=name)
         except OtherMapping as error:
             raise self._await_agreement(info, error) from None
-        self._note_share(info.jobid, allocation.ssd_per_rabbit)
+        self._note_share(info.jobid, allocation.gib_per_rabbit)
         if not allocation.hosts:
             raise AllocationError(
                 "all nodes of the job are Rabbits, which do not mount storage"

@@ -49,14 +49,14 @@ from flux_k8s.rules.directivebreakdown.compute import labelled_hosts
 from flux_k8s.rules.directivebreakdown.resources import (
     apply_breakdowns,
     below_chassis,
+    gib_per_node,
     requested_chassis,
     requested_nodes,
     requested_per_node,
-    ssd_per_node,
 )
 from flux_k8s.rules.stagechoice import NodeTimes, StageChoice, choose_nodes
 
-KEEPING = 5.0
+KEEP_TIMEOUT = 5.0
 """Seconds that the scheduler has for its answer that it keeps storage from others."""
 
 NOT_SERVING = "the Rabbits, or nodes, that it needs do not serve"
@@ -120,7 +120,7 @@ class Staging:
         room = self._planner.left(breakdowns)
         nodes = requested_nodes(info.request.resources)
         check_maximums(breakdowns, nodes, self._settings.config)
-        share = ssd_per_node(breakdowns, nodes) * GIB
+        share = gib_per_node(breakdowns, nodes) * GIB
         fit = self._fit(info, nodes, share)
         below = self._below(info, breakdowns, nodes, share, fit)
         held, size, config = self._held(info), nodes * share, self._settings.config
@@ -286,7 +286,7 @@ class Staging:
 
     def _when_kept(self, jobid: int, answer: Answer) -> None:
         self._machine.when_withheld(jobid, partial(answer, True))
-        self._flux.call_later(KEEPING, partial(answer, False))
+        self._flux.call_later(KEEP_TIMEOUT, partial(answer, False))
 
     # When its data is there
 

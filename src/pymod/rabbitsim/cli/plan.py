@@ -38,7 +38,7 @@ from flux_k8s.rules.directivebreakdown.compute import (
     near_hosts,
     required_daemons,
 )
-from flux_k8s.rules.directivebreakdown.resources import apply_breakdowns, ssd_per_node
+from flux_k8s.rules.directivebreakdown.resources import apply_breakdowns, gib_per_node
 from flux_k8s.rules.directivebreakdown.servers import build_servers
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.planview import print_plan
@@ -230,9 +230,9 @@ def _allocation(
     }
     allocation = job_allocation(rset.parse(R), mapping)
     storages = dict.fromkeys(mapping.rabbits, labels)
-    ssd = ssd_per_node(breakdowns, len(hosts))
+    ssd = gib_per_node(breakdowns, len(hosts))
     held = {rabbit: ssd * n for rabbit, n in allocation.nodes_per_rabbit.items()}
-    return replace(allocation, ssd_per_rabbit=held, storages=storages)
+    return replace(allocation, gib_per_rabbit=held, storages=storages)
 
 
 def _patch(breakdown: Breakdown, sets: list[Json]) -> Json:
@@ -252,7 +252,7 @@ def _too_much(allocation: Allocation, mapping: RabbitMapping) -> Iterable[str]:
     short = Counter(
         {
             rabbit: ssd
-            for rabbit, ssd in allocation.ssd_per_rabbit.items()
+            for rabbit, ssd in allocation.gib_per_rabbit.items()
             if ssd is not None and ssd * GIB > mapping.capacity(rabbit)
         }
     )

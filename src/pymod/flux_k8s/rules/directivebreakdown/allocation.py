@@ -41,7 +41,7 @@ class Allocation:
         nodes_per_rabbit: the number of the job's nodes below each of its Rabbits; 0
             for a Rabbit on which the job has storage only.
         unconnected: the job's nodes that have no Rabbit.
-        ssd_per_rabbit: GiB that the scheduler gave the job on each of its Rabbits, and
+        gib_per_rabbit: GiB that the scheduler gave the job on each of its Rabbits, and
             that the job may use on others. A Rabbit that is missing here, or has None,
             has an unknown share. If all have 0, all are unknown: the scheduler got no
             request for storage (``scheduler=none``).
@@ -61,7 +61,7 @@ class Allocation:
     hosts: tuple[str, ...]
     nodes_per_rabbit: Mapping[str, int]
     unconnected: tuple[str, ...] = ()
-    ssd_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
+    gib_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
     room: Mapping[str, int] = field(default_factory=dict)
     other_shares: Mapping[str, int] = field(default_factory=dict)
     storages: Optional[Mapping[str, Labels]] = None
@@ -99,20 +99,20 @@ def job_allocation(
     brokers run on it.
 
     Raises:
-        OtherMapping, BadObject, UnreadableR: as :func:`ssd_per_rabbit`.
+        OtherMapping, BadObject, UnreadableR: as :func:`gib_per_rabbit`.
     """
-    ssd = ssd_per_rabbit(rset, mapping, name)
+    ssd = gib_per_rabbit(rset, mapping, name)
     rabbit_of = mapping.rabbits_of(rset.hosts)
     nodes = Counter(rabbit_of.values())
     return Allocation(
         hosts=tuple(rabbit_of),
         nodes_per_rabbit={rabbit: nodes[rabbit] for rabbit in ssd},
         unconnected=tuple(h for h, r in rabbit_of.items() if r is None),
-        ssd_per_rabbit=ssd,
+        gib_per_rabbit=ssd,
     )
 
 
-def ssd_per_rabbit(
+def gib_per_rabbit(
     rset: Allocated, mapping: RabbitMapping, name: str = "R"
 ) -> dict[str, Optional[int]]:
     """The Rabbits of R, in the mapping's order, and the ``ssd`` (GiB) on each.
@@ -195,7 +195,7 @@ def beyond_shares(
     for sets in specs:
         beyond = {}
         for rabbit, size in storageusage.requested(sets).items():
-            share = (allocation.ssd_per_rabbit.get(rabbit) or 0) * GIB
+            share = (allocation.gib_per_rabbit.get(rabbit) or 0) * GIB
             before = max(share, taken[rabbit])
             taken[rabbit] += size
             if taken[rabbit] > before:
@@ -224,7 +224,7 @@ class Room:
         self._shares: dict[str, float] = {}
         self._limits: dict[str, float] = {}
         self._taken: Counter[str] = Counter()
-        given = allocation.ssd_per_rabbit
+        given = allocation.gib_per_rabbit
         shares = given if any(given.values()) else {}
         for rabbit in (*allocation.rabbits, *allocation.spares):
             left = allocation.room.get(rabbit, math.inf)

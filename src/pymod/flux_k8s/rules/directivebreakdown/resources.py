@@ -77,7 +77,7 @@ def apply_breakdowns(
         raise AllocationError(NO_NODES)
     if len(nodes) > 1:
         raise BadObject(name, "resources", resources, "a single node vertex")
-    ssd = ssd_per_node(breakdowns, nodes[0])
+    ssd = gib_per_node(breakdowns, nodes[0])
     return [_with_storage(reader, ssd) for reader in bare]
 
 
@@ -158,7 +158,7 @@ def below_chassis(resources: Resources, chassis: int) -> list[Json]:
     return [{"type": CHASSIS, "count": chassis, "with": [each]}]
 
 
-def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
+def gib_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
     """The number of ``ssd`` that go with each of a job's ``nodes`` nodes.
 
     An allocation per compute node counts in full, and so does one per server: each
@@ -187,7 +187,7 @@ def share_of_node(
     """
     breakdowns = tuple(breakdowns)
     if scheduler:
-        return ssd_per_node(breakdowns, nodes) * GIB if nodes else 0
+        return gib_per_node(breakdowns, nodes) * GIB if nodes else 0
     return sum(
         entry.minimum_capacity
         for breakdown in breakdowns
