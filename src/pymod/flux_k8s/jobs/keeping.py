@@ -39,7 +39,7 @@ from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobrows import kept_until
 from flux_k8s.jobs.jobtable import Job, JobTable
 from flux_k8s.jobs.outcomes import Outcomes
-from flux_k8s.jobs.step import Next
+from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.machine.manager import RabbitManager
@@ -186,22 +186,17 @@ class Keeping:
         unclaimed = self._jobs.unclaimed_views()
         if unclaimed is None:
             raise StorageUnavailable("Workflows are not listed yet", Reason.NOT_READY)
-        # As long as DWS waits, a node that could not write may come back.
         others = [
-            other.view
-            for other in self._jobs.infos()
-            if other.view is not None
-            and other is not info
-            and not (other.view.complete and other.mounts.none_writes)
+            job.info.view
+            for job in self._jobs
+            if job.info is not info and job.info.view is not None and _may_write(job)
         ]
-        for held in [*others, *unclaimed]:
-            if not held.awaits_unmount:
-                continue
+        for held in [*others, *(left for left in unclaimed if left.awaits_unmount)]:
             for name in view.persistent_storage:
                 if name in held.persistent_storage and self._is_exclusive(name):
                     raise StorageUnavailable(
-                        f"{held.kept_for} has not unmounted the persistent storage"
-                        f" {name} of job {held.jobid}",
+                        f"{held.kept_for or 'a node'} has not unmounted the persistent"
+                        f" storage {name} of job {held.jobid}",
                         Reason.STORAGE_IN_USE,
                     )
 
@@ -315,6 +310,17 @@ def _refusal(error: KubeError, what: str) -> Exception:
         f"Kubernetes does not allow the dws module to {what} (see rbac.yaml): {error}"
     )
     return QueryError(errno.EACCES, text)
+
+
+def _may_write(job: Job) -> bool:
+    """Whether nodes may write to a job's storage after it: its Workflow is marked, or
+    is about to be."""
+    view, mounts = job.info.view, job.info.mounts
+    if view is None or (view.complete and mounts.none_writes):
+        return False  # as long as DWS waits, a node that could not write may come back
+    finds = job.step is not None and job.step.step is Step.UNMOUNT
+    finds = finds and mounts.found_at is None and view.desired is State.PostRun
+    return view.awaits_unmount or finds
 
 
 def _check_failed(info: WorkflowInfo) -> WorkflowView:
