@@ -261,18 +261,15 @@ class VirtualSystem:
             options=options,
             rng=random.Random(seed),
             files=self._files,
-            was_active=self._was_active,
+            is_active=self._is_active,
             log=lambda line: self._add_log(3, f"controllers: {line}"),
         )
         controllers.start()
         return controllers
 
-    def _was_active(self, workflow: str, time: float) -> bool:
+    def _is_active(self, workflow: str) -> bool:
         job = self.instance.manager.jobs.get(jobid_of_workflow(workflow) or 0)
-        if job is None or job.active:
-            return job is not None
-        ends = (event.timestamp for event in job.events if event.name == "clean")
-        return any(end > time for end in ends)
+        return job is not None and job.active
 
     def _prepare(self, launch: Launch, rank: int) -> Mapping[str, str]:
         job = self.instance.job(launch.jobid)

@@ -56,8 +56,8 @@ class Controllers:
         topology: the hardware; :mod:`rabbitsim.dws.install` makes its objects.
         rng: for latencies and tokens.
         files: where storage is; without it, storage exists on paper only.
-        was_active: whether the job of a Workflow (by its name) was active at a UNIX
-            time. Active jobs share persistent storage as their users have it.
+        is_active: whether the job of a Workflow (by its name) is active. Active jobs
+            share persistent storage as their users have it.
         log: gets a line about each trouble with the API.
     """
 
@@ -70,7 +70,7 @@ class Controllers:
         options: Optional[Options] = None,
         rng: Optional[Random] = None,
         files: Optional[FileSystems] = None,
-        was_active: Callable[[str, float], bool] = lambda workflow, time: False,
+        is_active: Callable[[str], bool] = lambda workflow: False,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         options = options or Options()
@@ -96,7 +96,7 @@ class Controllers:
             files or NoFiles(),
             self.rabbits,
             self._mark,
-            was_active,
+            is_active,
         )
         self._tracked: dict[Key, TrackedWorkflow] = {}
         self._users: dict[Key, dict[Key, None]] = {}

@@ -297,15 +297,15 @@ def note_harm(task: Task, what: str) -> None:
 
 def _is_of(task: Task, clientmount: Json) -> bool:
     """Whether a node mounts the file system of a directive: for this Workflow, or for
-    another one that has let go of the same persistent storage, and whose job was over
-    when this state began. Jobs that share storage may mount it at the same time."""
+    another one that has let go of the same persistent storage, and whose job is over.
+    Active jobs that share storage may mount it at the same time."""
     labels = clientmount["metadata"]["labels"]
     index, name = int(labels[DIRECTIVE_LABEL]), labels[objects.WORKFLOW_NAME]
     if name == task.name:
         return index == task.index
     workflow = task.cluster.get(WORKFLOW, task.namespace, name)
     wanted = clientmount["spec"]["desiredState"] == "mounted"
-    if workflow is None or wanted or task.world.was_active(name, task.tracked.began):
+    if workflow is None or wanted or task.world.is_active(name):
         return False
     other, own = parse(workflow["spec"]["dwDirectives"][index]), task.directive
     both = own.command == other.command == "persistentdw"

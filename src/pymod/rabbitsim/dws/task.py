@@ -149,8 +149,8 @@ class World:
     files: FileSystems
     ledger: Ledger
     mark: Callable[[Key], None]
-    was_active: Callable[[str, float], bool]
-    """Whether the job of a Workflow (by its name) was active at a UNIX time."""
+    is_active: Callable[[str], bool]
+    """Whether the job of a Workflow (by its name) is active."""
     waiting: dict[Key, None] = field(default_factory=dict)
     """Workflows that wait for a Rabbit, or for space on one."""
     harm: dict[tuple[str, str], str] = field(default_factory=dict)
