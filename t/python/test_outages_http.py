@@ -80,8 +80,7 @@ class Site:
         self.server.drop_watches()
 
     def forget(self, plural: str) -> None:
-        """Serve a kind of DWS that is watched no more. The service knows that before a
-        job asks for one, of which it would tell as often as its decision changes."""
+        """Serve a kind of DWS no more."""
         kept = {
             key: resource
             for key, resource in self._served.resources.items()
@@ -89,9 +88,6 @@ class Site:
         }
         self._serve(Kinds(kept, self._served.metadata))
         self.server.drop_watches()
-        assert self.flux.loop.run(
-            lambda: any("; jobs wait" in line for line in self.log), PATIENCE
-        )
 
     def _serve(self, kinds: Kinds) -> None:
         store = self.server.store

@@ -21,6 +21,7 @@ from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Faults
 from rabbitsim.system import VirtualSystem
 from support.outages import slow
+from support.rabbits import set_status, wait
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -165,6 +166,25 @@ def test_a_job_gets_few_memos_in_an_outage_whose_errors_alternate(texts: int) ->
     settle(system)
     assert names(system, jobid) == LIFE
     assert memo(system, jobid, MEMO) is None
+
+
+def test_each_failure_of_a_step_is_logged_once_however_often_it_is_tried() -> None:
+    """The job is tried again when a Rabbit is back, too."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        return Fault(error=error) if request.kind == DIRECTIVEBREAKDOWN else None
+
+    system = started()
+    error = KubeError(500, "InternalError", "a webhook is broken")
+    set_faults(system, fault)
+    system.instance.submit(jobspec())
+    for status in ("Offline", "Ready", "Offline", "Ready"):
+        set_status(system, "rabbit-01", status)
+        wait(system, 120.0)
+    assert len(lines(system, "a webhook is broken; trying again")) == 1
+    error = KubeError(403, "Forbidden", "a role is gone")
+    wait(system, 120.0)
+    assert len(lines(system, "a role is gone; trying again")) == 1
 
 
 def test_what_a_job_leaves_that_failed_by_wrong_answers_is_torn_down() -> None:

@@ -80,7 +80,7 @@ class Job:
 
     Attributes:
         backoff: the pauses between tries of a step.
-        logged: the log has a line about the step that fails.
+        logged: the failures of the last decision that the log has a line about.
         memo: the text of the memo about what the job waits for; None when there is no
             memo, empty when somebody else has posted it, with a text that is not known.
         in_outage: the job waits for the end of an outage.
@@ -98,7 +98,7 @@ class Job:
 
     info: WorkflowInfo
     backoff: Backoff
-    logged: bool = False
+    logged: set[str] = field(default_factory=set)
     memo: Optional[str] = None
     in_outage: bool = False
     step: Optional[Next] = None

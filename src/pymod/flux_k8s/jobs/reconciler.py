@@ -233,9 +233,11 @@ class Reconciler:
     def _begin(self, job: Job, step: Next) -> None:
         decision = step, job.info.decisive
         looks = step.step is Step.LOOK_UP
-        if job.retry_now or not (looks or decision == job.last_decision):
+        is_news = not (looks or decision == job.last_decision)
+        if is_news or job.retry_now:
             job.backoff.reset()  # earlier failures do not count any more
-            job.logged = False
+        if is_news:
+            job.logged.clear()
         if not looks:
             job.last_decision = decision
         job.retry_now = False

@@ -4,7 +4,7 @@
 fail, and why they wait.
 
 A job that fails has an exception. A job without progress has a memo with the reason,
-and the log has one line for a job whose step fails; :mod:`flux_k8s.jobs.outage` logs an
+and the log has a line for each failure of a step; :mod:`flux_k8s.jobs.outage` logs an
 outage of Kubernetes, which concerns all jobs. What became of a job's data is in
 :mod:`flux_k8s.jobs.outcomes`.
 """
@@ -21,7 +21,7 @@ from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobtable import Job
 from flux_k8s.jobs.losses import left_persistent
-from flux_k8s.jobs.outage import PATIENCE, SILENCE, Outage
+from flux_k8s.jobs.outage import MOST_REASONS, PATIENCE, SILENCE, Outage
 from flux_k8s.jobs.plugin import request_plugin
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import NOT_HERE, Goal, WorkflowInfo
@@ -127,8 +127,9 @@ class WaitReports:
             self._memo(job, f"{awaited(job.info, step)}: {SILENCE}")
 
     def step_failed(self, job: Job, error: StepError) -> None:
-        """A step has failed: log it once, post a memo after ``TRIES`` failures, or at
-        once if the next try is ``PATIENCE`` away, by the server's wish."""
+        """A step has failed: log each failure once, of the first few. Post a memo after
+        ``TRIES`` failures, or at once if the next try is ``PATIENCE`` away, by the
+        server's wish."""
         failures, why = job.backoff.failures + 1, why_waits(error)
         if self._outage.reason is not None:
             self.report_outage(job)
@@ -141,8 +142,9 @@ class WaitReports:
         # The other nodes of a job that goes on without some have their time.
         has_time = isinstance(error, NotReady) and error.retry_after is not None
         waits_only = awaits_turn or has_time or is_not_ready(error)
-        if not (job.logged or early or waits_only):
-            job.logged = True
+        known = why.text in job.logged or len(job.logged) == MOST_REASONS
+        if not (known or early or waits_only):
+            job.logged.add(why.text)
             text = f"{job.info.f58}: {why.text}; trying again"
             self._flux.log(syslog.LOG_WARNING, text, why.reason)
         waits = isinstance(error, KubeError) and (error.retry_after or 0.0) >= PATIENCE
