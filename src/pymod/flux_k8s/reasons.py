@@ -107,7 +107,8 @@ class Reason(enum.Enum):
     """A Workflow of this name belongs, or may belong, to another job or instance."""
 
     ORPHAN = "orphan"
-    """A Workflow whose job has ended is torn down."""
+    """A Workflow whose job has ended is torn down, after its data has gone out if
+    the job ran."""
 
     # Nodes and Rabbits
 

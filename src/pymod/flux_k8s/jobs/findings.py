@@ -38,8 +38,7 @@ class DataProgress:
     """What is known of a job's data movement, by :mod:`flux_k8s.jobs.copies`.
 
     Attributes:
-        moved: the UNIX time at which data was last seen to have moved. The time for
-            which Kubernetes was out of reach since then is added to it. None before.
+        moved: the UNIX time at which data was last seen to have moved; None before.
         listed: the UNIX time at which the data movements were last listed; 0 before.
         digest: of what they had achieved then; None before.
         refused: the UNIX time at which Kubernetes refused the list; None if it did not.

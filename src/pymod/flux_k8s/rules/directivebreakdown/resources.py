@@ -159,7 +159,7 @@ def below_chassis(resources: Resources, chassis: int) -> list[Json]:
 
 
 def gib_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
-    """The number of ``ssd`` that go with each of a job's ``nodes`` nodes.
+    """The GiB of ``ssd`` that go with each of a job's ``nodes`` nodes.
 
     An allocation per compute node counts in full, and so does one per server: each
     node may be the only one of the job below its Rabbit. Capacity that may go anywhere
