@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from syslog import LOG_ERR
-from typing import Any, Callable, Optional
+from typing import AbstractSet, Any, Callable, Mapping, Optional
 
 import pytest
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from flux_k8s.jobs import (
 )
 from flux_k8s.jobs.findings import Recording
 from flux_k8s.jobs.inuse import InUse
+from flux_k8s.jobs.losses import with_losses
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outcomes import EVENT, Outcomes
 from flux_k8s.jobs.plugin import RequestHandler
@@ -38,12 +39,14 @@ from flux_k8s.machine.fluxiongraph import Chassis
 from flux_k8s.machine.ledger import Ledger
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.machine.nodes import Nodes
+from flux_k8s.machine.storages import RabbitState
 from flux_k8s.machine.undrain import Undrain
+from flux_k8s.machine.wanted import lost_connection_reason
 from flux_k8s.objects import cleanup
 from flux_k8s.objects.clientmount import ClientMount
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WLM_ID, WorkflowView
-from flux_k8s.ports import WORKFLOW, Json, Request
+from flux_k8s.ports import WORKFLOW, Json, KubeError, Request
 from flux_k8s.reasons import Note, Reason
 from mutants import MUTANTS, Mutant
 from rabbitsim.dws.topology import Topology
@@ -52,6 +55,7 @@ from rabbitsim.torture.crashpoints import problem_at, problems, tries
 from rabbitsim.torture.deeds import submit
 from rabbitsim.torture.interruptions import Interruption
 from rabbitsim.torture.life import StorySystem, live
+from rabbitsim.torture.outages import fail_for
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.run import run
 from rabbitsim.torture.scenarios import SCENARIOS
@@ -87,6 +91,29 @@ def impatient(chosen: Next, info: WorkflowInfo) -> Next:
 def hasty(chosen: Next, info: WorkflowInfo) -> Next:
     early = chosen == Step.MOVE(to=State.PreRun) and not info.mounted
     return Step.RELEASE_PROLOG() if early else chosen
+
+
+def resigned(chosen: Next, info: WorkflowInfo) -> Next:
+    """It gives up the data of each job, and says so."""
+    if chosen != Step.MOVE(to=State.DataOut) or info.released or info.view is None:
+        return chosen
+    if info.failed or not info.view.copies_out:
+        return Step.MOVE(to=State.Teardown)
+    lost = with_losses(Note("given up", Reason.GIVEN_UP), info, info.view)
+    return Step.FAIL(lost)
+
+
+def strict_links(
+    unwell: Mapping[str, RabbitState], down: AbstractSet[str]
+) -> dict[str, str]:
+    """It drains all nodes of a Rabbit that is not well, whatever their connections."""
+    hosts = [f"compute-{number:02}" for number in range(1, 17)]
+    return {
+        host: lost_connection_reason(name, "Offline")
+        for number, host in enumerate(hosts)
+        for name in unwell
+        if name not in down and name == f"rabbit-{1 + number // 8:02}"
+    }
 
 
 def careless(
@@ -228,6 +255,12 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         replacing(jobtable, "Backoff", lambda *pauses: Backoff(0.0, 0.0)),
         ("api",),
     ),
+    "gives up the data of each job": ("exception", choosing(resigned), ()),
+    "drains nodes whose connections are good": (
+        "unexplained",
+        replacing(manager, "lost_links", strict_links),
+        ("rabbit",),
+    ),
     "puts nodes back on which storage is mounted": (
         "mounted",
         replacing(manager, "Undrain", HastyUndrain),
@@ -266,6 +299,13 @@ def test_a_service_with_something_wrong_is_caught(
     plans = (make_plan(seed, jobs, None, faults) for seed in range(first, first + 30))
     breaches = (run(plan).breach for plan in plans)
     assert any(breach is not None and breach.rule == rule for breach in breaches)
+
+
+def test_a_service_that_spins_is_caught_in_a_story(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(jobtable, "Backoff", lambda *pauses: Backoff(0.0, 0.0))
+    fails = fail_for(60.0, KubeError(500, "", ""), "create")
+    breach = live(Story("creations fail", LIFE, troubles=(When("", fails),))).breach
+    assert breach is not None and breach.rule == "spin"
 
 
 def test_a_service_that_leaves_orphans_is_caught_when_the_module_dies(

@@ -30,12 +30,17 @@ class LoopTimer:
 
 
 class VirtualLoop:
-    """A loop whose time jumps to the next timer; nothing ever waits."""
+    """A loop whose time jumps to the next timer; nothing ever waits.
+
+    Attributes:
+        rush: the timers that were fired since time has gone on.
+    """
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self._heap: list[tuple[float, int, LoopTimer]] = []
         self._order = itertools.count()
         self._now = start
+        self.rush = 0
 
     def now(self) -> float:
         return self._now
@@ -59,6 +64,7 @@ class VirtualLoop:
         due = self.next_due()
         if due is None:
             return False
+        self.rush = 0 if due > self._now else self.rush + 1
         self._now = max(self._now, due)
         _, _, timer = heapq.heappop(self._heap)
         function, timer.function = timer.function, None

@@ -114,6 +114,7 @@ class PlannedAllowances(Allowances):
 
     Attributes:
         disabled: the Rabbits that an abort took out of service, ever.
+        unlinked: the nodes that could not reach their Rabbit, ever.
     """
 
     def __init__(self, world: World) -> None:
@@ -122,6 +123,7 @@ class PlannedAllowances(Allowances):
         self.config = plan.site.config
         self.delivery = plan.site.message_latency
         self.disabled: set[str] = set()
+        self.unlinked: set[str] = set()
         self._unfit: dict[str, list[tuple[float, float]]] = {}
         self._jobs = {world.ids[job.number]: job for job in plan.jobs}
         self._cancelled = {
@@ -166,12 +168,15 @@ class PlannedAllowances(Allowances):
         self.over = True
 
     def storage_changed(self, change: Change, now: float) -> None:
-        """A Storage was written: a Rabbit may be fit for use, or not."""
+        """A Storage was written: a Rabbit, or its nodes, may be fit for use, or not."""
         storage, name = change.object, change.object["metadata"]["name"]
         disabled = storage["spec"].get("state") == "Disabled"
         if disabled:
             self.disabled.add(name)
-        status = (storage.get("status") or {}).get("status")
+        found = storage.get("status") or {}
+        status, links = found.get("status"), found.get("access") or {}
+        computes = links.get("computes") or ()
+        self.unlinked.update(c["name"] for c in computes if c["status"] != "Ready")
         unfit = disabled or status not in ("Ready", "Degraded")
         times = self._unfit.setdefault(name, [])
         if unfit and not (times and times[-1][1] == NEVER):
@@ -238,6 +243,11 @@ class PlannedAllowances(Allowances):
         return self._jobs[job.id].number in self._world.taken_names
 
     @property
+    def given_up(self) -> Collection[int]:
+        """The jobs whose users have given their data up."""
+        return self._world.given_up
+
+    @property
     def passed_over(self) -> bool:
         """Whether DWS passes over nodes, or has done so."""
         return bool(self._world.disabled)
@@ -275,8 +285,6 @@ class PlannedAllowances(Allowances):
         if not record.nodes_released or "errstr" not in found:
             return False
         told = Told("", found["errstr"], read_reason(found.get("reason")))
-        if told.reason is Reason.GIVEN_UP and not (record.given_up or record.fatal):
-            return False  # nobody has
         return self._is_true(Case(job, record, told, self._world.system.loop.now()))
 
     def early(self, jobid: int) -> float:

@@ -162,11 +162,18 @@ def _nodes_failed(allowed: PlannedAllowances, case: Case) -> bool:
 
 
 def _given_up(allowed: PlannedAllowances, case: Case) -> bool:
-    """The job's user, or somebody else, has given up its data, if there is some."""
-    record = case.record
-    if tells_loss(case.job, case.told):
-        return True
-    return bool(record.outputs or record.fatal)  # or before it started
+    """The job's user, or somebody else, has given up the job, or its data."""
+    others = any(told.type != "dws" for told in case.record.fatal)
+    return others or case.job.id in allowed.given_up
+
+
+def _not_unmounted(allowed: PlannedAllowances, case: Case) -> bool:
+    """A node had trouble with the storage, or the job was given up before it had time
+    to unmount."""
+    states = ("PreRun", "PostRun", "Teardown")
+    troubles = ("mount", "never", "slow", "transient", "error", "stall")
+    late = any(allowed.holds_up(case.job, state, *troubles) for state in states)
+    return late or allowed.passed_over or _given_up(allowed, case)
 
 
 def _aborted(allowed: PlannedAllowances, case: Case) -> bool:
@@ -212,7 +219,7 @@ RULES: Mapping[Optional[Reason], Rule] = {
     Reason.STALL_TIMEOUT: _limit("stall_timeout", "DataIn", "DataOut"),
     Reason.NODES_FAILED: _nodes_failed,
     Reason.GIVEN_UP: _given_up,
-    Reason.UNMOUNT_FAILED: _given_up,
+    Reason.UNMOUNT_FAILED: _not_unmounted,
     Reason.EPILOG_GIVEN_UP: _aborted,
     Reason.USE_UNKNOWN: _use_unknown,
     Reason.WORKFLOW_DELETED: _meddled,

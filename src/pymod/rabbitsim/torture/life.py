@@ -347,17 +347,19 @@ def live(
         system.submit(job)
     heard("")
 
+    def spins() -> bool:
+        return monitor.spins(system.loop.rush)
+
     def ended() -> bool:
         idle = system.instance.idle() and not system.workflows()
-        over = idle and not coming
-        return monitor.breach is not None or over
+        return spins() or monitor.breach is not None or (idle and not coming)
 
     helps = [system.free] if story.freed else []
     for help in (*helps, system.enable_rabbits):
         if not system.loop.run(ended, PATIENCE):
             help()
     system.loop.run(ended, PATIENCE)
-    system.loop.run(timeout=100.0)
+    system.loop.run(spins, 100.0)
     monitor.check_end()
     _check_end(system, monitor)
     if system.controllers.harm and not story.harm:

@@ -31,6 +31,9 @@ from rabbitsim.torture.record import ABORT, Record, Told
 from rabbitsim.torture.storage import StorageMonitor
 from rabbitsim.torture.workflowrules import is_complete, is_ours, waits, wanted
 
+RUSH = 20000
+"""Steps at one and the same moment that are too many: something spins."""
+
 _OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
 """The names of the objects of a job."""
 
@@ -299,6 +302,12 @@ class Monitor:
             system = job.jobspec["attributes"]["system"]
             if named in re.findall(r"[\w=-]+", str(system.get("dw"))):
                 self.record(jobid).refused.append(self.now())
+
+    def spins(self, steps: int) -> bool:
+        """Whether so many steps at one and the same moment are too many."""
+        if steps > RUSH:
+            self.fail("spin", f"{steps} steps at {self.now():.3f}s")
+        return steps > RUSH
 
     def check_end(self) -> None:
         """Everything is over."""

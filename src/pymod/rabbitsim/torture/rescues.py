@@ -22,6 +22,9 @@ class Rescues:
 
     Args:
         note: takes a line for the trace.
+
+    Attributes:
+        given_up: the jobs whose data was asked to be given up.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class Rescues:
         self._system = system
         self._seed = seed
         self._note = note
+        self.given_up: set[int] = set()
         self._until: dict[int, str] = {}
         version = str(system.store.version)
         system.store.watch(WORKFLOW, None, self._changed, resource_version=version)
@@ -56,5 +60,7 @@ class Rescues:
         def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
             self._note(f"{f58(jobid)}: {text or answer}")
 
+        if give_up:
+            self.given_up.add(jobid)
         payload: Json = {"id": jobid, **({"give_up": True} if give_up else {})}
         self._system.instance.request("dws.rescue", payload, answered)

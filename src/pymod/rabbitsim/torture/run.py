@@ -34,9 +34,6 @@ NODE_FAILURE = "dws-node-failure"
 LOGGED = re.compile(r"dws: .* \[([a-z-]+)\]$", re.S)
 """A line of the service, and its reason."""
 
-RUSH = 20000
-"""Steps at one and the same moment that are too many: something spins."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -91,7 +88,6 @@ class Run:
         system.store.watch(STORAGE, None, self._rabbit, resource_version=version)
         system.store.watch(SYSTEMSTATUS, None, self._node, resource_version=version)
         system.instance.watch_nodes(self._nodes_changed)
-        self._moment = (0.0, 0)
 
     def _nodes_changed(self) -> None:
         """Nodes were drained, or put back by the service or an administrator."""
@@ -185,7 +181,7 @@ class Run:
                 loop.run(timeout=max(0.0, end - world.now))
                 return False
             world.step()
-            self._check_rush()
+            self.monitor.spins(loop.rush)
             self._check_harm()
         return False
 
@@ -198,12 +194,6 @@ class Run:
             if keeps and not self._allowances.twice(jobid):
                 text = f"{name} was {what} while {host} could write to it"
                 self.monitor.fail("written", text)
-
-    def _check_rush(self) -> None:
-        now, (moment, count) = self._world.now, self._moment
-        self._moment = (now, count + 1 if now == moment else 0)
-        if count > RUSH:
-            self.monitor.fail("spin", f"{RUSH} steps at {now:.3f}s")
 
     def _check_service(self) -> None:
         service = self._world.system.service
@@ -244,11 +234,11 @@ class Run:
         return FAULT in line or any(f58(job.id) in line for job in faulty)
 
     def _is_explained(self, host: str, reason: str) -> bool:
-        """The reason names the node's Rabbit, or a job, which was told, if it had not
-        ended while the plugin was away."""
+        """The reason names the node's Rabbit, which it could not reach, or a job, which
+        was told, if it had not ended while the plugin was away."""
         rabbit = self._world.system.mapping.rabbit_of(host)
         if reason.startswith(f"{LOST_CONNECTION}{rabbit} "):
-            return True
+            return host in self._allowances.unlinked
         name, _, _ = reason.partition(": ")
         everyone = self._world.system.instance.manager.jobs.values()
         jobs = [job for job in everyone if f58(job.id) == name]

@@ -61,6 +61,7 @@ class World:
         foreign: the names of the Workflows that are not ours.
         lost_nodes: the nodes that were lost, ever.
         aborted: the IDs of jobs whose epilogs somebody gives up.
+        given_up: the IDs of jobs whose users have given up their data.
         disabled: the nodes that an operator disabled in SystemStatus, ever;
             ``disabled_now`` those that are.
         filled: when others last filled a Rabbit.
@@ -95,7 +96,7 @@ class World:
         self.steps = 0
         self.at_event: dict[tuple[int, str], Trouble] = {}
         self.pauses = 0
-        Rescues(self.system, plan.seed, note)
+        self.given_up = Rescues(self.system, plan.seed, note).given_up
         self._schedule()
 
     def _schedule(self) -> None:
