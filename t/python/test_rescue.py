@@ -126,6 +126,28 @@ def test_a_note_a_record_the_log_and_show_say_what_is_kept_and_is_rescued() -> N
     assert lines(system, f"{name}: its data is out")
 
 
+def test_data_that_a_rescue_has_copied_is_not_called_lost_when_the_rest_is() -> None:
+    copies = [
+        f"#DW copy_out source=$DW_JOB_p1/{n} destination=/lustre/{n}" for n in "xy"
+    ]
+    faults = (
+        Fault("DataOut", "copy", message="no x", directive=1),
+        Fault("DataOut", "copy", message="no y", directive=2, duration=HOUR),
+    )
+    system = started(
+        options=Options(faults=faults), config=Config.parse({"keep_failed": "1d"})
+    )
+    jobid = system.instance.submit(jobspec([XFS, *copies], 4), userid=GUEST)
+    for times in range(2):
+        run_until_inactive(system, jobid)
+        assert system.loop.run(lambda: is_kept(system, jobid), timeout=HOUR)
+        system.loop.run(timeout=2 * HOUR)
+        query(system, "rescue", {"id": jobid, "give_up": times == 1}, GUEST)
+    settle(system, DAY)
+    lost = record(system, jobid)["errstr"]
+    assert lost.endswith("; not copied: $DW_JOB_p1/x to /lustre/x")
+
+
 @pytest.mark.parametrize("release", ["teardown", "unmounted"])
 def test_a_job_whose_storage_is_not_kept_is_told_of_the_limit(release: str) -> None:
     system = system_of(message="no space" + " left" * NOTE, keep_failed_limit=15)
