@@ -59,7 +59,7 @@ def test_each_story_has_a_name_of_its_own_and_a_course() -> None:
         ({"troubles": (When("Setpu", cancel),)}, "no word of a course: Setpu"),
         ({"may": ("dws-faild",)}, "no word of a course: dws-faild"),
         ({"course": "gone..Setup"}, "no word of a course: gone..Setup"),
-        ({"data": "lost"}, "data is 'lost', expected 'out' or a reason"),
+        ({"data": "lost"}, "data is 'lost', expected one of out, none, "),
         ({"latency": {"setup": 1.0}}, "latency of 'setup', expected one of Proposal"),
     ],
 )

@@ -185,6 +185,7 @@ STORIES = (
             LONG,
             When("PostRun", outage(1000.0), 40.0),
             *lost,
+            data="none" if lost else "",
             away=1000.0,
         )
         for what, lost, course in (
@@ -238,6 +239,7 @@ STORIES = (
         When("PostRun", outage(100.0), 1.0),
         When("PostRun", fail_flux("job-info", 50.0), 9.0),
         When("PostRun", abort, 10.0),
+        data="epilog-given-up",
         epilog_timeout=None,
         away=100.0,
     ),
@@ -281,6 +283,7 @@ STORIES = (
         When("clean", unload(30.0)),
         When("clean", delete, 1.0),
         When("clean", submit(Job((), nodes=3)), 2.0),
+        data="none",
         away=150.0,
         log="node-back",
     ),
@@ -307,6 +310,7 @@ STORIES = (
             When("PostRun", outage(300.0), 1.5),
             When("PostRun", fail_flux("job-list", seconds, number), 1.6),
             *more,
+            data="none" if course == "gone" else "",
             log="drain-failed",
             away=300.0,
         )
@@ -356,6 +360,7 @@ STORIES = (
         "an abort takes the token back, though the Workflow is deleted unseen",
         "Proposal..PostRun dws-epilog-timeout! drain:compute-01 drain:compute-02 "
         "use-unknown! dws clean gone",
+        data="none",
         job=Job((f"{XFS} requires=copy-offload", COPY_OUT)),
         troubles=(
             When("PostRun", outage(600.0), 1.0),
@@ -371,6 +376,7 @@ STORIES = (
     Story(
         "a token does not stay where another program takes the Workflow's place",
         "Proposal..start gone Proposal name-taken! finish clean",
+        data="workflow-deleted",
         job=Job((f"{XFS} requires=copy-offload", COPY_OUT), seconds=30.0),
         troubles=(When("start", take_place, 1.5),),
         config=Config.parse({"daemons": {"copy-offload": {}}}),
@@ -381,6 +387,7 @@ STORIES = (
         "a token that is read when the epilog was given up does not come back",
         "Proposal..PreRun cancel! dws-epilog-timeout! drain:compute-01 "
         "drain:compute-02 use-unknown dws clean gone",
+        data="none",
         job=Job((f"{XFS} requires=copy-offload", COPY_OUT)),
         troubles=(
             When("PreRun", slow_kube(60.0, 100.0, "get", kind=SECRET)),

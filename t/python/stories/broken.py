@@ -137,6 +137,7 @@ PASSED_OVER = (
         Story(
             f"DWS does not wait for a node in {state} that is disabled, {how}",
             " ".join(f"{before} {state} {words} {then} {end}".split()),
+            data="out" if state == "PostRun" else "",
             troubles=(
                 DwsFault(state, "mount", node=NODE),
                 *(When(state, *each) for each in deeds),
@@ -169,6 +170,7 @@ PASSED_OVER = (
         "a person has DWS do without a node in PostRun",
         f"Proposal..PostRun force drain:{NODE} unmount-failed DataOut disable:{NODE} "
         f"{TORN_DOWN}",
+        data="out",
         troubles=(
             DwsFault("PostRun", "mount", node=NODE),
             When("PostRun", force, 2.0),

@@ -119,6 +119,7 @@ STORIES = (
     Story(
         "a rescue that is yet to come does not put off a limit",
         "Proposal..DataOut teardown-after! Teardown..gone",
+        data="cause-unknown",
         troubles=(slow("DataOut"), When("DataOut", rescue_later)),
         config=Config(teardown_after=600.0),
         spans=(("DataOut", "teardown-after!", 600.0),),

@@ -187,6 +187,7 @@ STORIES = (
     Story(
         "a job requires a daemon",
         LIFE,
+        left=("KVS rabbit_units",),
         job=DAEMON,
         config=Config.parse({"daemons": DAEMONS}),
     ),

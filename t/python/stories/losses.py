@@ -139,6 +139,7 @@ DATA = (
             f"a node that does not unmount in time is drained and disabled ({key})",
             "Proposal..PostRun drain:compute-02 unmount-failed Teardown "
             "disable:compute-02 clean gone",
+            data="out",
             job=Job((XFS,)),
             troubles=(DwsFault("PostRun", "mount", node=NODE),),
             config=Config.parse({key: 60}),

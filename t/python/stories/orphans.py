@@ -62,6 +62,7 @@ STORIES = (
     Story(
         "a job whose Workflow the plugin does not know of loses it at its end",
         "alloc start Proposal finish clean Teardown gone",
+        "out",
         job=PLAIN,
         troubles=(When("start", own),),
         log="orphan",

@@ -546,7 +546,7 @@ STORIES = (
     early(
         "a job is purged while its data goes out",
         "Teardown gone",
-        "",
+        "none",
         When("clean", purge),
     ),
     *(

@@ -246,6 +246,7 @@ STORIES = (
         When("clean", StorySystem.enable_rabbits, 5.0),
         When("clean", unload(5.0), 10.0),
         When("clean", submit(TWO), 20.0),
+        data="epilog-given-up",
         machine={"topology": SMALL},
         latency={"Teardown": 600.0},
         epilog_timeout=60.0,
@@ -329,6 +330,7 @@ STORIES = (
         When("start", unload(0.0), 1.0),
         When("start", unload_plugin(60.0), 2.0),
         When("start", cancel, 3.0),
+        data="out",
         latency={"Teardown": 50.0},
     ),
     keyed(

@@ -400,6 +400,7 @@ CANCELLED = (
         When("PreRun", cancel, 5.0),
         When("PreRun", cancel, 20.0),
         OFF,
+        data="given-up",
     ),
     kept(
         "data that is given up is told once",
@@ -471,6 +472,7 @@ FAILING = (
         "a node that the job goes on without may have mounted all the same",
         "Proposal..PreRun drain:compute-04 nodes-excluded start disable:compute-04 "
         f"finish PostRun clean down:compute-04 {GOES}",
+        data="unmount-failed",
         job=Job((XFS, SECOND, COPY_OUT), nodes=4, tolerance=1, seconds=10.0),
         troubles=(
             DwsFault("PreRun", "mount", node="compute-04"),
@@ -749,6 +751,7 @@ TORN_DOWN = (
         "gone",
         When("Teardown", begin(replace(STUCK, node="compute-03"))),
         When("Teardown", down("compute-03")),
+        data="out",
         job=Job((XFS, SECOND), nodes=4),
         config=Config(postrun_timeout=60.0),
         harm=True,

@@ -32,9 +32,7 @@ from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.life import Life, live
 from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.scenarios import SCENARIOS
-from rabbitsim.torture.story import (
-    Story,
-)
+from rabbitsim.torture.story import NO_RECORD, Story
 
 UNSEEN = (
     Interruption.CRASH,
@@ -120,8 +118,13 @@ def problems(story: Story, life: Life) -> list[str]:
         found.append(f"course: differs after {where}")
         found.append(f"  expected {story.course}")
         found.append(f"  found    {course}")
-    if story.data and life.data != story.data:
-        found.append(f"data: expected {story.data}, found {life.data or 'no record'}")
+    if story.outcome not in ("", life.data or NO_RECORD):
+        found.append(f"data: expected {story.outcome}, found {life.data or NO_RECORD}")
+    drained = {each.split()[1] for each in life.left if each.startswith("drained ")}
+    if story.course and drained != story.drained:
+        expected = sorted(story.drained)
+        found.append(f"left: expected drained {expected}, found {sorted(drained)}")
+    found += [f"left: no {each}" for each in story.left if each not in life.left]
     found += [f"what was to be done at {word!r} was not done" for word in life.missed]
     wanted = story.log.split()
     logged = [reason for reason in life.log if reason in wanted]

@@ -8,6 +8,7 @@ Together they make the service take every step that it knows.
 from __future__ import annotations
 
 from flux_k8s.config.table import KEEP, Config, Daemon
+from flux_k8s.objects.workflowstate import STATES
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import (
     cancel,
@@ -37,6 +38,14 @@ SCENARIOS = (
     Story(
         "the standard job",
         LIFE,
+        left=(
+            "memo rabbits=rabbit-01",
+            "KVS rabbit_hostlist",
+            "KVS rabbit_allocations",
+            "KVS rabbit_workflow",
+            "KVS rabbit_moved",
+            *(f"KVS rabbit_{state.lower()}_timing" for state in STATES),
+        ),
     ),
     Story(
         "a job that ends before its data is out",
@@ -52,6 +61,7 @@ SCENARIOS = (
     Story(
         "a job whose data is lost after its end",
         "Proposal..DataOut clean Teardown gone",
+        data="teardown-after",
         job=Job(release="unmounted"),
         troubles=(DwsFault("DataOut", "never"),),
         config=Config(teardown_after=60.0),
@@ -61,6 +71,7 @@ SCENARIOS = (
         LIFE,
         job=Job((f"{XFS} requires=copy-offload", COPY_IN, COPY_OUT)),
         config=Config(save_datamovements=5, daemons={"copy-offload": Daemon()}),
+        left=("KVS rabbit_datamovements",),
     ),
     Story(
         "a job that DWS refuses",
@@ -96,6 +107,7 @@ SCENARIOS = (
     Story(
         "a job that DWS fails in DataOut",
         "Proposal..DataOut dws-failed! Teardown..gone",
+        "out",  # all is copied, and DWS fails after that
         troubles=(DwsFault("DataOut", "error", message="it broke"),),
     ),
     Story(
@@ -107,6 +119,7 @@ SCENARIOS = (
             When("", rescue_each(100.0), after=100.0),
         ),
         config=Config(keep_failed=600.0),
+        left=("KVS rabbit_data_failed",),
     ),
     Story(
         "a job one of whose copies fails while another goes on",
@@ -120,6 +133,7 @@ SCENARIOS = (
     Story(
         "a job whose data is kept and lost after its end",
         "Proposal..DataOut clean kept Teardown gone",
+        data="dws-failed",
         job=Job(release="unmounted"),
         troubles=(
             DwsFault("DataOut", "slow", duration=20.0),
@@ -218,6 +232,7 @@ SCENARIOS = (
         "a job that ends while the module is away",
         "Proposal..PostRun dws-epilog-timeout! dws clean disable:rabbit-01 Teardown "
         "enable:rabbit-01 gone",
+        data="none",
         job=Job((XFS,)),
         troubles=(When("PostRun", unload(300.0)),),
         epilog_timeout=60.0,

@@ -49,6 +49,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.reasons import Reason
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.record import ABORT
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -109,6 +110,9 @@ def deed(function: Callable[Concatenate[StorySystem, P], None]) -> Callable[P, D
         return partial(do, *args, **options)
 
     return of
+
+
+NO_RECORD = "none"
 
 
 def of(number: int, words: str) -> str:
@@ -178,7 +182,8 @@ class Story:
         course: what happens, in words; "" if a row does not say.
         data: what becomes of the job's data, as ``rabbit_data_out`` says: "out", or
             the reason for which it is not, as "not-run" (:mod:`flux_k8s.reasons`);
-            "" if the record is not looked at.
+            "none" if there is no record, "" if it is as the course says
+            (:attr:`outcome`).
         job: the first job.
         troubles: what goes wrong within DWS, and what others do, at which moments.
         others: more jobs, submitted right after the first one.
@@ -189,6 +194,9 @@ class Story:
         copied: the bytes of each copy.
         epilog_timeout: of the plugin.
         spans: the seconds from one word to another, to a second.
+        left: what the job leaves, of its KVS keys and memos, as "KVS rabbit_kept_for",
+            of those that are here each. The nodes that are left drained are those that
+            the course drains, and does not undrain.
         log: the reasons of lines of the log, of those that are here each that there is.
         harm: storage is deleted, or mounted again, while a node has it mounted.
         may: the words of more exceptions that the job may have where a machine
@@ -215,6 +223,7 @@ class Story:
     copied: int = 0
     epilog_timeout: Optional[float] = None
     spans: tuple[tuple[str, str, float], ...] = ()
+    left: tuple[str, ...] = ()
     log: str = ""
     harm: bool = False
     may: tuple[str, ...] = ()
@@ -234,9 +243,10 @@ class Story:
                 f" reason or one of {', '.join(sorted(_WORDS - _REASONS))}, or"
                 f" {', '.join(f'{what}:NAME' for what in _OF_NAMES)}"
             )
-        if self.data not in {"", "out", *_REASONS}:
-            text = f"{self.name}: data is {self.data!r}, expected 'out' or a reason"
-            raise ValueError(f"{text} ({', '.join(sorted(_REASONS))})")
+        if self.data not in {"", "out", NO_RECORD, *_REASONS}:
+            known = ", ".join(("out", NO_RECORD, *sorted(_REASONS)))
+            text = f"{self.name}: data is {self.data!r}, expected one of {known}"
+            raise ValueError(text)
         slow = sorted({*self.latency} - {*State.__members__})
         if slow:
             states = ", ".join(State.__members__)
@@ -245,6 +255,36 @@ class Story:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def outcome(self) -> str:
+        """What becomes of the data: a job that does not start has not run, the data of
+        one that fails is lost for the last reason, or since its epilog was given up,
+        and some is lost if a node has not unmounted."""
+        words = self.course.split()
+        fatal = [word[:-1] for word in words if word[-1] == "!" and ":" not in word]
+        if self.data or not words:
+            return self.data
+        if not self.job.directives:
+            return NO_RECORD
+        if "start" not in words:
+            return "not-run"
+        if ABORT in fatal:
+            return Reason.EPILOG_GIVEN_UP.value
+        late = "unmount-failed" if "unmount-failed" in words else "out"
+        return fatal[-1] if fatal else late
+
+    @property
+    def drained(self) -> frozenset[str]:
+        """The nodes that are drained in the end."""
+        found: set[str] = set()
+        for word in self.course.split():
+            *_, what, host = f":{word}".split(":")
+            if what == "drain":
+                found.add(host)
+            elif what == "undrain":
+                found.discard(host)
+        return frozenset(found)
 
     @property
     def faults(self) -> tuple[DwsFault, ...]:
