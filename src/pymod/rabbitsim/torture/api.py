@@ -55,7 +55,7 @@ _DONE_ALL_THE_SAME = ("malformed", "truncated", "lost", "504")
 """Answers that do not tell whether the request was carried out: half of them
 were."""
 
-_WRITES = ("create", "patch", "patch_status", "delete")
+WRITES = ("create", "patch", "patch_status", "delete")
 
 
 class ApiTroubles:
@@ -106,7 +106,7 @@ class ApiTroubles:
     def _fault_of(self, trouble: Trouble, request: Request) -> Fault:
         what = trouble.what
         error = ERRORS[what]
-        if what == "late" and request.verb in _WRITES:
+        if what == "late" and request.verb in WRITES:
             wait = self._rng.uniform(0.0, 2.0 * CLIENT_TIMEOUT)
             self._clock.call_later(wait, lambda: self.carry_out(request))
         delay = CLIENT_TIMEOUT if what in ("hang", "late") else 0.0
@@ -115,7 +115,7 @@ class ApiTroubles:
 
     def carry_out(self, request: Request) -> None:
         """Carry out a request whose answer is lost."""
-        if request.verb not in _WRITES:
+        if request.verb not in WRITES:
             return
         if request.kind == WORKFLOW:
             body: Any = request.body

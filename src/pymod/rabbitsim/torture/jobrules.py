@@ -88,7 +88,7 @@ def check_exception(monitor: Monitor, job: Job, event: Event) -> None:
     # Without the plugin a new service does not know what an earlier one has told.
     if told.type == "dws" and not monitor.allowances.unguarded(job):
         for other in record.fatal:
-            if other.type == "dws" and other.note == told.note:
+            if other.type == "dws" and other.reason == told.reason:
                 monitor.fail("exception twice", f"{job} was told twice: {told.note}")
 
 

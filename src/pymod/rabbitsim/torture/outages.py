@@ -21,6 +21,7 @@ from flux_k8s.ports import (
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault
+from rabbitsim.torture.api import WRITES
 from rabbitsim.torture.deeds import patch_workflows
 from rabbitsim.torture.interruptions import FAULT
 from rabbitsim.torture.story import FOREVER, NODE, Deed, deed
@@ -118,7 +119,7 @@ def outage(
         left = until - system.loop.now()
         if left <= 0:
             return None
-        writes = request.verb in ("create", "patch", "delete")
+        writes = request.verb in WRITES
         delay = min(left, READ_TIMEOUT) if hangs else 0.0
         return Fault(delay, error, done and writes)
 
