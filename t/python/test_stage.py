@@ -9,7 +9,8 @@ from typing import Optional
 import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
-from flux_k8s.ports import SERVERS, Json, KubeError, Request
+from flux_k8s.jobs.isolation import Faults
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Json, KubeError, Request
 from flux_k8s.rules.directivebreakdown.resources import below_chassis
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault
@@ -17,7 +18,7 @@ from rabbitsim.kube.errors import ApiError
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture import story as stories
 from rabbitsim.torture.life import live
-from rabbitsim.torture.outages import slow_flux
+from rabbitsim.torture.outages import Broken, slow_flux
 from support.queries import GUEST, OTHER, query
 from support.service import (
     COPY_OUT,
@@ -221,9 +222,56 @@ def test_urgencies_that_change_all_the_time_fill_no_other_users_eventlog() -> No
         wait(system, 10.0)
     events = [event.name for event in system.instance.eventlog(behind)]
     assert events.count("memo") < 4
-    text = "jobs of other users get their storage before"
+    text = "other jobs get their storage before"
     assert memo(system, behind, "rabbit_waits_for") == text
     assert not lines(system, text)  # there may be thousands that wait
+
+
+def test_a_job_that_waits_for_its_turn_is_not_tried_until_then() -> None:
+    system = slow(config=config(stage_limit=30))
+    occupy(system, 4, seconds=int(DAY))
+    hold_most(system)
+    jobs = [submit(system, 1, 40, userid=GUEST) for _ in range(20)]
+    wait(system, HOUR)
+    assert query(system, "metrics")["retrying"] == 1
+    text = "other jobs get their storage before"
+    assert [memo(system, job, "rabbit_waits_for") for job in jobs[1:]] == [text] * 19
+
+
+def test_a_job_that_lacks_room_is_told_so_once_however_many_others_do() -> None:
+    system = slow(config=config(stage_limit=100, stage_user_limit=100))
+    occupy(system, 4, seconds=int(DAY))
+    hold_most(system)
+    jobs = [submit(system, 1, 40, userid=GUEST + number) for number in range(12)]
+    wait(system, HOUR)
+    text = "others' storage: no Rabbits have room"
+    waiting = [job for job in jobs if memo(system, job, "rabbit_waits_for") == text]
+    assert len(waiting) == 9
+    for job in waiting:
+        told = [event.context or {} for event in system.instance.eventlog(job)]
+        assert [memo.get("rabbit_waits_for") for memo in told].count(text) == 1
+
+
+def test_a_job_that_is_given_up_holds_up_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cannot_be_failed(*args: object) -> bool:
+        raise RuntimeError("it broke")
+
+    def fault(request: Request) -> Optional[Fault]:
+        read = request.verb == "get" and request.kind == DIRECTIVEBREAKDOWN
+        of_first = read and str(request.name).startswith(workflow_name(first))
+        return Fault(answer=Broken(metadata={})) if of_first else None
+
+    monkeypatch.setattr(Faults, "_fail", cannot_be_failed)
+    system = slow()
+    occupy(system, 4)
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    first = submit(system, userid=GUEST)
+    second = submit(system, userid=OTHER)
+    reaches(system, second, "DataIn")
+    assert lines(system, f"{f58(first)}: cannot be failed")
 
 
 def test_a_scheduler_that_does_not_answer_is_no_outage_of_kubernetes() -> None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,13 @@ import pytest
 
 from flux_k8s.errors import StorageUnavailable
 from flux_k8s.jobs import turns
-from flux_k8s.jobs.turns import StagingQueue
+from flux_k8s.jobs.step import Step
+from flux_k8s.jobs.turns import BEFORE, NoRoom, StagingQueue
 from flux_k8s.reasons import Reason
 
 AWAY = StorageUnavailable("the nodes do not serve", Reason.RABBIT_BROKEN)
+NO_ROOM = NoRoom("rabbit.stage_limit is reached", Reason.LIMIT_REACHED)
+STAGE = Step.STAGE()
 
 
 @dataclass
@@ -45,11 +47,32 @@ def test_few_jobs_that_were_passed_over_are_tried_again_however_many_users_wait(
     tried = Counter[int]()
     while now[0] < seconds:
         for job in jobs:
-            with contextlib.suppress(StorageUnavailable):
-                with queue.turn(job):
-                    tried[job.userid] += 1
-                    raise AWAY
+            if queue.decide(job, STAGE) == STAGE:
+                tried[job.userid] += 1
+                queue.failed(job, AWAY)
         now[0] += 0.05
     for count in tried.values():  # each job at once, and then some again
         again = count - len(jobs) / users
         assert 0 < again < 2 + seconds / turns.SPACING / users
+
+
+def test_to_look_at_a_job_that_waits_no_other_one_is_looked_at() -> None:
+    class Turn(tuple[int, int]):
+        def __lt__(self, other: object) -> bool:
+            compared.append(other)
+            return super().__lt__(other)  # type: ignore[operator]
+
+    compared: list[object] = []
+    jobs = 10_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "_turn", lambda info: Turn((-1, info.jobid)))
+        queue: Any = StagingQueue(Mock(now=lambda: 0.0), lambda jobid: None)
+        infos = [Info(number, 1, Request(1)) for number in range(jobs)]
+        for info in infos:
+            queue.decide(info, STAGE)
+        queue.failed(infos[0], NO_ROOM)
+        del compared[:]
+        for info in infos[1:]:
+            assert queue.decide(info, STAGE) == Step.WAIT(BEFORE)
+            queue.update(info)
+    assert len(compared) < 3 * jobs

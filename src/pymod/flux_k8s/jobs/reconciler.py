@@ -84,7 +84,7 @@ class Reconciler:
         """Something that was done for a job raised an exception."""
         text = f"{f58(jobid)}: internal error: {describe(error)}"
         self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
-        self._turns.forget(jobid)
+        self._forget_turns(jobid)
         job = self._jobs.get(jobid)
         if job is not None and not self._jobs.stopped:
             self._jobs.broke(job, job.faults.handle(job.info, error, self._flux))
@@ -113,9 +113,14 @@ class Reconciler:
 
     def _next_step(self, job: Job) -> Next:
         info = job.info
-        self._staging.queue.update(info)
-        at = self._jobs.moment(self._staging.lost(info))
-        return self._turns.decide(info, next_step(info, at))
+        step = next_step(info, self._jobs.moment(self._staging.lost(info)))
+        step = self._turns.decide(info, step)
+        return self._staging.queue.decide(info, step)
+
+    def _forget_turns(self, jobid: int) -> None:
+        """Have others not wait for a job that is over, or left alone."""
+        self._turns.forget(jobid)
+        self._staging.queue.forget(jobid)
 
     def _wait(self, job: Job, step: Next) -> Optional[float]:
         """Seconds until a step of the job, or a report about it, may be due; None if
@@ -130,7 +135,7 @@ class Reconciler:
         """Forget a job whose Workflow is gone, or somebody else's."""
         self._jobs.remove(job)
         self._steps.forget(job.info)
-        self._turns.forget(job.info.jobid)
+        self._forget_turns(job.info.jobid)
         self._jobs_changed()
 
     async def _let_go(self, job: Job) -> None:
@@ -260,6 +265,8 @@ class Reconciler:
         self._waits.step_failed(job, error)
         self._turns.failed(job.info.jobid)
         following = self._next_step(job)
+        # A job that is passed over takes its place again when it is looked at next.
+        self._staging.queue.failed(job.info, error)
         asks_for_time = getattr(error, "retry_after", None) is not None
         if news and not (following.step is Step.LOOK_UP or asks_for_time):
             return

@@ -137,11 +137,10 @@ class WaitReports:
         unanswered = isinstance(error, KubeError) and error.status == 0
         # Without any answer it may be an outage, and a watch is about to tell.
         early = unanswered and failures == 1
-        # Of those who wait for a turn there may be thousands: their memos say so.
-        awaits_turn = why.reason is Reason.LIMIT_REACHED
+        limited = why.reason is Reason.LIMIT_REACHED  # that is no trouble
         # The other nodes of a job that goes on without some have their time.
         has_time = isinstance(error, NotReady) and error.retry_after is not None
-        waits_only = awaits_turn or has_time or is_not_ready(error)
+        waits_only = limited or has_time or is_not_ready(error)
         known = why.text in job.logged or len(job.logged) == MOST_REASONS
         if not (known or early or waits_only):
             job.logged.add(why.text)

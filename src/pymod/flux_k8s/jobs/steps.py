@@ -172,7 +172,6 @@ class Steps:
         """Drop all that the steps keep for a job."""
         self._planner.forget(info)
         self.workflows.unlink_token(info)
-        self.staging.queue.forget(info)
 
     async def look_again(self, info: WorkflowInfo) -> dict[int, bool]:
         """Read what is there, before a step that cannot be undone: the watches may have
@@ -309,19 +308,18 @@ class Steps:
     async def _stage(self, info: WorkflowInfo, following: Next) -> None:
         """Make the storage of a job without nodes. If that is never possible, a job
         that did not ask for it gets nodes first."""
-        with self.staging.queue.turn(info):
-            try:
-                placement, nodes = await _lasting(self.staging.stage(info))
-            except StorageDenied as error:
-                assert info.request is not None
-                if info.request.stage is not None:
-                    raise
-                await self.workflows.annotate(info, {STAGE: None})
-                text = f"{info.f58}: not staged ahead: {error}"
-                self._flux.log(syslog.LOG_INFO, text, error.reason)
-                return
-            await self._record_placement(info, placement)
-            await self.workflows.move(info, State.Setup, {STAGED_FOR: nodes})
+        try:
+            placement, nodes = await _lasting(self.staging.stage(info))
+        except StorageDenied as error:
+            assert info.request is not None
+            if info.request.stage is not None:
+                raise
+            await self.workflows.annotate(info, {STAGE: None})
+            text = f"{info.f58}: not staged ahead: {error}"
+            self._flux.log(syslog.LOG_INFO, text, error.reason)
+            return
+        await self._record_placement(info, placement)
+        await self.workflows.move(info, State.Setup, {STAGED_FOR: nodes})
 
     async def _add_nodes(self, info: WorkflowInfo, following: Next) -> None:
         await _lasting(self._planner.add_nodes(info))

@@ -19,8 +19,9 @@ then of submission (:class:`StagingQueue`). A job that lacks room on Rabbits has
 as it needs kept from those after it, or else small jobs would keep it waiting for ever,
 and holds up those of its user. So does one whose user has enough. Users do not hold up
 each other by that: of each, one job has Rabbits kept for it. A job that lacks anything
-else of its own is passed over until something has changed. A job that is held, or waits
-for another dependency, is not staged: it could not use its storage.
+else of its own is passed over until it is tried again. A job that is held, or waits for
+another dependency, is not staged: it could not use its storage. One that waits for its
+turn is handled when that comes.
 
 To choose Rabbits takes milliseconds on a large machine, and a guest's change of urgency
 would have them chosen again each time. So no job is tried twice within :data:`PAUSE`,
@@ -29,16 +30,15 @@ nor within :data:`SPACING` for each job that waits, if it was passed over.
 
 from __future__ import annotations
 
-import contextlib
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import Callable, Iterable, Iterator, Mapping, Optional
+from typing import Callable, Iterable, Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.errors import StorageUnavailable
-from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import FAILURES
+from flux_k8s.jobs.workflowrequests import StepError
 from flux_k8s.ports import Flux, Timer
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.slots import slotted
@@ -181,6 +181,14 @@ SPACING = 0.05
 """Seconds for each job that waits, until one that was passed over is tried again.
 Thousands may wait for nodes that do not serve."""
 
+LONGEST = 60.0
+"""Seconds until a job that lacks room is tried again although none has become free, as
+far as is known."""
+
+BEFORE = Note("other jobs get their storage before", Reason.LIMIT_REACHED)
+"""The memo of a job that waits for its turn. Which jobs these are may change all the
+time."""
+
 
 class NoRoom(StorageUnavailable):
     """Nothing can be staged now, or jobs without nodes have all that they may have."""
@@ -199,21 +207,27 @@ class Full(StorageUnavailable):
         self.rabbits = frozenset(rabbits)
 
 
+Turn = tuple[int, int]
+"""The place of a job: by its urgency, then by its ID."""
+
+
 @slotted
 @dataclass
 class _Waiting:
     """A job that waits.
 
     Attributes:
-        turn: its place: by its urgency, then by its ID.
+        userid: the job's user.
+        turn: its place.
         passed: it was passed over, and holds up those of its user (True) or not
             (False); None: it is to be tried.
         kept: the Rabbits that are kept for it.
-        tried: when it could not be staged, and why.
+        tried: when it could not be staged, and why; None if nothing is known that it
+            lacks.
     """
 
-    info: WorkflowInfo
-    turn: tuple[int, int]
+    userid: Optional[int]
+    turn: Turn
     passed: Optional[bool] = None
     kept: frozenset[str] = frozenset()
     tried: Optional[tuple[float, Note]] = None
@@ -230,66 +244,76 @@ class StagingQueue:
         self._flux = flux
         self._ask = ask
         self._jobs: dict[int, _Waiting] = {}
+        # Of each user, in order, the places of the jobs that are to be tried, or hold
+        # up the ones after them. Thousands may: no look at one searches through them.
+        self._lines: dict[Optional[int], list[Turn]] = {}
         self._timer: Optional[Timer] = None
 
-    def wake(self) -> None:
-        """Storage may have become free: try jobs again that lack it."""
-        if self._timer is None:
-            self._timer = self._flux.call_later(PAUSE, self._try_again)
+    def decide(self, info: WorkflowInfo, step: Next) -> Next:
+        """The next step of a job: the one that its storage calls for, or Wait."""
+        self.update(info)
+        if step.step is not Step.STAGE:
+            return step
+        job = self._jobs.get(info.jobid)
+        if job is None:
+            job = self._jobs[info.jobid] = _Waiting(info.userid, _turn(info))
+            self._line_up(job)
+        if job.tried is not None:
+            (at, why), pause = job.tried, PAUSE
+            if job.passed is not None:
+                pause = LONGEST if job.passed else PAUSE
+                pause = max(pause, SPACING * len(self._jobs))
+            if self._flux.now() < at + pause:
+                return Step.WAIT(why, until=at + pause)
+        if job.passed is False:
+            self._line_up(job)
+        job.passed, job.kept = None, frozenset()
+        if self._is_first(job):
+            return step
+        return Step.WAIT(BEFORE if job.tried is None else job.tried[1])
 
-    def _try_again(self) -> None:
-        self._timer = None
-        for job in self._jobs.values():
-            if job.passed:
-                job.passed = None
+    def failed(self, info: WorkflowInfo, error: StepError) -> None:
+        """A step of a job has failed. One that waits is passed over, unless none can be
+        staged."""
+        job = self._jobs.get(info.jobid)
+        if job is None:
+            return
+        job.tried = None
+        if isinstance(error, StorageUnavailable):
+            job.tried = self._flux.now(), error.note
+        if isinstance(error, NoRoom):
+            return
+        if isinstance(error, Full):
+            job.passed, job.kept = True, error.rabbits
+        else:
+            self._leave_line(job)
+            job.passed, job.kept = False, frozenset()
         self._go_on()
-
-    def forget(self, info: WorkflowInfo) -> None:
-        """The job is over."""
-        self._jobs.pop(info.jobid, None)
-        self.wake()
 
     def update(self, info: WorkflowInfo) -> None:
         """A job may have left the queue, or have another place in it: then another one
         may be the first."""
         job = self._jobs.get(info.jobid)
-        if job is None or (info.awaits_staging and job.turn == _turn(info)):
+        if job is None:
             return
-        if info.awaits_staging:
+        if not info.awaits_staging:
+            self._remove(info.jobid)
+        elif job.turn != _turn(info):
+            self._leave_line(job)
             job.turn = _turn(info)
-        else:
-            del self._jobs[info.jobid]
-            if job.kept:
-                self.wake()
-        self._go_on()
+            if job.passed is not False:
+                self._line_up(job)
+            self._go_on()
 
-    def _go_on(self) -> None:
-        """Have the first job handled."""
-        first = _first(self._heads())
-        if first is not None:
-            self._ask(first.info.jobid)
+    def forget(self, jobid: int) -> None:
+        """The job is over, or left alone."""
+        self._remove(jobid)
+        self.wake()
 
-    @contextlib.contextmanager
-    def turn(self, info: WorkflowInfo) -> Iterator[None]:
-        """A context in which a job is staged. After a failure it is passed over, unless
-        none can be staged.
-
-        Raises:
-            StorageUnavailable: it is not the job's turn.
-        """
-        job = self._jobs.setdefault(info.jobid, _Waiting(info, _turn(info)))
-        self._check_turn(job)
-        job.passed, job.kept = None, frozenset()
-        try:
-            yield
-        except FAILURES as error:
-            if isinstance(error, StorageUnavailable):
-                job.tried = self._flux.now(), error.note
-            if not isinstance(error, NoRoom):
-                job.passed = isinstance(error, Full)
-                job.kept = error.rabbits if isinstance(error, Full) else frozenset()
-                self._go_on()
-            raise
+    def wake(self) -> None:
+        """Storage may have become free: try jobs again that lack it."""
+        if self._timer is None:
+            self._timer = self._flux.call_later(PAUSE, self._woken)
 
     def kept_before(self, info: WorkflowInfo) -> frozenset[str]:
         """The Rabbits that are kept for jobs that come before this one."""
@@ -297,46 +321,55 @@ class StagingQueue:
         kept = (job.kept for job in self._jobs.values() if job.kept and job.turn < turn)
         return frozenset().union(*kept)
 
-    def _heads(self) -> dict[Optional[int], _Waiting]:
-        """Of each user, the first job of those that are to be tried, or hold up the
-        ones after them."""
-        heads: dict[Optional[int], _Waiting] = {}
+    def _woken(self) -> None:
+        self._timer = None
+        self._try_again()
+
+    def _try_again(self) -> None:
         for job in self._jobs.values():
-            if job.passed is not False:
-                head = heads.setdefault(job.info.userid, job)
-                if job.turn < head.turn:
-                    heads[job.info.userid] = job
-        return heads
+            if job.passed:
+                job.passed = None
+        self._go_on()
 
-    def _check_turn(self, job: _Waiting) -> None:
-        """Refuse a job that was tried a moment ago, for the same reason, and one that
-        has to wait for another."""
-        if job.tried is not None:
-            at, why = job.tried
-            pause = PAUSE if job.passed is None else SPACING * len(self._jobs)
-            if self._flux.now() - at < max(PAUSE, pause):
-                raise StorageUnavailable(why.text, why.reason)
-        heads = self._heads()
-        for other in (heads.get(job.info.userid), _first(heads)):
-            if other is not None and other.turn < job.turn:
-                text = _reason(other.info, job.info)
-                raise StorageUnavailable(text, Reason.LIMIT_REACHED)
+    def _remove(self, jobid: int) -> None:
+        job = self._jobs.pop(jobid, None)
+        if job is None:
+            return
+        self._leave_line(job)
+        if job.tried is None:
+            self._go_on()
+        else:  # Rabbits may have been kept for it
+            self._try_again()
+
+    def _line_up(self, job: _Waiting) -> None:
+        insort(self._lines.setdefault(job.userid, []), job.turn)
+
+    def _leave_line(self, job: _Waiting) -> None:
+        if job.passed is False:
+            return
+        line = self._lines[job.userid]
+        del line[bisect_left(line, job.turn)]
+        if not line:
+            del self._lines[job.userid]
+
+    def _is_first(self, job: _Waiting) -> bool:
+        """Whether it is the turn of a job that is to be tried."""
+        return self._lines[job.userid][0] == job.turn == self._first()
+
+    def _first(self) -> Optional[Turn]:
+        """The place of the first job that is to be tried, and that no other one of its
+        user holds up."""
+        heads = (line[0] for line in self._lines.values())
+        ready = (head for head in heads if self._jobs[head[1]].passed is None)
+        return min(ready, default=None)
+
+    def _go_on(self) -> None:
+        """Have the first job handled."""
+        first = self._first()
+        if first is not None:
+            self._ask(first[1])
 
 
-def _first(heads: Mapping[Optional[int], _Waiting]) -> Optional[_Waiting]:
-    """The first job that is to be tried."""
-    ready = (job for job in heads.values() if job.passed is None)
-    return min(ready, key=lambda job: job.turn, default=None)
-
-
-def _reason(before: WorkflowInfo, info: WorkflowInfo) -> str:
-    """Why a job waits for its turn. It is in the job's eventlog, and must not change
-    whenever other users' jobs change places."""
-    if before.userid == info.userid:
-        return f"{f58(before.jobid)} gets its storage before"
-    return "jobs of other users get their storage before"
-
-
-def _turn(info: WorkflowInfo) -> tuple[int, int]:
+def _turn(info: WorkflowInfo) -> Turn:
     assert info.request is not None
     return -info.request.urgency, info.jobid
