@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import cancel, tear_down, unload, unload_plugin
+from rabbitsim.torture.outages import slow_kube
 from rabbitsim.torture.story import COPY_OUT, XFS, Job, Story, When
 
 DEAF = {"exec": {"test": {"run_duration": "600s", "deaf": True}}}
@@ -16,6 +17,15 @@ LIMITED = Job((XFS, COPY_OUT), attributes={**DEAF, "duration": 60.0})
 KEEP = Job(("#DW create_persistent type=xfs capacity=1GiB name=keep",))
 
 STORIES = (
+    Story(
+        "a job whose mounts are listed slowly when it ends has no memo then",
+        "Proposal..PreRun cancel! Teardown..gone",
+        troubles=(
+            DwsFault("PreRun", "never", duration=60.0),
+            When("PreRun", cancel, 1.0),
+            When("Teardown", slow_kube(600.0, 6.0, "get", "list")),
+        ),
+    ),
     *(
         Story(
             f"{name}{how}",

@@ -122,7 +122,10 @@ class WaitReports:
             self._memo(job, None)
 
     def report_slow_step(self, job: Job, step: Next) -> None:
-        """A step is under way, and began ``PATIENCE`` ago: post a memo."""
+        """A step is under way, and began ``PATIENCE`` ago: post a memo, which would
+        stay if the job ends by this step."""
+        if step.step is Step.RELEASE_EPILOG:
+            return
         if self._outage.reason is None and not job.memo:
             self._memo(job, f"{awaited(job.info, step)}: {SILENCE}")
 
