@@ -147,6 +147,19 @@ def test_a_state_whose_seconds_are_not_known_does_not_last_if_another_follows() 
     assert [line.split()[1] for line in lines if "  Setup " in line] == ["-"]
 
 
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("copied", "the data is copied out when the tasks have ended"),
+        ("lost", "the storage is freed at once, and what is not copied out is lost"),
+        ("nothing", "it changes nothing"),
+    ],
+)
+def test_a_page_says_what_a_cancel_would_do(word: str, sentence: str) -> None:
+    shown = dws(instance({**BUSY, "cancel": word}), "show", F58).out
+    assert f"\nCancel:     {sentence}\n" in shown
+
+
 CANCEL = exception("cancel", 0, "not needed")
 NODE_LOST = exception("dws-node-failure", 1, "tuo1 is drained")
 FATAL = exception("dws", 0, "DWS: no room")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,17 +17,18 @@ from flux_k8s.formats.timestamps import format_timestamp
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, MountCount
 from flux_k8s.jobs.timelimits import Moment
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, Haste, WorkflowInfo
 from flux_k8s.objects.datamovement import Movement, progress
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.storageusage import Allocations, StorageUsage
-from flux_k8s.objects.workflowmarks import REQUESTED
+from flux_k8s.objects.workflowmarks import GIVEN_UP, REQUESTED
 from flux_k8s.objects.workflowstate import State
 from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import Json
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.text import printable
 from support.queries import DETAILS, ROW, check
+from support.tables import rows
 
 names = st.sampled_from(["rabbit-01", "rabbit-02", "tuo1003"])
 texts = st.text(max_size=20)
@@ -173,3 +175,49 @@ def test_any_known_state_of_a_job_gives_a_row_and_details(
     assert len(details["movements"]) <= jobrows.MOVEMENTS
     assert row["state"] in (*State.__members__, jobrows.NONE)
     assert json.dumps(details, ensure_ascii=False).isprintable()
+
+
+CANCELS = """
+PLANNED none -> freed
+PLANNED Proposal copies -> freed
+READY Setup copies -> freed
+READY PreRun copies -> freed
+READY PreRun copies mounted -> copied
+READY PreRun mounted -> freed
+READY none mounted -> copied
+RELEASED PostRun copies ran -> lost
+RELEASED DataOut copies ran -> lost
+RELEASED none ran -> lost
+RELEASED PostRun ran -> freed
+RELEASED DataOut copies ran given-up -> nothing
+RELEASED PostRun copies ran failed -> nothing
+RELEASED PostRun copies ran cancelled -> nothing
+RELEASED PostRun copies -> nothing
+RELEASED Teardown copies ran -> nothing
+"""
+"""What Flux wants of a job's storage, its state, what the job does, or has done, and
+what a cancel would do to it."""
+
+
+@pytest.mark.parametrize(("job", "cancel"), rows(CANCELS))
+def test_a_row_says_what_a_cancel_would_do(job: str, cancel: str) -> None:
+    goal, state, *facts = job.split()
+    copy_out = "#DW copy_out source=$DW_JOB_p1/x destination=/lustre/x"
+    marks = {GIVEN_UP: "true"} if "given-up" in facts else {}
+    workflow = {
+        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": marks},
+        "spec": {
+            "desiredState": state,
+            "wlmID": "flux",
+            "dwDirectives": [copy_out] if "copies" in facts else [],
+        },
+    }
+    failure = Note("", Reason.DWS_FAILED) if "failed" in facts else None
+    info = WorkflowInfo(1, Goal[goal], ran="ran" in facts, failure=failure)
+    if state != jobrows.NONE:
+        info.last = WorkflowView.parse(workflow)
+    if "mounted" in facts:
+        info.answered = frozenset({Goal.READY})
+    if "cancelled" in facts:
+        info.haste = Haste.ABANDON
+    assert jobrows.row(info, Known())["cancel"] == cancel

@@ -46,6 +46,13 @@ NOTES = {
         r"no data moved in DataOut for stall_timeout=300s; not copied: "
         r"\$DW_JOB_p1/ to /lustre/x" + MORE
     ),
+    "a cancelled job names the persistent storage that it has made": (
+        "the job did not run, but its persistent storage keep exists:"
+        " #DW destroy_persistent removes it"
+    ),
+    "a cancel after the tasks have ended gives the data up": (
+        "given up in PostRun" + LOST + MORE
+    ),
     "a daemon that a job requires is there no more in PreRun": (
         r".*: requires=copy-offload is not available here, expected one of "
         r"scratch-cache \(an administrator makes it available with a table "
