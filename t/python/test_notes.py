@@ -64,6 +64,9 @@ NOTES = {
     "a job is let go before its tasks have ended": (
         r"epilog-timeout in PreRun: .*" + LOST
     ),
+    "an epilog is given up while data movements are listed": (
+        "epilog-timeout in DataOut: rabbit-01: still allocated, disabled"
+    ),
     "a DirectiveBreakdown that is malformed fails the job at once": (
         r'DirectiveBreakdown .*: status.ready is "soon", expected true or false'
     ),
@@ -126,3 +129,26 @@ def test_a_job_of_a_story_waits_for(story: str, text: str) -> None:
     (told,) = (each for each in STORIES if each.name == story)
     found = live(told).waits
     assert any(re.fullmatch(text, each) for each in found), found
+
+
+LOGGED = {
+    "one cannot list nnfdatamovements (403), which costs one record": (
+        "data movements are not recorded: you may not"
+    ),
+    "one cannot log pods (500), which costs one record": (
+        "container logs are not recorded: conversion webhook failed"
+    ),
+    "a list of data movements has no end": (
+        "data movements are not recorded: reading them takes more than 60s"
+    ),
+    "an epilog is given up while data movements are listed": (
+        "data movements are not recorded: the epilog is given up"
+    ),
+}
+
+
+@pytest.mark.parametrize(("story", "text"), LOGGED.items(), ids=LOGGED)
+def test_a_line_of_the_log_of_a_story_says(story: str, text: str) -> None:
+    (told,) = (each for each in STORIES if each.name == story)
+    found = live(told).lines
+    assert any(f": {text} [" in each for each in found), found

@@ -17,13 +17,15 @@ from flux_k8s.jobs.copies import PAGE
 from flux_k8s.jobs.datarecords import (
     CHARACTERS,
     CONTAINERS,
-    LIMIT,
-    TRIED,
     fair_shares,
     join_logs,
 )
+from flux_k8s.jobs.records import durations
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.objects.datamovement import STATE_LABEL, Totals
-from flux_k8s.ports import NNFDATAMOVEMENT, POD, WORKFLOW, Json, KubeError, Request
+from flux_k8s.objects.workflowstate import State
+from flux_k8s.objects.workflowview import WorkflowView
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Request
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
@@ -31,10 +33,7 @@ from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import Offered
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Faults
-from rabbitsim.kube.patch import as_merge_patch
 from rabbitsim.system import VirtualSystem
-from support.effort import pairs
-from support.rabbits import drained
 from support.records import COPY_IN, OFFLOAD, labels, movements, offloading, pod
 from support.service import (
     COPY_OUT,
@@ -50,6 +49,7 @@ from support.service import (
     settle,
     started,
 )
+from support.tables import rows
 
 GIB = 2**30
 
@@ -122,52 +122,75 @@ def test_a_failure_is_recorded_at_once_with_what_dws_says(state: str) -> None:
     assert kept(system, jobid)["status"]["state"] == "Teardown"
 
 
-LOST = KubeError(0, "ConnectionLost", "the connection was lost")
-
-
-@pytest.mark.parametrize("how", ["", "its answer is lost", "the module dies"])
 @pytest.mark.parametrize("state", ["Setup", "PreRun", "DataOut"])
-def test_the_workflow_before_teardown_is_recorded(state: str, how: str) -> None:
-    """Somebody else ends the job, then the controllers do nothing any more. When
-    Teardown has been asked for, a module may find a Workflow there."""
-
-    def dies(request: Request) -> Optional[Fault]:
-        if request.verb != "patch" or not request.body:
-            return None
-        spec = as_merge_patch(request.body).get("spec", {})
-        if spec.get("desiredState") != "Teardown" or not how:
-            return None
-        if how == "the module dies":
-            system.loop.call_later(0.0, system.kill_module)
-            return None
-        return Fault(error=LOST, carried_out=True)
-
+def test_the_workflow_before_teardown_is_recorded(state: str) -> None:
+    """Somebody else asks for Teardown, then the controllers do nothing any more."""
     fault = DwsFault(state, "never", message="at it")
     latency = table(dict.fromkeys(("Setup", "DataIn", "PreRun", "PostRun"), 2.0))
-    options = Options(faults=(fault,), latency=latency)
-    system = started(options=options, faults=dies)
+    system = started(options=Options(faults=(fault,), latency=latency))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     assert system.loop.run(in_state(system, state), HOUR)
     system.loop.run(timeout=5.0)
     system.controllers.pause()
-    system.instance.cancel(jobid)
-    assert system.loop.run(in_state(system, "Teardown"), HOUR)
+    body: Json = {"spec": {"desiredState": "Teardown"}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
     system.loop.run(timeout=1.0)
-    if how == "the module dies":
-        assert not system.instance.module_loaded
-        system.load_module()
-        system.loop.run(timeout=1.0)
-    kvs = system.instance.job(jobid).kvs
-    assert 4.9 < float(kvs[f"rabbit_{state.lower()}_timing"]) < 5.5
     assert kept(system, jobid)["status"]["state"] == state
     system.controllers.resume()
     settle(system)
     assert kept(system, jobid)["status"]["state"] == "Teardown"
 
 
+DURATIONS = """
+Proposal=1 -> Proposal ->
+Proposal=1 Setup=9 -> Setup ->
+Proposal=1-3 Setup=9 -> Setup -> Proposal=2
+Setup=9 DataIn=15 -> DataIn -> Setup=6
+Setup=9-14 DataIn=15 -> DataIn -> Setup=5
+Setup=9 Teardown=19 -> Teardown -> Setup=10
+DataIn=15 PreRun=20 PostRun=90 -> PostRun -> DataIn=5
+DataIn=15 PreRun=20-24 PostRun=90 -> PostRun -> DataIn=5 PreRun=4
+PreRun=20 Teardown=25 -> Teardown -> PreRun=5
+PostRun=90 DataOut=95 Teardown=99 -> Teardown -> PostRun=5 DataOut=4
+"""
+"""When states were asked for, and ended, as far as a Workflow says so; its state, and
+the seconds that states have taken."""
+
+
+@pytest.mark.parametrize(("times", "desired", "expected"), rows(DURATIONS, 3))
+def test_a_module_that_is_new_knows_what_a_state_has_taken(
+    times: str, desired: str, expected: str
+) -> None:
+    """A job may run for long after PreRun, of which DWS does not say when it ended
+    where nothing was mounted."""
+    begun: list[Optional[float]] = [None] * len(STATES)
+    ended = begun.copy()
+    for name, _, text in (part.partition("=") for part in times.split()):
+        begin, _, end = text.partition("-")
+        begun[State[name]] = float(begin)
+        ended[State[name]] = float(end) if end else None
+    view = WorkflowView(
+        uid="u",
+        resource_version="7",
+        jobid="",
+        wlm="flux",
+        desired=State[desired],
+        state=None,
+        ready=False,
+        status="",
+        message="",
+        finalizers=(),
+        deleting=False,
+        begun=tuple(begun),
+        ended=tuple(ended),
+    )
+    found = durations(WorkflowInfo(1, Goal.READY, last=view))
+    said = (f"{state.name}={seconds:g}" for state, seconds in sorted(found.items()))
+    assert " ".join(said) == expected
+
+
 def test_a_workflow_of_another_program_is_not_recorded() -> None:
     system = started()
-    system.unload_module()
     jobid = system.instance.submit(jobspec([XFS]))
     spec = {
         "desiredState": "Proposal",
@@ -180,7 +203,6 @@ def test_a_workflow_of_another_program_is_not_recorded() -> None:
     }
     metadata = {"name": workflow_name(jobid)}
     system.store.create(WORKFLOW, "default", {"metadata": metadata, "spec": spec})
-    system.load_module()
     assert system.loop.run(system.instance.idle, HOUR)
     system.loop.run(timeout=1.0)
     (exception,) = exceptions(system, jobid)
@@ -265,7 +287,8 @@ def test_data_movements_are_not_recorded_by_default_but_their_sum_is() -> None:
 def test_many_data_movements_are_listed_in_portions_and_each_counts_once(
     late: bool,
 ) -> None:
-    """``late``: the second portion is asked for too late, and the list begins again."""
+    """``late``: Kubernetes has forgotten the list when its second portion is asked for,
+    and the list begins again."""
     system = saving(2)
     jobid = offloading(system)
     names_ = [f"m{number:03}" for number in range(2 * PAGE + 1)]
@@ -275,12 +298,13 @@ def test_many_data_movements_are_listed_in_portions_and_each_counts_once(
     assert kube is not None
     asked_for = []
 
-    def note(request: Request) -> Optional[Fault]:
+    def note(request: Request) -> None:
         if request.kind != NNFDATAMOVEMENT or request.verb != "list":
-            return None
+            return
         asked_for.append(request.limit)
-        expired = KubeError(410, "Expired", "the continue token is too old")
-        return Fault(error=expired) if late and len(asked_for) == 2 else None
+        if late and len(asked_for) == 2:
+            system.store.ensure_namespace("another")
+            system.store.forget_history()
 
     kube.faults = note
     settle(system)
@@ -424,88 +448,6 @@ def test_of_very_many_containers_some_are_read() -> None:
     assert seen.count("log pods") == CONTAINERS
 
 
-# A failure to record never fails a job
-
-
-def failing(verb: str, kind: str, error: KubeError) -> Faults:
-    def fault(request: Request) -> Optional[Fault]:
-        if (request.verb, request.kind.plural) != (verb, kind):
-            return None
-        return Fault(error=error)
-
-    return fault
-
-
-LISTS = [("list", "nnfdatamovements"), ("list", "pods"), ("log", "pods")]
-HOPELESS = [
-    KubeError(403, "Forbidden", "you may not"),
-    KubeError(404, "KindNotFound", "is the CRD installed?"),
-    KubeError(422, "Invalid", "what?"),
-]
-PASSING = [
-    KubeError(0, "Timeout", "no answer in time"),
-    KubeError(500, "InternalError", "conversion webhook failed"),
-    KubeError(429, "TooManyRequests", "please wait", retry_after=2.0),
-]
-
-
-@pytest.mark.parametrize("read, error", pairs(LISTS, [*HOPELESS, *PASSING], 3))
-def test_a_record_that_cannot_be_written_is_logged_and_the_job_ends(
-    read: tuple[str, str], error: KubeError
-) -> None:
-    verb, kind = read
-    system = saving(faults=failing(verb, kind, error))
-    jobid = offloading(system)
-    pod(system, jobid, "launcher", {"copy-offload": "hello"})
-    settle(system)
-    assert names(system, jobid) == LIFE
-    said = [line for _, _, line in system.log if "not recorded" in line]
-    if (verb, error.status) == ("log", 404):
-        assert said == []  # that one container is gone
-    else:
-        what = "data movements" if kind == "nnfdatamovements" else "container logs"
-        (line,) = said
-        text = f": {what} are not recorded: {error.message}"
-        assert line.endswith(f"{text} [record-incomplete]")
-    # The other record is there.
-    kvs = system.instance.job(jobid).kvs
-    assert ("rabbit_moved" in kvs) == (kind != "nnfdatamovements")
-    assert ("rabbit_container_log" in kvs) == (kind == "nnfdatamovements")
-
-
-def test_a_record_is_tried_again_after_another_was_given_up() -> None:
-    refused: list[Request] = []
-
-    def fault(request: Request) -> Optional[Fault]:
-        passes = request.kind == POD and request.verb == "list" and not refused
-        if passes:
-            refused.append(request)
-        lasts = request.kind == NNFDATAMOVEMENT and request.verb == "list"
-        return Fault(error=PASSING[1]) if lasts or passes else None
-
-    system = saving(faults=fault)
-    jobid = offloading(system)
-    pod(system, jobid, "launcher", {"copy-offload": "hello"})
-    settle(system)
-    assert "rabbit_container_log" in system.instance.job(jobid).kvs
-
-
-def test_a_record_that_fails_is_tried_again_and_again_for_a_while() -> None:
-    seen: list[float] = []
-
-    def fault(request: Request) -> Optional[Fault]:
-        if request.kind != NNFDATAMOVEMENT:
-            return None
-        seen.append(system.loop.now())
-        return Fault(error=PASSING[1])
-
-    system = saving(faults=fault)
-    system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    settle(system)
-    assert 3 <= len(seen) <= 9
-    assert TRIED <= seen[-1] - seen[0] <= 3 * TRIED
-
-
 # The shares of logs
 
 
@@ -534,130 +476,37 @@ def test_of_several_logs_each_has_its_end() -> None:
     assert text == "==> a <==\nnew\n==> b <==\n1 2"
 
 
-# Nothing keeps a job waiting for its records for long
-
-
-def portions(system: VirtualSystem, seconds: float, number: float) -> list[float]:
-    """So many portions of data movements, each of which takes some seconds. Returns
-    when they are asked for."""
-    kube = system.service_kube
-    assert kube is not None
-    asked_for: list[float] = []
-
-    def fault(request: Request) -> Optional[Fault]:
-        if (request.verb, request.kind) != ("list", NNFDATAMOVEMENT):
-            return None
-        asked_for.append(system.loop.now())
-        token = "more" if len(asked_for) < number else ""
-        return Fault(seconds, answer=listed([{"metadata": {}}], token))
-
-    kube.faults = fault
-    return asked_for
-
-
-def unrecorded(system: VirtualSystem) -> str:
-    """The reason for which data movements are not recorded."""
-    (line,) = lines(system, "data movements are not recorded: ")
-    reason = line.partition("not recorded: ")[2]
-    assert reason.endswith(" [record-incomplete]")
-    return reason.rpartition(" [")[0]
-
-
-def test_a_list_that_has_no_end_keeps_no_job_waiting() -> None:
-    """As do many portions that each take long."""
-    system = saving(2)
-    asked_for = portions(system, 1.0, float("inf"))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    settle(system)
-    assert asked_for[-1] - asked_for[0] <= LIMIT
-    assert unrecorded(system) == f"reading them takes more than {LIMIT:g}s"
-    assert "rabbit_moved" not in system.instance.job(jobid).kvs
-    assert names(system, jobid) == LIFE
-
-
-def test_logs_of_containers_that_take_long_keep_no_job_waiting() -> None:
-    system = saving(0)
-    jobid = offloading(system)
-    for number in range(CONTAINERS):
-        pod(system, jobid, f"p{number:03}", {"one": "x"})
-    kube = system.service_kube
-    assert kube is not None
-    asked_for = []
-
-    def fault(request: Request) -> Optional[Fault]:
-        if request.verb != "log":
-            return None
-        asked_for.append(system.loop.now())
-        return Fault(delay=9.0)
-
-    kube.faults = fault
-    settle(system)
-    assert asked_for[-1] - asked_for[0] <= LIMIT
-    log = system.instance.job(jobid).kvs["rabbit_container_log"]
-    assert log.count("==>") == len(asked_for)
-    assert moved(system, jobid) == []
-    assert names(system, jobid) == LIFE
-
-
-def test_a_server_that_has_the_service_wait_longer_is_not_asked_again() -> None:
-    later = KubeError(429, "TooManyRequests", "in an hour", retry_after=HOUR)
-    system = saving(faults=failing("list", "nnfdatamovements", later))
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    begun = system.loop.now()
-    settle(system)
-    assert system.loop.now() < begun + LIMIT
-    assert names(system, jobid) == LIFE
-
-
-def test_an_abort_is_carried_out_before_the_next_portion() -> None:
-    """Its nodes are not drained: none mounts the storage."""
-    system = saving(plugin_conf={"epilog-timeout": 20.0})
-    asked_for = portions(system, 3.0, 100)
-    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    assert system.loop.run(system.instance.idle, HOUR)
-    assert system.loop.now() < asked_for[0] + 25.0
-    kvs = system.instance.job(jobid).kvs
-    assert len(json.loads(kvs["rabbit_datamovements"])) == len(asked_for)
-    assert unrecorded(system) == "the epilog is given up"
-    assert drained(system) == {}
-    (note,) = [e["note"] for e in exceptions(system, jobid) if e["type"] == "dws"]
-    assert note.startswith("epilog-timeout in DataOut: ")
-    assert "drained" not in note
-
-
 @pytest.mark.parametrize("how", ["deleted", "Teardown"])
 def test_a_sum_that_may_lack_what_teardown_has_deleted_is_not_recorded(
     how: str,
 ) -> None:
     """An administrator interferes while data movements are listed."""
     system = saving()
-    asked_for = portions(system, 1.0, 3)
+    kube = system.service_kube
+    assert kube is not None
+    asked_for: list[Request] = []
+
+    def note(request: Request) -> Optional[Fault]:
+        if (request.verb, request.kind) != ("list", NNFDATAMOVEMENT):
+            return None
+        asked_for.append(request)
+        if len(asked_for) == 2:
+            name = workflow_name(jobid)
+            if how == "deleted":
+                system.store.delete(WORKFLOW, "default", name)
+            else:
+                moved_: Json = {"spec": {"desiredState": "Teardown"}}
+                system.store.merge_patch(WORKFLOW, "default", name, moved_)
+        return Fault(answer=listed([{"metadata": {}}], "more"))
+
+    kube.faults = note
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
-    assert system.loop.run(lambda: len(asked_for) == 2, HOUR)
-    name = workflow_name(jobid)
-    if how == "deleted":
-        system.store.delete(WORKFLOW, "default", name)
-    else:
-        moved_: Json = {"spec": {"desiredState": "Teardown"}}
-        system.store.merge_patch(WORKFLOW, "default", name, moved_)
     settle(system)
-    assert unrecorded(system) == "the Workflow was deleted, or moved to Teardown"
+    (line,) = lines(system, "data movements are not recorded: ")
+    text = "the Workflow was deleted, or moved to Teardown [record-incomplete]"
+    assert line.endswith(f" recorded: {text}")
     assert len(asked_for) == 2
     assert "rabbit_moved" not in system.instance.job(jobid).kvs
-
-
-def test_a_recorded_state_does_not_last_until_the_next_for_another_module() -> None:
-    """PreRun has no driver here: the Workflow does not say when it was over."""
-    system = started()
-    keep = "#DW create_persistent type=xfs capacity=1GiB name=keep"
-    test = {"test": {"run_duration": "3000s"}}
-    jobid = system.instance.submit(jobspec(keep, exec=test))
-    assert system.loop.run(in_state(system, "PostRun"), HOUR)
-    system.kill_module()
-    system.load_module()
-    settle(system)
-    kvs = system.instance.job(jobid).kvs
-    assert float(kvs["rabbit_prerun_timing"]) < 10.0
 
 
 def test_the_service_is_sent_nothing_large_that_a_guest_wrote() -> None:

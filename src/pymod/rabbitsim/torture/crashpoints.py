@@ -19,7 +19,7 @@ from typing import Collection
 
 from flux_k8s.jobs.outcomes import DATA_OUT, FAILED
 from flux_k8s.objects.workflowstate import STATES, State
-from flux_k8s.ports import SERVERS
+from flux_k8s.ports import POD, SERVERS
 from flux_k8s.reasons import Reason
 from rabbitsim.torture.deeds import (
     ask_deletion,
@@ -32,7 +32,7 @@ from rabbitsim.torture.interruptions import NOT_NOW, Interruption
 from rabbitsim.torture.life import Life, live
 from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.scenarios import SCENARIOS
-from rabbitsim.torture.story import NO_RECORD, Story
+from rabbitsim.torture.story import NO_RECORD, RECORDS, Story
 
 UNSEEN = (
     Interruption.CRASH,
@@ -70,6 +70,9 @@ DELETED = (
 
 UNDRIVEN = ("KVS rabbit_prerun_timing",)
 """The same for a job that mounts nothing: DWS notes for it no end of PreRun."""
+
+LOGS = "KVS rabbit_container_log"
+"""What one wrong answer about pods may cost: nothing says how many there are."""
 
 RABBITS = "memo rabbits="
 
@@ -130,6 +133,9 @@ def problems(story: Story, life: Life) -> list[str]:
     logged = [reason for reason in life.log if reason in wanted]
     if logged != wanted:
         found.append(f"log: expected {story.log}, found {' '.join(logged)}")
+    records = " ".join(key for key in RECORDS if f"KVS rabbit_{key}" in life.left)
+    if story.records not in (None, records):
+        found.append(f"records: expected {story.records}, found {records}")
     first = dict(reversed(life.course))
     for begin, end, seconds in story.spans:
         if begin not in first or end not in first:
@@ -185,6 +191,8 @@ def problem_at(
     if story.fatal and point.step == "CREATE" or taken and point.step == "PLACE":
         # It may fail before it is told which storage it gets.
         lost = (*lost, *(each for each in whole.left if each.startswith("memo ")))
+    if interruption is Interruption.WRONG and point.request.endswith(POD.plural):
+        lost = (*lost, LOGS)
     if ABORT in story.fatal and point.step == "DELETE":
         # The next one knows of it by its Workflow only, which may be gone.
         lost = (*lost, "KVS rabbit_workflow")

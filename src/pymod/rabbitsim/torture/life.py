@@ -266,6 +266,7 @@ class Life:
         course: the words, with the UNIX times.
         data: what became of the first job's data, as :class:`Story` has it.
         log: the reasons of the lines of the log.
+        lines: these lines.
         events, exceptions: of the first job.
         left: what it left: memos, keys in the KVS, drained nodes.
         breach: of a rule.
@@ -277,6 +278,7 @@ class Life:
     course: tuple[tuple[str, float], ...]
     data: str
     log: tuple[str, ...]
+    lines: tuple[str, ...]
     events: tuple[str, ...]
     exceptions: tuple[Told, ...]
     left: tuple[str, ...]
@@ -424,11 +426,13 @@ def _life(
     drained = drained_nodes(system.instance.scheduler.pool)
     left += [f"drained {host}" for host in sorted(drained)]
     record = _record_of(job)
+    lines = tuple(line for _, _, line in system.log)
     return Life(
         points=tuple(system.interrupter.points),
         course=tuple(course.words),
         data="out" if record.get("success") else str(record.get("reason", "")),
-        log=tuple(REASON.findall("\n".join(line for _, _, line in system.log))),
+        log=tuple(REASON.findall("\n".join(lines))),
+        lines=lines,
         events=tuple(event.name for event in events),
         exceptions=tuple(map(_without_times, exceptions)),
         left=tuple(left),

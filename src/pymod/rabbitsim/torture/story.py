@@ -79,6 +79,9 @@ NODE = "compute-02"
 EVENTS = ("alloc", "start", "finish", "clean")
 """The events of jobs that are in the course."""
 
+RECORDS = ("container_log", "datamovements", "moved")
+"""The records of what Teardown deletes, by the ends of their keys in the KVS."""
+
 TYPES = (
     "cancel",
     "dependency",
@@ -198,6 +201,8 @@ class Story:
             of those that are here each. The nodes that are left drained are those that
             the course drains, and does not undrain.
         log: the reasons of lines of the log, of those that are here each that there is.
+        records: what is recorded of what Teardown deletes, of :data:`RECORDS`, and
+            nothing else of these; None if it is not looked at.
         harm: storage is deleted, or mounted again, while a node has it mounted.
         may: the words of more exceptions that the job may have where a machine
             interrupts it as well, or of what may become of its data then.
@@ -225,6 +230,7 @@ class Story:
     spans: tuple[tuple[str, str, float], ...] = ()
     left: tuple[str, ...] = ()
     log: str = ""
+    records: Optional[str] = None
     harm: bool = False
     may: tuple[str, ...] = ()
     spared: str = ""
