@@ -45,12 +45,10 @@ def move_label(system: VirtualSystem, to: str, away: str) -> None:
 def submit_before_labels_move(system: VirtualSystem, spec: Json) -> int:
     """A job that is planned with the labels as they are, and gets nodes when they have
     moved."""
-    busy = system.instance.submit(long("", NODES))
-    running(system, busy)
+    running(system, system.instance.submit(long("", NODES, seconds=60)))
     jobid = system.instance.submit(spec)
     run_until(system, jobid, "depend")
     move_label(system, SECOND, "rabbit-01")
-    system.instance.cancel(busy)
     return jobid
 
 
@@ -89,14 +87,12 @@ def test_the_share_of_a_job_that_makes_persistent_storage_is_counted_once() -> N
         ),
     )
     move_label(system, "rabbit-01", SECOND)
-    busy = system.instance.submit(long("", NODES - 1))
-    running(system, busy)
+    running(system, system.instance.submit(long("", NODES - 1, seconds=60)))
     tenth = f"capacity={int(size * 0.1)}GiB"
     jobid = system.instance.submit(long(f"#DW jobdw type=lustre {tenth} name=p1", 1))
     run_until(system, jobid, "depend")
     move_label(system, SECOND, "rabbit-01")
-    system.instance.cancel(busy)
-    system.loop.run(timeout=30)
+    system.loop.run(timeout=90)
     assert "start" in names(system, jobid)
 
 
