@@ -61,6 +61,9 @@ NOTES = {
     "a job requires a daemon that is not known": (
         r".*is not available here, expected no requires= at all \(.*"
     ),
+    "the process that reads R fails, at the cost of one job": (
+        "the process that reads R fails: it was killed by SIGKILL"
+    ),
     "a job is let go before its tasks have ended": (
         r"epilog-timeout in PreRun: .*" + LOST
     ),

@@ -5,7 +5,6 @@ whose R it was can fail."""
 
 from __future__ import annotations
 
-import errno
 import json
 import subprocess
 import sys
@@ -27,11 +26,7 @@ from flux_k8s.jobs.setupreader import (
 )
 from flux_k8s.objects import mapping
 from flux_k8s.rules.directivebreakdown.allocation import gib_per_rabbit
-from rabbitsim.flux.broker import READING
-from rabbitsim.system import VirtualSystem
-from support.queries import query
 from support.rset import fluxion_r
-from support.service import LIFE, exceptions, jobspec, names, settle
 
 JOBID = 1234
 
@@ -118,60 +113,3 @@ def test_only_a_large_setup_is_left_unread() -> None:
     large = payload(large_R(2 * setupreader.LARGE))
     assert setupreader.parse("setup", large) == LargeSetup(JOBID, large)
     assert setupreader.parse("create", large) == json.loads(large)
-
-
-# ---- whole systems ----------------------------------------------------------
-
-
-class System(VirtualSystem):
-    """Each R is taken for a large one."""
-
-    def has_large_R(self, jobid: int) -> bool:
-        return True
-
-
-def started() -> tuple[System, int]:
-    system = System()
-    system.start()
-    return system, system.instance.submit(jobspec())
-
-
-def run_until(system: System, jobid: int, event: str, more: float = 0.0) -> None:
-    assert system.loop.run(lambda: event in names(system, jobid), timeout=60.0)
-    system.loop.run(lambda: False, timeout=more)
-
-
-def test_an_R_that_cannot_be_read_fails_its_job_only() -> None:
-    system, jobid = started()
-    run_until(system, jobid, "prolog-start")
-    system.service_port.reader.failure = OSError(errno.EIO, "it was killed by SIGKILL")
-    system.loop.run(lambda: False, timeout=READING)
-    system.service_port.reader.failure = None
-    other = system.instance.submit(jobspec())
-    settle(system)
-    (exception,) = exceptions(system, jobid)
-    text = "the process that reads R fails: it was killed by SIGKILL"
-    assert exception["note"] == text
-    assert "start" not in names(system, jobid)
-    assert names(system, other) == LIFE
-
-
-@pytest.mark.parametrize("more", [0.0, READING / 2, READING])
-@pytest.mark.parametrize("cancelled", [True, False])
-def test_a_job_is_cancelled_or_the_module_dies_while_its_R_is_read(
-    more: float, cancelled: bool
-) -> None:
-    system, jobid = started()
-    run_until(system, jobid, "prolog-start", more)
-    if cancelled:
-        system.instance.cancel(jobid)
-    else:
-        system.kill_module()
-        system.load_module()
-    settle(system)
-    system.loop.run(lambda: False, timeout=10 * READING)
-    if cancelled:
-        assert "start" not in names(system, jobid)
-    else:
-        assert names(system, jobid) == LIFE
-    assert query(system, "stats-get")["jobs"] == 0

@@ -5,8 +5,9 @@ of no other."""
 
 from __future__ import annotations
 
-from rabbitsim.torture.deeds import break_step, die_in, mend, unload_plugin
-from rabbitsim.torture.story import COPY_OUT, LIFE, XFS, Job, Story, When
+from rabbitsim.torture.deeds import break_step, die_in, mend, submit, unload_plugin
+from rabbitsim.torture.outages import break_reader
+from rabbitsim.torture.story import COPY_OUT, LIFE, XFS, Job, Story, When, of
 
 JOB = Job((XFS, COPY_OUT), nodes=1)
 MENDED = When("clean", mend, 60.0)
@@ -128,5 +129,16 @@ STORIES = (
             When("finish", unload_plugin(30.0)),
             MENDED,
         ),
+    ),  # A large R is read by another process.
+    Story("another process reads R", LIFE, "out", large=True),
+    Story(
+        "the process that reads R fails, at the cost of one job",
+        f"Proposal alloc dws! Teardown clean gone {of(2, LIFE)}",
+        "not-run",
+        troubles=(
+            When("alloc", break_reader(30.0, "it was killed by SIGKILL")),
+            When("alloc", submit(Job()), 60.0),
+        ),
+        large=True,
     ),
 )

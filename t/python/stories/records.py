@@ -134,6 +134,7 @@ STORIES = (
         When("start", list_without_end(3.0)),
         course="Proposal..DataOut dws-epilog-timeout! disable:rabbit-01"
         " epilog-given-up clean Teardown enable:rabbit-01 gone",
+        data="out",
         job=Job((XFS, COPY_OUT)),
         config=Config(),
         epilog_timeout=20.0,

@@ -478,7 +478,8 @@ STORIES = (
                 "is cancelled",
                 cancel_job(2),
                 (),
-                f"2:cancel! 2:Teardown..gone {of(3, MADE)} finish..gone",
+                "2:cancel! 2:Teardown 3:Setup 2:clean 2:gone 3:DataIn "
+                f"{of(3, REST)} finish..gone",
             ),
         )
     ),

@@ -74,6 +74,9 @@ UNDRIVEN = ("KVS rabbit_prerun_timing",)
 LOGS = "KVS rabbit_container_log"
 """What one wrong answer about pods may cost: nothing says how many there are."""
 
+TEARDOWN = "patch workflows Teardown"
+"""The request for Teardown, as a point has it."""
+
 RABBITS = "memo rabbits="
 
 MOUNTED = ("jobdw", "persistentdw")
@@ -178,9 +181,11 @@ def problem_at(
     taken = Reason.NAME_TAKEN.value in story.fatal
     lost = (*LOST.get(point.step, ()), *(UNDATED if undated or taken else ()))
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
-    lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()), *_unreached(whole))
-    asked = str(story.job.attributes.get("dw", story.job.directives))
-    if not any(name in asked for name in MOUNTED):
+    lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()))
+    asked = interruption is Interruption.CRASH and point.request == TEARDOWN
+    lost = (*lost, *_unreached(whole, asked))
+    directives = str(story.job.attributes.get("dw", story.job.directives))
+    if not any(name in directives for name in MOUNTED):
         lost = (*lost, *UNDRIVEN)
     if story.others and any(each.startswith(RABBITS) for each in life.left):
         # Who is first may get others.
@@ -236,8 +241,10 @@ def _forgets(whole: Life, life: Life, meddled: bool) -> bool:
     return life.data in FORGETFUL and whole.data not in ("", "out")
 
 
-def _unreached(life: Life) -> tuple[str, ...]:
-    """What the module writes of a state that it gives up: the next one cannot know."""
+def _unreached(life: Life, asked_for: bool) -> tuple[str, ...]:
+    """What the module writes of a state that it gives up: the next one cannot know. If
+    Teardown was ``asked_for`` when it died, it knows by the time of that, but for how
+    long a job may have waited for nodes after Proposal."""
     words = course_of(life).split()
     failed = [
         number
@@ -249,7 +256,9 @@ def _unreached(life: Life) -> tuple[str, ...]:
         return ()
     # The next one may be the state that Kubernetes let nobody ask for.
     last = STATES[asked[-1]]
-    states = (state for state, number in STATES.items() if number in (last, last + 1))
+    known = asked_for and last is not State.Proposal
+    unknown = (last + 1,) if known else (last, last + 1)
+    states = (state for state, number in STATES.items() if number in unknown)
     return tuple(f"KVS rabbit_{state.lower()}_timing" for state in states)
 
 

@@ -28,6 +28,7 @@ from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job as FluxJob
 from rabbitsim.kube.direct import DirectKube, Fault, Faults
+from rabbitsim.setups import Receiver
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import StoryAllowances
 from rabbitsim.torture.course import Course, told_of
@@ -79,6 +80,8 @@ class StorySystem(VirtualSystem):
         loaded_at: when the module was loaded last.
         port: that of the present module, with the clock of its machine.
         api_fault: the failures of requests to Kubernetes.
+        large: R of each job is large.
+        unreadable: why it cannot be read then.
     """
 
     def __init__(self, story: Story, interrupter: Interrupter) -> None:
@@ -108,8 +111,13 @@ class StorySystem(VirtualSystem):
         self.sent: Callable[[Request], None] = lambda request: None
         self.api_fault: Faults = lambda request: None
         self.put_back: dict[str, float] = {}
+        self.unreadable: Optional[OSError] = None
+        self.large = story.large
         self._away = False
         self.loaded_at = float("-inf")
+
+    def has_large_R(self, jobid: int) -> bool:
+        return self.large
 
     def submit(self, job: Job) -> None:
         """Submit a job of the story."""
@@ -158,7 +166,7 @@ class StorySystem(VirtualSystem):
             return
         interrupter = self.interrupter
 
-        def make(port: FluxPort) -> Service:
+        def make(port: FluxPort) -> Receiver:
             def arrives(request: Request) -> Optional[Fault]:
                 fault = self.api_fault(request)
                 reached = interrupter.reached(text_of(request), answered=True)
@@ -170,6 +178,7 @@ class StorySystem(VirtualSystem):
                 return fault
 
             port.ahead = self.clock_ahead
+            port.reader.failure = self.unreadable
             self.port = port
             latency = self._kube_latency
             self.service_kube = DirectKube(self.store, port, latency, arrives)
@@ -193,7 +202,7 @@ class StorySystem(VirtualSystem):
             )
             interrupt_steps(service, interrupter)
             self.service = service
-            return service
+            return Receiver(port, service, self.has_large_R)
 
         self.instance.load_module(make)
         self.loaded_at = self.loop.now()
@@ -381,8 +390,8 @@ def _record_of(job: FluxJob) -> Json:
 
 def _check_end(system: StorySystem, monitor: Monitor) -> None:
     """What became of the data of a job that ended before it was out is told to all, as
-    it is recorded, unless nobody saw its Workflow go; and no ``ssd`` stays out of
-    service."""
+    it is recorded, unless nobody saw its Workflow go; no ``ssd`` stays out of service;
+    and the service knows no job whose R, which was large, came after its end."""
     for job in system.instance.manager.jobs.values():
         told = {
             data["success"]
@@ -407,6 +416,16 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
     system.loop.run(lambda: not withheld(pool, store), PATIENCE)
     for rabbit in withheld(pool, store):
         monitor.fail("left", f"ssd of {rabbit} are out of service")
+    known: list[int] = []
+
+    def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
+        known.append((answer or {}).get("jobs", 0))
+
+    if system.large:
+        system.instance.request("dws.stats-get", {}, answered)
+        system.loop.run(lambda: bool(known), PATIENCE)
+    if any(known):
+        monitor.fail("left", f"the service knows {known} jobs that have ended")
 
 
 def _life(

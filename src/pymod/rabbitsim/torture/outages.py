@@ -78,6 +78,19 @@ def slow_kvs(delay: float) -> Deed:
 
 
 @deed
+def break_reader(system: StorySystem, seconds: float, text: str) -> None:
+    """The process that reads a large R fails, for some seconds."""
+
+    def fail(error: Optional[OSError]) -> None:
+        system.unreadable = error
+        if system.port is not None:
+            system.port.reader.failure = error
+
+    fail(OSError(errno.EIO, text))
+    system.loop.call_later(seconds, partial(fail, None))
+
+
+@deed
 def refuse_drains(system: StorySystem, seconds: float) -> None:
     """Flux drains no node for some seconds."""
     instance = system.instance

@@ -203,6 +203,7 @@ class Story:
         log: the reasons of lines of the log, of those that are here each that there is.
         records: what is recorded of what Teardown deletes, of :data:`RECORDS`, and
             nothing else of these; None if it is not looked at.
+        large: R of each job is so large that another process reads it.
         harm: storage is deleted, or mounted again, while a node has it mounted.
         may: the words of more exceptions that the job may have where a machine
             interrupts it as well, or of what may become of its data then.
@@ -231,6 +232,7 @@ class Story:
     left: tuple[str, ...] = ()
     log: str = ""
     records: Optional[str] = None
+    large: bool = False
     harm: bool = False
     may: tuple[str, ...] = ()
     spared: str = ""
