@@ -132,6 +132,7 @@ def problems(story: Story, life: Life) -> list[str]:
         found.append(f"left: expected drained {expected}, found {sorted(drained)}")
     found += [f"left: no {each}" for each in story.left if each not in life.left]
     found += [f"what was to be done at {word!r} was not done" for word in life.missed]
+    found += life.untrue
     wanted = story.log.split()
     logged = [reason for reason in life.log if reason in wanted]
     if logged != wanted:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import f58, workflow_name
@@ -97,6 +97,34 @@ def _ask_rescue(system: StorySystem, **payload: bool) -> None:
         system.instance.request("dws.rescue", asked, answered, userid=user)
 
     ask()
+
+
+def tells(
+    method: str,
+    view: Callable[[Json], object],
+    expected: object,
+    user: Optional[int] = None,
+    **payload: Any,
+) -> Deed:
+    """Somebody, or the instance owner, sends a query, that of a job about the first
+    one. What a ``view`` makes of the answer, or of errno and text, is as expected,
+    unless a machine has interrupted the story."""
+
+    def ask(system: StorySystem) -> None:
+        def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
+            system.untrue.remove(unanswered)
+            if not system.interrupted:
+                found = view(answer or {"errnum": errnum, "text": text})
+                if found != expected:
+                    text = f"{method}: expected {expected}, found {found}"
+                    system.untrue.append(text)
+
+        unanswered = f"{method} has no answer"
+        system.untrue.append(unanswered)
+        asked = {"id": system.first.id} if method == "job-show" else payload
+        system.instance.request(f"dws.{method}", asked, answered, userid=user)
+
+    return ask
 
 
 def ask_report(system: StorySystem) -> None:

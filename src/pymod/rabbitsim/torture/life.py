@@ -75,6 +75,7 @@ class StorySystem(VirtualSystem):
         meddled: somebody has changed what only the service may change.
         blind: Flux does not tell what became of jobs.
         interrupted: there was the interruption.
+        untrue: what queries were answered that is not so.
         put_back: when (UNIX time) somebody last undrained a node, by its host name.
         died: is called when the module dies by that.
         loaded_at: when the module was loaded last.
@@ -99,6 +100,7 @@ class StorySystem(VirtualSystem):
         self.jobids: list[int] = []
         self.first: FluxJob
         self.meddled = self.blind = self.interrupted = False
+        self.untrue: list[str] = []
         self.port: Optional[FluxPort] = None
         self.died: Callable[[], None] = lambda: None
         self.interrupter = interrupter
@@ -281,6 +283,7 @@ class Life:
         breach: of a rule.
         missed: the words at which something was to be done, and was not.
         waits: what its jobs said that they wait for.
+        untrue: what queries were answered that is not so.
     """
 
     points: tuple[Point, ...]
@@ -294,6 +297,7 @@ class Life:
     breach: Optional[Breach]
     missed: tuple[str, ...]
     waits: tuple[str, ...]
+    untrue: tuple[str, ...]
 
 
 def live(
@@ -458,6 +462,7 @@ def _life(
         breach=breach,
         missed=missed,
         waits=_waits(system),
+        untrue=tuple(system.untrue),
     )
 
 
