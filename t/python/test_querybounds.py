@@ -8,7 +8,6 @@ import errno
 import sys
 from typing import Any, Callable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,17 +18,20 @@ from flux_k8s.broker.querybounds import (
     USERS,
     QueryBounds,
 )
+from flux_k8s.formats.directives import parse_attribute
 from flux_k8s.jobs import jobtable, queries
+from flux_k8s.jobs.jobrows import Known, row
 from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.queries import JobFilter
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.limits import DIRECTIVES
+from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.systemstatus import SystemStatusView
-from flux_k8s.ports import DIRECTIVEBREAKDOWN, KubeError
 from rabbitsim.dws.options import Options, table
-from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
-from support.queries import GUEST, ask, query
-from support.rabbits import disable, set_status, wait
+from rabbitsim.torture.deeds import leave_workflow
+from support.queries import GUEST, ask, query, told_by_plugin
+from support.rabbits import disable, wait
 from support.service import HOUR, jobspec, started
 
 pauses = st.floats(0.0, 2.0)
@@ -109,18 +111,12 @@ def test_a_filter_costs_as_much_for_jobs_of_many_directives_as_for_others() -> N
 
 
 def test_types_that_a_guest_makes_up_do_not_swell_a_row() -> None:
-    """DWS would refuse them, but Kubernetes does not answer."""
-    system = started()
-    system.loop.run(timeout=1.0)
-    assert system.service_kube is not None
-    lost = KubeError(0, "", "the connection was closed")
-    system.service_kube.faults = lambda request: Fault(HOUR, lost)
+    """DWS refuses them, but maybe later."""
     plain = enumerate(directives(DIRECTIVES))
     made_up = [each.replace("xfs", f"x{n}") for n, each in plain]
-    system.instance.submit(jobspec(made_up), userid=GUEST)
-    system.loop.run(timeout=1.0)
-    (row,) = query(system, "job-list", {}, GUEST)["jobs"]
-    assert row["types"] == [f"x{n}" for n in range(8)]
+    info = WorkflowInfo(1, Goal.PLANNED)
+    info.request = StorageRequest(GUEST, parse_attribute(made_up, {}), [])
+    assert row(info, Known())["types"] == [f"x{n}" for n in range(8)]
 
 
 # However many jobs, nodes and Rabbits there are, no turn of the reactor is long
@@ -147,36 +143,30 @@ def most_calls(system: VirtualSystem, function: Callable[..., Any]) -> int:
     return most
 
 
-def test_of_many_jobs_few_are_compared_with_a_filter_in_one_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(queries, "LOOKS", 3)
-    system = started()
-    jobids = [system.instance.submit(jobspec(), userid=GUEST) for _ in range(8)]
-    system.loop.run(timeout=1.0)
-    asked = ask(system, "job-list", {"type": "xfs"}, GUEST)
-    assert most_calls(system, JobFilter.matches) == 3
+def holding(jobids: range) -> VirtualSystem:
+    """A system that is about to start, in which the plugin says that it holds jobs. Of
+    the last but one there is a Workflow."""
+    held = [{"id": jobid, "phase": "depend"} for jobid in jobids]
+    system = told_by_plugin({"jobs": held})
+    leave_workflow(jobids[-2])(system)  # type: ignore[arg-type]
+    system.load_module()
+    return system
+
+
+def test_of_many_jobs_few_are_compared_with_a_filter_in_one_turn() -> None:
+    jobids = range(1, queries.LOOKS + 10)
+    system = holding(jobids)
+    system.loop.run(timeout=10.0)
+    asked = ask(system, "job-list", {"state": "Proposal"})
+    assert most_calls(system, JobFilter.matches) == queries.LOOKS
     answer = asked()
     assert answer is not None and answer[2] is not None
-    assert [row["id"] for row in answer[2]["jobs"]] == sorted(jobids)
+    assert [row["id"] for row in answer[2]["jobs"]] == [jobids[-2]]
 
 
-def test_of_many_jobs_few_are_told_in_one_turn_that_a_rabbit_is_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(jobtable, "VISITS", 3)
-    system = started()
-    set_status(system, "rabbit-01", "Offline")
-    assert system.service_kube is not None
-    error = KubeError(500, "InternalError", "no breakdowns")
-    system.service_kube.faults = lambda request: (
-        Fault(error=error) if request.kind == DIRECTIVEBREAKDOWN else None
-    )
-    for _ in range(8):
-        system.instance.submit(jobspec())
-    wait(system)
-    set_status(system, "rabbit-01", "Ready")
-    assert most_calls(system, JobTable.asked) == 3
+def test_of_many_jobs_few_are_told_in_one_turn_that_kubernetes_answers() -> None:
+    system = holding(range(1, 2 * jobtable.VISITS))
+    assert most_calls(system, JobTable.asked) == jobtable.VISITS
 
 
 def test_the_nodes_that_others_have_disabled_are_found_once_for_many_rabbits() -> None:

@@ -125,3 +125,14 @@ def refusal(
 def seen(system: VirtualSystem) -> None:
     """Let the service see what there is."""
     system.loop.run(timeout=1.0)
+
+
+def told_by_plugin(answer: Json) -> VirtualSystem:
+    """A system whose plugin answers each hello by this; no module is loaded yet."""
+    system = VirtualSystem()
+    system.load_plugin()
+    system.instance.broker.stand_in(
+        "job-manager.dws",
+        lambda before: lambda method, payload, user, respond: respond(0, "", answer),
+    )
+    return system
