@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import json
-from itertools import zip_longest
 from typing import Any, Union
 
 import pytest
@@ -14,15 +13,12 @@ import pytest
 from flux_k8s.broker.querybounds import QUERY_BYTES
 from flux_k8s.config.table import Config
 from flux_k8s.formats.jobid import f58
-from flux_k8s.jobs import heldqueries, queries
-from flux_k8s.jobs.progress import JobFacts
-from flux_k8s.ports import STORAGE, Json, KubeError
+from flux_k8s.jobs import heldqueries
+from flux_k8s.ports import STORAGE, Json
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import JobState
-from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.outages import Broken
 from support.queries import (
     DETAILS,
     GUEST,
@@ -40,13 +36,11 @@ from support.service import (
     COPY_OUT,
     DAY,
     HOUR,
-    LIFE,
     XFS,
     exceptions,
     in_state,
     jobspec,
     long,
-    names,
     running,
     settle,
     settle_jobs,
@@ -68,20 +62,6 @@ SLOW = Options(latency=table({"Setup": 60.0, "PreRun": 60.0, "PostRun": 60.0}))
 def rows(system: VirtualSystem, payload: Any = None, userid: Any = None) -> list[Json]:
     found: list[Json] = query(system, "job-list", payload, userid)["jobs"]
     return found
-
-
-def hang(system: VirtualSystem) -> None:
-    """Have Kubernetes answer nothing any more."""
-    assert system.service_kube is not None
-    lost = KubeError(0, "", "the connection was closed")
-    system.service_kube.faults = lambda request: Fault(100 * HOUR, lost)
-
-
-def restart(system: VirtualSystem) -> None:
-    """Start the service again, while Kubernetes answers nothing."""
-    system.unload_module()
-    system.load_module()
-    hang(system)
 
 
 def test_a_job_that_runs_has_a_row_with_its_nodes_rabbits_and_bytes() -> None:
@@ -117,47 +97,6 @@ def test_metrics_count_jobs_states_and_requests_and_know_the_oldest_state() -> N
     found = query(system, "metrics")
     assert found["jobs"] == 0 and found["oldest"] == 0 and found["watches_lost"] == {}
     assert sum(found["seconds"]["PreRun"]["counts"]) == len(jobids)
-    assert system.service_kube is not None
-    system.service_kube.drop_watches(KubeError(503, "ServiceUnavailable", "away"))
-    seen(system)
-    assert query(system, "metrics")["watches_lost"]["workflows"] == 1
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_job_without_a_workflow_tells_for_how_long_it_waits(restarted: bool) -> None:
-    """Kubernetes hangs before the Workflow is created. A service that is started later
-    is told when the job was submitted."""
-    system = started()
-    seen(system)
-    hang(system)
-    submitted = system.loop.now()
-    jobid = system.instance.submit(jobspec(nodes=1), userid=GUEST)
-    system.loop.run(timeout=2000.0)
-    if restarted:
-        restart(system)
-        seen(system)
-    (row,) = rows(system)
-    assert (row["id"], row["state"], row["ready"]) == (jobid, "none", False)
-    assert row["since"] == pytest.approx(submitted, abs=1.0)
-    assert query(system, "metrics")["oldest"] == pytest.approx(2000.0, abs=2.0)
-
-
-def test_of_a_job_that_runs_flux_says_whose_it_is_while_its_workflow_is_not_known() -> (
-    None
-):
-    system = started()
-    jobid = system.instance.submit(long(XFS, 1), userid=GUEST)
-    running(system, jobid)
-    restart(system)
-    begun = system.loop.now()
-    system.loop.run(timeout=100.0)
-    (row,) = rows(system, userid=GUEST)
-    assert (row["id"], row["userid"], row["state"]) == (jobid, GUEST, "none")
-    assert row["since"] == pytest.approx(begun, abs=1.0)
-    assert query(system, "metrics")["oldest"] == 0  # it waits for nothing
-    assert rows(system, userid=OTHER) == []
-    assert query(system, "job-show", {"id": jobid}, GUEST)["userid"] == GUEST
-    assert refusal(system, "job-show", {"id": jobid}, OTHER)[0] == errno.EPERM
 
 
 def test_metrics_count_jobs_that_ended_or_failed_and_what_waits() -> None:
@@ -175,17 +114,6 @@ def test_metrics_count_jobs_that_ended_or_failed_and_what_waits() -> None:
     assert found["started"] == begun["started"]
     waiting = ("ready", "busy", "retrying", "requests_in_flight")
     assert [found[key] for key in waiting] == [0, 0, 0, 0]
-    assert system.service_kube is not None
-    broken = Fault(answer=Broken(metadata={}))
-    system.service_kube.faults = lambda request: broken
-    system.instance.submit(jobspec(nodes=1))
-    seen(system)
-    assert query(system, "metrics")["failed"] == 2
-    system.service_kube.faults = lambda request: Fault(delay=HOUR)
-    system.instance.submit(jobspec(nodes=1))
-    seen(system)
-    found = query(system, "metrics")
-    assert found["requests_in_flight"] == 1 and found["busy"] == 1
 
 
 @pytest.mark.parametrize("keep_failed, trouble", [("1d", "error"), (0, "never")])
@@ -217,17 +145,6 @@ def test_an_abort_that_loses_no_data_is_no_failure() -> None:
     assert system.loop.run(lambda: job.state is JobState.INACTIVE, DAY)
     assert [found["severity"] for found in exceptions(system, jobid)] == [0, 1]
     assert query(system, "metrics")["failed"] == 0
-
-
-def test_a_failure_is_counted_by_the_service_that_saw_it() -> None:
-    system = started(options=Options(latency=table({"Teardown": DAY})))
-    jobid = system.instance.submit(jobspec(XFS + " profile=nope", nodes=1))
-    assert system.loop.run(in_state(system, "Teardown"), HOUR)
-    assert query(system, "metrics")["failed"] == 1
-    restart(system)
-    seen(system)
-    found = query(system, "metrics")
-    assert (found["jobs"], found["failed"]) == (1, 0), names(system, jobid)
 
 
 def test_a_compute_whose_name_no_host_can_have_is_left_out() -> None:
@@ -266,31 +183,13 @@ def test_stats_have_the_metrics_as_well() -> None:
     assert stats["requests"] == found["requests"] and stats["kubernetes"] == "ok"
 
 
-def test_each_answer_says_how_old_it_is() -> None:
+def test_each_answer_has_its_age() -> None:
     system = started()
     seen(system)
     for method in ("job-list", "rabbit-list", "rules", "metrics"):
         found = query(system, method)
         check({key: found[key] for key in SITUATION}, SITUATION)
         assert found["kubernetes"] == "ok" and found["age"] == 0
-    away = KubeError(503, "ServiceUnavailable", "the lights are out")
-    assert system.service_kube is not None
-    system.service_kube.faults = lambda request: Fault(error=away)
-    system.service_kube.drop_watches(away)
-    system.loop.run(timeout=100.0)
-    found = query(system, "job-list")
-    assert found["kubernetes"] == "the lights are out"
-    assert 90.0 < found["age"] < 110.0
-    # Another service has never heard of Kubernetes.
-    system.unload_module()
-    system.load_module()
-    system.service_kube.faults = lambda request: Fault(error=away)
-    system.loop.run(timeout=3.5)
-    found = query(system, "job-list")
-    assert found["kubernetes"] == "the lights are out" and found["age"] is None
-    system.service_kube.faults = None
-    system.loop.run(timeout=100.0)
-    assert query(system, "job-list")["age"] == 0
 
 
 def test_the_details_of_a_job_tell_its_states_and_allocations() -> None:
@@ -340,19 +239,6 @@ def test_guests_see_their_own_jobs_and_everybodys_totals() -> None:
     errnum, text = refusal(system, "job-show", {"id": others}, GUEST)
     assert (errnum, text) == (errno.EPERM, f"job {f58(others)} is not yours")
     settle(system)
-
-
-def test_a_guest_whose_job_has_no_known_user_is_told_to_ask_later() -> None:
-    """The plugin has sent a request about it, but not yet its answer to hello."""
-    system = started()
-    seen(system)
-    hang(system)
-    assert system.service is not None
-    payload = {"jobid": 1, "run_started": True}
-    system.service.request("post_run", payload, lambda *answer: None)
-    assert refusal(system, "job-show", {"id": 1}, GUEST)[0] == errno.EAGAIN
-    assert rows(system, userid=GUEST) == []
-    assert [row["userid"] for row in rows(system)] == [0xFFFFFFFF]
 
 
 def test_a_job_that_is_not_there_has_no_details() -> None:
@@ -419,30 +305,6 @@ def test_a_malformed_query_is_refused_with_the_field_that_is_wrong(
     assert [line for _, level, line in idle.log if level <= 3] == []
 
 
-def test_what_a_query_tells_of_a_job_is_the_same_after_a_restart() -> None:
-    system = started(options=SLOW)
-    jobid = system.instance.submit(long([XFS]), userid=GUEST)
-    running(system, jobid)
-    system.loop.run(timeout=100.0)
-    before = query(system, "job-show", {"id": jobid}, GUEST)
-    system.unload_module()
-    system.load_module()
-    seen(system)
-    after = query(system, "job-show", {"id": jobid}, GUEST)
-    assert after["directives"] == before["directives"]
-    assert after["serial"] > before["serial"]
-    assert refusal(system, "job-show", {"id": jobid}, OTHER)[0] == errno.EPERM
-    for old, new in zip_longest(before["states"], after["states"]):
-        assert new["state"] == old["state"]
-        assert new["seconds"] == pytest.approx(old["seconds"], abs=0.5)
-    settle_jobs(system)
-    seen(system)
-    # Metrics count no state again.
-    found = query(system, "metrics")["seconds"]
-    assert sum(found["PreRun"]["counts"]) == 0
-    assert sum(found["PostRun"]["counts"]) == sum(found["Teardown"]["counts"]) == 1
-
-
 # Many jobs
 
 
@@ -483,7 +345,6 @@ def test_filters_choose_jobs_whatever_the_portions_are() -> None:
     assert rows(system, {"type": "lustre"}) == []
     assert rows(system, {"rabbit": "rabbit-01"}) == []
     assert len(rows(system, {"max": 2**40})) == 20
-    system.unload_module()
 
 
 def test_jobs_are_found_by_their_rabbit() -> None:
@@ -591,41 +452,3 @@ def test_the_queries_of_all_guests_that_wait_leave_room_for_the_owner() -> None:
     assert answers[:most] == [None] * most and of_owner() is None
     text = f"{most} queries wait for a change already: ask again later"
     assert answers[most:] == [(errno.EAGAIN, text, None)] * each
-    system.unload_module()
-
-
-def test_a_service_that_does_not_know_all_jobs_yet_says_so() -> None:
-    system = started()
-    jobid = system.instance.submit(long(XFS))
-    running(system, jobid)
-    system.kill_module()
-    system.instance.unload_plugin()
-    system.load_module()
-    system.loop.run(timeout=5.0)
-    found = query(system, "job-list")
-    assert found["kubernetes"] == "dws-jobtap.so is not loaded"
-    assert found["incomplete"] is True and found["age"] == 0.0
-    system.load_plugin()
-    system.loop.run(timeout=5.0)
-    found = query(system, "job-list")
-    assert found["incomplete"] is False
-    assert found["kubernetes"] == "ok" and [job["id"] for job in found["jobs"]] == [
-        jobid
-    ]
-    settle(system)
-
-
-def test_an_error_of_the_queries_costs_no_job_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(self: Any, jobid: int) -> None:
-        raise RuntimeError("it broke")
-
-    for name in ("changed", "forget", "progress"):
-        monkeypatch.setattr(JobFacts, name, fail)
-    system = started()
-    jobids = [system.instance.submit(jobspec()) for _ in range(3)]
-    settle(system)
-    assert all(names(system, jobid) == LIFE for jobid in jobids)
-    found = [line for _, _, line in system.log if "it broke" in line]
-    assert 0 < len(found) <= queries.FAILURES_LOGGED

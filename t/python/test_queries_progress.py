@@ -12,21 +12,17 @@ import pytest
 
 from dwscli.page import limit_line
 from flux_k8s.config.table import Config
-from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.jobs import optionalwatches, progress
 from flux_k8s.jobs.progress import MEMO, duration
 from flux_k8s.ports import (
     CLIENTMOUNT,
     NNFDATAMOVEMENT,
-    WORKFLOW,
     Json,
-    KubeError,
     Request,
 )
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
-from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import query
 from support.records import COPY_IN, labels
@@ -38,8 +34,6 @@ from support.service import (
     in_state,
     jobspec,
     long,
-    names,
-    running,
     settle,
     settle_jobs,
     started,
@@ -140,23 +134,6 @@ def test_a_memo_that_no_eventlog_has_says_how_far_a_copy_is() -> None:
     assert posted(system, jobid) == []
 
 
-def test_a_job_that_runs_has_no_memo_of_its_mounts() -> None:
-    for kill in (False, True):
-        system = started(options=Options(faults=(MOUNT_HANGS,)))
-        jobid = system.instance.submit(long(XFS, 2, 3600))
-        assert system.loop.run(in_state(system, "PreRun"), HOUR)
-        system.loop.run(timeout=30.0)
-        assert annotation(system, jobid) == "PreRun 1/2 mounted"
-        if kill:
-            system.kill_module()
-            system.loop.run(timeout=200.0)
-            system.load_module()
-        running(system, jobid)
-        system.loop.run(timeout=1.0)
-        assert annotation(system, jobid) is None
-        settle_jobs(system)
-
-
 def test_memos_come_at_a_bounded_rate() -> None:
     system = started(
         options=Options(copy_rate=RATE, copy_step=GIB // 8), files=NoFiles(size=SIZE)
@@ -174,17 +151,6 @@ def test_memos_come_at_a_bounded_rate() -> None:
         gaps = [b - a for a, b in zip(times, times[1:])]
         assert len(gaps) > 2
         assert all(gap > progress.INTERVAL - 1.0 for gap in gaps)
-    settle_jobs(system)
-
-
-def test_a_memo_of_an_earlier_service_goes_at_once_in_teardown() -> None:
-    system, jobid = copying(DwsFault("Teardown", "slow", duration=100.0))
-    system.kill_module()
-    teardown = {"spec": {"desiredState": "Teardown"}}
-    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), teardown)
-    system.load_module()
-    system.loop.run(timeout=10.0)
-    assert annotation(system, jobid) is None
     settle_jobs(system)
 
 
@@ -245,29 +211,6 @@ def test_nothing_is_known_of_what_is_not_watched_any_more() -> None:
         movements.synced()
         assert movements.of(1) == {}
         movements.close()
-
-
-@pytest.mark.parametrize("status", [403, 404])
-def test_a_cluster_that_forbids_the_watches_costs_the_numbers_only(
-    status: int,
-) -> None:
-    tries: list[float] = []
-
-    def forbid(request: Request) -> Any:
-        if request.kind not in (NNFDATAMOVEMENT, CLIENTMOUNT):
-            return None
-        tries.append(1.0)
-        return Fault(error=KubeError(status, "Forbidden", "it is forbidden"))
-
-    system, jobid = copying(faults=forbid)
-    found = show(system, jobid)
-    assert found["state"] == "DataIn" and found["percent"] is None
-    assert found["movements"] == [] and found["kubernetes"] == "ok"
-    settle_jobs(system)
-    assert "start" in names(system, jobid) and "exception" not in names(system, jobid)
-    assert len(tries) < 40  # with pauses, as any watch has
-    lines = [text for _, _, text in system.log if "it is forbidden" in text]
-    assert len(lines) <= 2
 
 
 @pytest.mark.parametrize(

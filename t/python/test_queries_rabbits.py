@@ -12,10 +12,8 @@ import pytest
 
 from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs import rabbitqueries
-from flux_k8s.kube.watch import LONGEST_PAUSE
 from flux_k8s.machine.ledger import Share
-from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError, Request, Sender
-from rabbitsim.kube.direct import Fault
+from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, Sender
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, check, query, refusal, seen
 from support.rabbits import disable
@@ -48,29 +46,6 @@ def test_the_rules_are_those_of_the_cluster() -> None:
         system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
     seen(system)
     assert query(system, "rules", {}, GUEST)["rules"] is None
-
-
-def test_rules_that_went_while_they_were_forbidden_are_gone() -> None:
-    system = started()
-    seen(system)
-    assert system.service_kube is not None
-    error = KubeError(403, "Forbidden", "it is forbidden")
-    system.service_kube.faults = lambda request: (
-        Fault(error=error) if request.kind == DWDIRECTIVERULE else None
-    )
-    system.service_kube.drop_watches(error)
-    seen(system)
-    assert query(system, "rules")["rules"] is None
-    found = system.store.list(DWDIRECTIVERULE, None)["items"]
-    for item in found:
-        meta = item["metadata"]
-        system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
-    namespace = found[0]["metadata"]["namespace"]
-    new = {"metadata": {"name": "new", "namespace": namespace}, "spec": [RULE]}
-    system.store.create(DWDIRECTIVERULE, namespace, new)
-    system.service_kube.faults = None
-    system.loop.run(timeout=2 * LONGEST_PAUSE)
-    assert query(system, "rules")["rules"] == [RULE]
 
 
 # Rabbits
@@ -140,8 +115,6 @@ def test_a_rabbit_that_is_disabled_gets_no_jobs_until_it_is_enabled() -> None:
     jobid = system.instance.submit(long(XFS, 1))
     other = system.instance.submit(long([], 1))
     running(system, other)
-    system.unload_module()  # it outlives the module
-    system.load_module()
     system.loop.run(timeout=HOUR / 2)
     row = rabbits(system)["rabbit-01"]
     assert row["disabled"]["reason"] == "new\\x1b[2J disks"
@@ -163,57 +136,6 @@ def test_nodes_that_another_program_has_disabled_are_named() -> None:
     assert "disabled_nodes" not in row
     disable(system, "compute-02")
     assert rabbits(system)["rabbit-01"] == {**row, "disabled_nodes": "compute-02"}
-
-
-def test_rabbits_that_could_not_be_disabled_are_named() -> None:
-    system = started(nodes=8, rabbits=8)
-    seen(system)
-    assert system.service_kube is not None
-    names = [f"rabbit-0{number}" for number in range(1, 9)]
-    error = KubeError(403, "Forbidden", "it is forbidden")
-    system.service_kube.faults = lambda request: (
-        Fault(error=error) if request.name == "rabbit-02" else None
-    )
-    errnum, text = refusal(system, "rabbit-disable", {"rabbits": names, "reason": "x"})
-    assert errnum == errno.EIO
-    assert text == "Kubernetes: it is forbidden; not done for rabbit-02"
-    found = rabbits(system)
-    assert [name for name in names if not found[name]["disabled"]] == ["rabbit-02"]
-
-
-def test_nothing_is_known_of_a_rabbit_that_kubernetes_has_not_shown() -> None:
-    system = started()
-    seen(system)
-    payload = {"rabbits": ["rabbit-01"], "reason": "x"}
-    query(system, "rabbit-disable", payload)
-    system.unload_module()
-    system.load_module()
-    assert system.service_kube is not None
-    lost = KubeError(0, "Timeout", "no answer in time")
-    system.service_kube.faults = lambda request: Fault(30.0, lost)
-    found = rabbits(system)
-    assert {row["state"] for row in found.values()} == {"unknown"}
-    assert {(row["free"], row["withheld"]) for row in found.values()} == {(None, None)}
-    assert all(row["capacity"] > 0 for row in found.values())
-    text = refusal(system, "rabbit-enable", {"rabbits": ["rabbit-01"]})[1]
-    assert text == "Kubernetes: no answer in time; not known to be done for rabbit-01"
-
-
-def test_of_many_rabbits_few_wait_for_a_kubernetes_that_hangs() -> None:
-    system = started(nodes=8, rabbits=8)
-    seen(system)
-    assert system.service_kube is not None
-    sent: list[Request] = []
-
-    def fault(request: Request) -> Fault:
-        sent.append(request)
-        return Fault(30.0, KubeError(0, "Timeout", "no answer in time"))
-
-    system.service_kube.faults = fault
-    names = [f"rabbit-0{number}" for number in range(1, 9)]
-    text = refusal(system, "rabbit-disable", {"rabbits": names, "reason": "x"})[1]
-    assert text.endswith("in time; not known to be done for rabbit-[01-08]")
-    assert len([one for one in sent if one.verb == "patch"]) == 1
 
 
 def test_a_rabbit_that_was_just_listed_is_shown_as_disabled_at_once() -> None:
@@ -246,12 +168,10 @@ def test_rabbits_are_listed_in_portions() -> None:
     )
 
 
-def test_queries_that_come_together_are_answered_one_in_a_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_queries_that_come_together_are_answered_one_in_a_turn() -> None:
     """Many guests may ask while the rows of a large machine are made."""
-    monkeypatch.setattr(rabbitqueries, "ROWS_AT_A_TIME", 1)
-    system = started()
+    count = rabbitqueries.ROWS_AT_A_TIME + 1
+    system = started(nodes=count, rabbits=count)
     seen(system)
     asked, answers = 8, list[int]()
     assert system.service is not None
@@ -289,11 +209,6 @@ def test_the_ssd_that_are_free_are_those_that_the_scheduler_gives(
     assert found == given
     for row in rabbits(system, GUEST).values():
         assert set(row["job_ssds"]) <= {str(mine)}
-    if directives != LUSTRE:  # its storage is on other Rabbits than its share
-        system.kill_module()
-        system.load_module()
-        found, given = room(system)
-        assert found == given
     settle_jobs(system)
     found, given = room(system)
     assert found == given and sum(given.values()) > 0
