@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from typing import Any, Optional
+from functools import partial
+from typing import Any, Callable, Optional
 
 from flux_k8s.formats.directives import GIB
 from flux_k8s.jobs.progress import MEMO
+from flux_k8s.jobs.queries import FAILURES_LOGGED
 from flux_k8s.ports import (
     CLIENTMOUNT,
     DWDIRECTIVERULE,
@@ -43,7 +45,7 @@ from rabbitsim.torture.outages import (
     slow_flux,
     slow_kube,
 )
-from rabbitsim.torture.story import FOREVER, LIFE, XFS, Job, Story, When, deed
+from rabbitsim.torture.story import FOREVER, LIFE, XFS, Deed, Job, Story, When, deed
 
 GUEST, OTHER = 4711, 4712
 PLUGIN = "job-manager.dws"
@@ -152,22 +154,29 @@ def replace_rules(system: StorySystem) -> None:
 
 
 @deed
-def spoil_hello(
-    system: StorySystem, count: int, answer: Optional[Json], errnum: int = 0
+def change_hello(
+    system: StorySystem, change: Callable[[Respond], Any], count: int = 9
 ) -> None:
-    """The plugin answers so many hellos by something else."""
+    """So many answers of the plugin to hello are other ones."""
     left = iter(range(count))
 
-    def spoiled(before: Offered) -> Offered:
+    def changed(before: Offered) -> Offered:
         def send(method: str, payload: Json, user: int, respond: Respond) -> None:
-            if method == "hello" and next(left, None) is not None:
-                respond(errnum, "no memory", answer)
-            else:
-                before(method, payload, user, respond)
+            is_meant = method == "hello" and next(left, None) is not None
+            before(method, payload, user, change(respond) if is_meant else respond)
 
         return send
 
-    system.instance.broker.stand_in(PLUGIN, spoiled)
+    system.instance.broker.stand_in(PLUGIN, changed)
+
+
+def spoil_hello(count: int, *answer: Any) -> Deed:
+    return change_hello(lambda respond: lambda *_: respond(*answer), count)
+
+
+def delay_hello(system: StorySystem) -> None:
+    later = partial(system.loop.call_later, 10.0)
+    change_hello(lambda respond: lambda *it: later(partial(respond, *it)))(system)
 
 
 def break_memos(system: StorySystem) -> None:
@@ -184,17 +193,18 @@ def break_memos(system: StorySystem) -> None:
 
 
 def break_answers(system: StorySystem) -> None:
-    """To tell who waits for a change of the job that it is over is an error."""
-    held: list[bool] = []
+    """To tell who waits for a change of jobs that they are over is an error."""
+    held: list[int] = []
 
     def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
         if held and errnum:
             raise RuntimeError(FAULT)
 
-    payload, guest = {"id": system.first.id, "seen": 2**60}, Sender(GUEST, owner=False)
     if system.service is not None and system.instance.module_loaded:
-        system.service.query("job-show", payload, respond, guest)
-        held.append(True)
+        for number, jobid in enumerate(system.jobids):
+            payload, sender = {"id": jobid, "seen": 2**60}, Sender(number, owner=True)
+            system.service.query("job-show", payload, respond, sender)
+        held.extend(system.jobids)
 
 
 RUNS = GUEST, [XFS], [(state, 10 * (state == "PreRun")) for state in STATES[:4]]
@@ -373,31 +383,34 @@ STORIES = (
         MOUNT_HANGS,
         When("PreRun", break_memos, 30.0),
         When("finish", break_answers),
-        job=MOUNTING,
-        log="service-fault service-fault",
+        others=(JOB,) * FAILURES_LOGGED,
+        machine={"nodes": FAILURES_LOGGED + 1},
+        course="",
+        log=" ".join(["service-fault"] * FAILURES_LOGGED),
     ),
     # Hello
     *(
         story(
             f"hello is sent again whose answer cannot be read: {answer}",
-            When("", spoil_hello(6, answer)),
+            When("", spoil_hello(6, 0, "", answer)),
             log="flux-error",
         )
         for answer in ({}, {"jobs": 1}, {"jobs": [], "cursor": "x"})
     ),
     story(
         "hello is sent again when it fails, and no line says that the plugin reads",
-        When("", spoil_hello(4, None, errno.EAGAIN)),
-        When("", spoil_hello(4, None, errno.ENOMEM)),
+        When("", spoil_hello(8, errno.EAGAIN, "not yet", None)),
+        When("", spoil_hello(4, errno.ENOMEM, "no memory", None)),
         log="flux-error",
     ),
     story(
         "a request that overtakes the answer to hello waits for it",
         DwsFault("DataOut", "error"),
         When("DataOut", fail_for(10.0, ERROR, "patch", kind=WORKFLOW)),
-        When("dws-failed!", slow_flux(PLUGIN, 5.0, 1.0)),
+        When("dws-failed!", delay_hello),
         When("dws-failed!", unload(1.0)),
         course="Proposal..DataOut dws-failed! Teardown..gone",
         job=Job(),
+        spans=(("dws-failed!", "Teardown", 11.0),),
     ),
 )
