@@ -31,7 +31,7 @@ from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.deeds import leave_workflow
 from support.queries import GUEST, ask, query, told_by_plugin
-from support.rabbits import disable, wait
+from support.rabbits import disable, set_status, wait
 from support.service import HOUR, jobspec, started
 
 pauses = st.floats(0.0, 2.0)
@@ -143,19 +143,11 @@ def most_calls(system: VirtualSystem, function: Callable[..., Any]) -> int:
     return most
 
 
-def holding(jobids: range) -> VirtualSystem:
-    """A system that is about to start, in which the plugin says that it holds jobs. Of
-    the last but one there is a Workflow."""
-    held = [{"id": jobid, "phase": "depend"} for jobid in jobids]
-    system = told_by_plugin({"jobs": held})
-    leave_workflow(jobids[-2])(system)  # type: ignore[arg-type]
-    system.load_module()
-    return system
-
-
 def test_of_many_jobs_few_are_compared_with_a_filter_in_one_turn() -> None:
     jobids = range(1, queries.LOOKS + 10)
-    system = holding(jobids)
+    system = told_by_plugin({"jobs": [{"id": id, "phase": "depend"} for id in jobids]})
+    leave_workflow(jobids[-2])(system)  # type: ignore[arg-type]
+    system.load_module()
     system.loop.run(timeout=10.0)
     asked = ask(system, "job-list", {"state": "Proposal"})
     assert most_calls(system, JobFilter.matches) == queries.LOOKS
@@ -164,8 +156,14 @@ def test_of_many_jobs_few_are_compared_with_a_filter_in_one_turn() -> None:
     assert [row["id"] for row in answer[2]["jobs"]] == [jobids[-2]]
 
 
-def test_of_many_jobs_few_are_told_in_one_turn_that_kubernetes_answers() -> None:
-    system = holding(range(1, 2 * jobtable.VISITS))
+def test_of_many_jobs_few_are_told_in_one_turn_that_a_rabbit_is_back() -> None:
+    """They fail in a step: Flux does not know them."""
+    jobids = range(1, 2 * jobtable.VISITS)
+    system = told_by_plugin({"jobs": [{"id": id, "phase": "sched"} for id in jobids]})
+    system.load_module()
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    set_status(system, "rabbit-01", "Ready")
     assert most_calls(system, JobTable.asked) == jobtable.VISITS
 
 
