@@ -51,6 +51,7 @@ from rabbitsim.torture.story import FOREVER, LIFE, XFS, Deed, Job, Story, When, 
 GUEST, OTHER = 4711, 4712
 PLUGIN = "job-manager.dws"
 NO_PLUGIN = "dws-jobtap.so is not loaded"
+NOT_ALL = "not all jobs are known yet"
 TIMEOUT = KubeError(0, "Timeout", "no answer in time")
 UNSURE = "Kubernetes: no answer in time; not known to be done for rabbit-01"
 UNSURE_OF_ALL = UNSURE.replace("01", "[01-08]")
@@ -105,6 +106,10 @@ def history(found: Json) -> object:
     return found["userid"], found["directives"], states
 
 
+def is_new(found: Json) -> object:
+    return found["serial"] / 1000.0 > found["now"] - 40.0
+
+
 def counted(found: Json) -> object:
     """How many jobs have reached some states."""
     seconds = found["seconds"]
@@ -156,7 +161,7 @@ def replace_rules(system: StorySystem) -> None:
 
 @deed
 def change_hello(
-    system: StorySystem, change: Callable[[Respond], Any], count: int = 9
+    system: StorySystem, change: Callable[[Respond], Any], count: int = 1
 ) -> None:
     """So many answers of the plugin to hello are other ones."""
     left = iter(range(count))
@@ -252,7 +257,8 @@ STORIES = (
         asked("start", 100.0, "job-show", history, RUNS, user=GUEST),
         asked("start", 100.0, "job-show", REFUSED, [errno.EPERM], user=OTHER),
         asked("start", 100.0, "rabbit-list", used, [(30709, 11), (30720,)]),
-        # No state is counted again.
+        # Serials are larger, and no state is counted again.
+        asked("start", 100.0, "job-show", is_new, True),
         asked("clean", 0.0, "metrics", counted, [0, 1, 1]),
         latency={"PreRun": 10.0},
     ),
@@ -391,11 +397,13 @@ STORIES = (
         course="",
         log=" ".join(["service-fault"] * FAILURES_LOGGED),
     ),
-    # Hello
+    # Hello: ever later, at most a minute
     *(
         story(
             f"hello is sent again whose answer cannot be read: {answer}",
-            When("", spoil_hello(6, 0, "", answer)),
+            When("", spoil_hello(9, 0, "", answer)),
+            asked("", 240.0, "job-list", ASKED, [NOT_ALL, 0, True]),
+            asked("", 250.0, "job-list", ASKED, ["ok", 0, False]),
             log="flux-error",
         )
         for answer in ({}, {"jobs": 1}, {"jobs": [], "cursor": "x"})
@@ -404,6 +412,8 @@ STORIES = (
         "hello is sent again when it fails, and no line says that the plugin reads",
         When("", spoil_hello(8, errno.EAGAIN, "not yet", None)),
         When("", spoil_hello(4, errno.ENOMEM, "no memory", None)),
+        asked("", 180.0, "job-list", ASKED, [NOT_ALL, 0, True]),
+        asked("", 190.0, "job-list", ASKED, ["ok", 0, False]),
         log="flux-error",
     ),
     story(
