@@ -120,6 +120,7 @@ WAITS = {
         "DWS in DataIn: DW Directive 1: data movement in progress"
     ),
     "Kubernetes says nothing when the module starts": "Kubernetes: no answer yet",
+    "the user database says nothing for a minute": "the user database: no answer yet",
     "a node that others have drained does not hold up the job": (
         "DWS in PostRun: .*pending unmount"
     ),
@@ -155,3 +156,11 @@ def test_a_line_of_the_log_of_a_story_says(story: str, text: str) -> None:
     (told,) = (each for each in STORIES if each.name == story)
     found = live(told).lines
     assert any(f": {text} [" in each for each in found), found
+
+
+@pytest.mark.parametrize("texts", [2, 1000])
+def test_a_job_is_told_few_of_the_errors_of_an_outage(texts: int) -> None:
+    """It may have thousands of jobs, and last for days."""
+    name = f"the errors of an outage alternate ({texts})"
+    (told,) = (each for each in STORIES if each.name == name)
+    assert 1 <= len(live(told).waits) <= 4

@@ -177,6 +177,21 @@ def show_of_another(verb: str) -> Deed:
     return deed
 
 
+def show_of_another_until_it_fails(system: StorySystem) -> None:
+    """The same of each answer about the Workflow, until the job has failed."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        stored = system.workflow
+        meant = request.kind == WORKFLOW and request.verb in ("get", "patch")
+        if not meant or stored is None or system.first.was_posted("exception"):
+            return None
+        metadata = {**stored["metadata"], "resourceVersion": "99999"}
+        spec = {**stored["spec"], "jobID": "another"}
+        return Fault(answer={"kind": "Workflow", "metadata": metadata, "spec": spec})
+
+    system.api_fault = fault
+
+
 def put_another(system: StorySystem, finalizers: Sequence[str] = ()) -> None:
     """Another program makes a Workflow of its own in the place of the job's."""
     stored = system.workflow
@@ -413,6 +428,11 @@ STORIES = (
             troubles=(When("", show_of_another(verb)),),
         )
         for verb in ("create", "patch")
+    ),
+    Story(
+        "what a job leaves that failed by wrong answers is torn down",
+        "Proposal alloc name-taken! clean Teardown gone",
+        troubles=(When("", show_of_another_until_it_fails),),
     ),
     *(
         Story(

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flux_k8s.config.table import Config
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -54,6 +56,7 @@ UNKNOWN = f"Teardown {DRAINED} use-unknown clean gone"
 DISABLED = " ".join(f"disable:{host}" for host in ALL[:-1])
 
 LUSTRE = "#DW jobdw type=lustre capacity=20GiB name=p1"
+GFS2 = "#DW jobdw type=gfs2 capacity=5GiB name=p2"
 KINDS = {
     "xfs": (XFS,),
     "xfs that is copied": (XFS, COPY_IN, COPY_OUT),
@@ -140,6 +143,18 @@ STORIES = (
             When("Setup", fail_for(15.0, BROKEN, "get", "list", kind=COMPUTES)),
             When("PreRun", fail_next(1, BROKEN, "get", "list", kind=CLIENTMOUNT)),
         ),
+    ),
+    Story(
+        "the time that other nodes have is no failure for a module that comes later",
+        f"Proposal..PreRun drain:{NODE} nodes-excluded start disable:{NODE} "
+        "finish..gone",
+        job=Job((XFS, GFS2), nodes=4, tolerance=2, seconds=1.0),
+        troubles=(
+            replace(MOUNT, node=NODE, duration=300.0),
+            When("PreRun", unload(5.0), after=2.0),
+        ),
+        latency={"PreRun": 4.0},
+        unlogged="not-ready",
     ),
     *(
         Story(

@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Optional
+
 from flux_k8s.config.table import Config
 from flux_k8s.ports import (
     CLIENTMOUNT,
+    DIRECTIVEBREAKDOWN,
     NNFDATAMOVEMENT,
     SECRET,
     SERVERS,
@@ -14,11 +18,14 @@ from flux_k8s.ports import (
     SYSTEMSTATUS,
     WORKFLOW,
     KubeError,
+    Request,
 )
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
+    ask_deletion,
+    break_rabbit,
     delete,
     rescue,
     set_urgency,
@@ -46,11 +53,14 @@ from rabbitsim.torture.story import (
     Job,
     Story,
     When,
+    deed,
 )
 
 HOUR = 3600.0
 SLOW = dict.fromkeys(STATES, 1.0)
 MISSING = KubeError(404, "NotFound", "workflows not found")
+BROKEN = KubeError(500, "InternalError", "a webhook is broken")
+FORBIDDEN = KubeError(403, "Forbidden", "a role is gone")
 LATER = KubeError(429, "TooManyRequests", "please wait", retry_after=100.0)
 AHEAD = Job((XFS, COPY_IN), stage="ahead")
 
@@ -59,6 +69,31 @@ def hang(system: StorySystem) -> None:
     """Data movements are not listed in time, which nobody asks for again."""
     silence = Fault(delay=15.0, error=KubeError(0, "timeout", "no answer within 15 s"))
     system.disturb(silence, ("list",), NNFDATAMOVEMENT, 20.0)
+
+
+@deed
+def alternate(system: StorySystem, texts: int) -> None:
+    """In an outage of an hour each error is another one of so many."""
+    until, number = system.loop.now() + HOUR, itertools.count()
+
+    def fault(request: Request) -> Optional[Fault]:
+        proxy = next(number) % texts
+        error = KubeError(502, f"BadGateway{proxy}", f"proxy {proxy} is out")
+        return Fault(error=error) if system.loop.now() < until else None
+
+    system.api_fault = fault
+    lose_watches(system)
+
+
+def fail_late(system: StorySystem) -> None:
+    """DirectiveBreakdowns cannot be read, which is heard 5 s later."""
+    late = Fault(delay=5.0, error=BROKEN)
+    system.disturb(late, ("get",), DIRECTIVEBREAKDOWN, 300.0)
+
+
+def slow_groups(system: StorySystem) -> None:
+    """The user database takes a minute."""
+    system.instance.group_delay = 60.0
 
 
 STORIES = (
@@ -121,6 +156,54 @@ STORIES = (
         LIFE,
         troubles=(When("", fail_for(60.0, KubeError(500, "", ""), "create")),),
         log="kubernetes-error",
+    ),
+    Story(
+        "each failure of a step is logged once, however often it is tried",
+        LIFE,
+        troubles=(
+            When("", fail_for(480.0, BROKEN, "get", kind=DIRECTIVEBREAKDOWN)),
+            When("", break_rabbit("rabbit-01", 120.0, "Offline")),
+            When("", break_rabbit("rabbit-01", 120.0, "Offline"), after=240.0),
+            When(
+                "",
+                fail_for(120.0, FORBIDDEN, "get", kind=DIRECTIVEBREAKDOWN),
+                after=480.0,
+            ),
+        ),
+        log="kubernetes-error kubernetes-error",
+    ),
+    *(
+        Story(
+            f"the errors of an outage alternate ({texts})",
+            LIFE,
+            latency=SLOW,
+            troubles=(When("PreRun", alternate(texts)),),
+            away=HOUR,
+        )
+        for texts in (2, 1000)
+    ),
+    Story(
+        "the user database says nothing for a minute",
+        LIFE,
+        troubles=(When("", slow_groups),),
+        unlogged="kubernetes-away",
+    ),
+    Story(
+        "Kubernetes answers again and again, however long a step takes",
+        "Proposal..PostRun postrun-timeout! Teardown clean gone",
+        troubles=(
+            DwsFault("PostRun", "never"),
+            When("", slow_kube(HOUR, 4.9, "get", "list")),
+        ),
+        config=Config(postrun_timeout=60.0),
+        unlogged="kubernetes-away",
+    ),
+    Story(
+        "a Workflow that is deleted during a step that fails waits for no pause",
+        "Proposal gone Proposal..gone",
+        # (At 128 s they are asked for, and at 190 s again.)
+        troubles=(When("", fail_late), When("Proposal", ask_deletion, after=129.0)),
+        spans=(("Proposal", "gone", 133.0),),
     ),
     Story(
         "a server that is to be asked later is asked no sooner",

@@ -140,6 +140,8 @@ def problems(story: Story, life: Life) -> list[str]:
     records = " ".join(key for key in RECORDS if f"KVS rabbit_{key}" in life.left)
     if story.records not in (None, records):
         found.append(f"records: expected {story.records}, found {records}")
+    if story.unlogged in life.log:
+        found.append(f"log: expected no {story.unlogged}")
     first = dict(reversed(life.course))
     for begin, end, seconds in story.spans:
         if begin not in first or end not in first:
@@ -181,6 +183,7 @@ def problem_at(
     undated = unread or any(map(undates, deeds))
     taken = Reason.NAME_TAKEN.value in story.fatal
     lost = (*LOST.get(point.step, ()), *(UNDATED if undated or taken else ()))
+    lost = (*lost, *(CHOSEN if taken else ()))  # it may fail before that is written
     lost = DELETED if deeds & {delete, ask_deletion, purge} else lost
     lost = (*lost, *(CHOSEN if "cancel" in story.fatal else ()))
     asked = interruption is Interruption.CRASH and point.request == TEARDOWN

@@ -204,6 +204,7 @@ class Story:
         records: what is recorded of what Teardown deletes, of :data:`RECORDS`, and
             nothing else of these; None if it is not looked at.
         large: R of each job is so large that another process reads it.
+        unlogged: the reason of which there is no line.
         harm: storage is deleted, or mounted again, while a node has it mounted.
         may: the words of more exceptions that the job may have where a machine
             interrupts it as well, or of what may become of its data then.
@@ -233,6 +234,7 @@ class Story:
     log: str = ""
     records: Optional[str] = None
     large: bool = False
+    unlogged: str = ""
     harm: bool = False
     may: tuple[str, ...] = ()
     spared: str = ""
@@ -243,7 +245,8 @@ class Story:
     def __post_init__(self) -> None:
         object.__setattr__(self, "course", spell_out(self.course))
         words = {*self.course.split(), *(when.word for when in self.deeds), *self.may}
-        words.update((self.spared, *(word for span in self.spans for word in span[:2])))
+        words.update((self.spared, self.unlogged))
+        words.update(word for span in self.spans for word in span[:2])
         unknown = sorted(word for word in words if word and not _is_word(word))
         if unknown:
             raise ValueError(
