@@ -6,19 +6,16 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.turns import CREATES, LIMITS
-from flux_k8s.ports import WORKFLOW, KubeError, Request
+from flux_k8s.ports import WORKFLOW
 from rabbitsim.dws.options import Options, table
-from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.outages import Broken
 from support.queries import GUEST, OTHER, query
 from support.service import (
     HOUR,
-    exceptions,
     jobspec,
     lines,
     memo,
@@ -139,34 +136,3 @@ def test_users_take_turns() -> None:
     assert len(first) == made.count(GUEST)
     last = max(n for n, userid in enumerate(made) if userid != GUEST)
     assert made[:last].count(GUEST) <= 20 + 2 * CREATES
-
-
-def test_a_job_whose_workflow_cannot_be_created_holds_up_no_other_user() -> None:
-    system = slow(user_workflows=100)
-    hold(system, 3 * CREATES)
-
-    def fail(request: Request) -> Optional[Fault]:
-        body = request.body if isinstance(request.body, dict) else {}
-        if request.verb == "create" and body["spec"]["userID"] == GUEST:
-            return Fault(error=KubeError(500, "InternalError", "no"))
-        return None
-
-    assert system.service_kube is not None
-    system.service_kube.faults = fail
-    wait(system, 10.0)
-    assert not system.workflows()
-    assert time_to_plan(system) < 61.0
-
-
-def test_an_unexpected_exception_holds_up_no_other_job() -> None:
-    def fault(request: Request) -> Optional[Fault]:
-        body = request.body if isinstance(request.body, dict) else {}
-        made = request.verb == "create" and body["spec"]["userID"] == GUEST
-        return Fault(answer=Broken(metadata={})) if made else None
-
-    config = Config.parse({"user_workflows": 5})
-    system = started(config=config, faults=fault)
-    broke = hold(system, 3 * CREATES)
-    wait(system, 60.0)
-    assert all(exceptions(system, jobid) for jobid in broke)
-    assert time_to_plan(system) < 1.0

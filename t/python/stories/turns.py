@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Optional
 
 from flux_k8s.config.table import Config
+from flux_k8s.jobs.turns import CREATES
 from flux_k8s.objects.workflowview import FINALIZER
+from flux_k8s.ports import KubeError, Request
+from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     cancel,
     cancel_job,
@@ -21,7 +24,8 @@ from rabbitsim.torture.deeds import (
     unload,
 )
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.story import COPY_IN, XFS, Job, Story, When
+from rabbitsim.torture.outages import Broken
+from rabbitsim.torture.story import COPY_IN, LIFE, XFS, Deed, Job, Story, When, of
 
 HOUR = 3600.0
 GUEST, OTHER = 4711, 4712
@@ -58,7 +62,57 @@ def hold_workflow(system: StorySystem) -> None:
     system.loop.call_later(HOUR, lambda: patch_workflows(system, nothing))
 
 
+def fail_creates(how: Fault, seconds: float = 100.0) -> Deed:
+    """The requests for a user's Workflows fail for some seconds."""
+
+    def deed(system: StorySystem) -> None:
+        until = system.loop.now() + seconds
+
+        def fault(request: Request) -> Optional[Fault]:
+            body: Any = request.body if request.verb == "create" else None
+            fails = body and body["spec"]["userID"] == GUEST
+            return how if fails and system.loop.now() < until else None
+
+        system.api_fault = fault
+
+    return deed
+
+
+REFUSED = Fault(error=KubeError(500, "InternalError", "no"))
+BROKEN = Fault(answer=Broken(metadata={}))
+MANY = 3 * CREATES
+"""More jobs than have their Workflows created at a time."""
+
+LAST = MANY + 1
+
+
+def each(word: str) -> str:
+    """A word of each of them but the first."""
+    return " ".join(f"{number}:{word}" for number in range(2, LAST))
+
+
 STORIES = (
+    turns(
+        "a job whose Workflow cannot be created holds up no other user",
+        f"cancel! clean {of(LAST, LIFE)} {each('cancel!')} {each('clean')}",
+        When("", fail_creates(REFUSED)),
+        When("", cancel, 10.0),
+        When("", submit(replace(PLAIN, user=OTHER)), 10.0),
+        *(When(f"{LAST}:gone", cancel_job(number)) for number in range(2, LAST)),
+        others=(PLAIN,) * (MANY - 1),
+        config=Config(user_workflows=100),
+        spans=(("clean", f"{LAST}:Proposal", 0.0),),
+    ),
+    turns(
+        "a job that fails when its Workflow is created holds up no other user",
+        f"service-fault! {each('service-fault!')} clean {each('clean')} "
+        + of(LAST, LIFE),
+        When("", fail_creates(BROKEN)),
+        When(f"{LAST - 1}:clean", submit(replace(PLAIN, user=OTHER))),
+        others=(PLAIN,) * (MANY - 1),
+        config=Config(user_workflows=5),
+        spans=((f"{LAST - 1}:clean", f"{LAST}:Proposal", 0.0),),
+    ),
     turns(
         "a Workflow in Teardown counts if its job never had nodes",
         "Proposal cancel! Teardown 2:Proposal..Setup clean gone 2:DataIn..Teardown "
