@@ -15,7 +15,6 @@ import pytest
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import CLIENTMOUNT, Json
-from rabbitsim.flux.broker import FluxPort
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.crashpoints import course_of
 from rabbitsim.torture.deeds import break_step
@@ -110,32 +109,12 @@ def test_the_epilog_of_a_job_that_is_given_up_is_released_whatever_else_breaks()
     assert course_of(live(story)) == spell_out("Proposal..finish service-fault! clean")
 
 
-def test_a_job_that_cannot_even_be_failed_does_not_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fragile(self: FluxPort, jobid: int, *args: Any) -> None:
-        raise RuntimeError("this broke, too")
-
-    monkeypatch.setattr(FluxPort, "raise_exception", fragile)
-    system = StorySystem(Story(""), Interrupter(None, Interruption.CRASH))
-    system.start()
-    system.submit(Job())
-    break_step("PLAN")(system)
-    system.loop.run(timeout=100.0)
-    assert len(crits(system)) == 2 and "cannot be failed" in crits(system)[1]
-    other = system.instance.submit(jobspec())
-    assert system.loop.run(lambda: "clean" in names(system, other), timeout=3600.0)
-    assert names(system, other) == LIFE
-
-
 # The service in a whole system under virtual time
 
 
-def test_storage_belongs_to_the_user_of_the_job_and_their_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_storage_belongs_to_the_user_of_the_job_and_their_group() -> None:
     system = started()
-    monkeypatch.setattr(system.instance, "primary_group", lambda userid: userid + 1)
+    system.instance.groups = lambda userid: userid + 1
     system.instance.submit(jobspec(), userid=1234)
     assert system.loop.run(lambda: bool(system.workflows()), HOUR)
     (workflow,) = system.workflows()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rabbitsim.torture.deeds import break_step, die_in, mend, submit, unload_plugin
 from rabbitsim.torture.outages import break_reader
+from rabbitsim.torture.deeds import break_step, die_in, mend, unload_plugin
 from rabbitsim.torture.story import COPY_OUT, LIFE, XFS, Job, Story, When, of
 
 JOB = Job((XFS, COPY_OUT), nodes=1)
@@ -117,6 +118,18 @@ STORIES = (
             ),
             ("RELEASE_EPILOG", f"{BOTH} {last}"),
         )
+    ),
+    Story(
+        "a job that cannot even be failed is left alone",
+        f"Proposal {of(2, LIFE)} alloc..gone",
+        job=JOB,
+        others=(JOB,),
+        troubles=(
+            When("", break_step("PLAN")),
+            When("", break_step("the job exception")),
+            When("2:clean", mend, 60.0),
+        ),
+        log="service-fault service-fault",
     ),
     Story(
         "the service fails in MOVE to PostRun while the plugin is away",

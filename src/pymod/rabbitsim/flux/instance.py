@@ -54,6 +54,7 @@ class Instance:
         programs: what the administrator's programs print, by path. They get the
             arguments.
         commit_delay: the seconds until what is committed is in the KVS.
+        groups: the primary group of a user, None for an unknown one.
         group_delay: the seconds that the user database takes.
         drain_error: the answer to requests to drain nodes, which stay as they are.
     """
@@ -81,7 +82,7 @@ class Instance:
             hosts: the compute nodes; the broker ranks are in this order.
             mapping: which of them have which Rabbit.
             latency: seconds that a message takes, asked for each.
-            groups: the primary group of a user, None for an unknown one.
+            groups: as the attribute.
             dynamic_properties: the scheduler lets properties of nodes be set, as
                 Fluxion does; sched-simple does not.
             chunks: as in :class:`Pool`.
@@ -90,7 +91,7 @@ class Instance:
         self._clock = clock
         self._scheduler_module = scheduler_module
         self._log = log
-        self._groups = groups
+        self.groups = groups
         self.broker = Broker(clock, owner, latency)
         self.jobtap = Jobtap(clock, log, self.broker.send)
         self.execution = Execution(clock, executor)
@@ -165,7 +166,7 @@ class Instance:
         self._log(level, message)
 
     def primary_group(self, userid: int) -> Optional[int]:
-        return self._groups(userid)
+        return self.groups(userid)
 
     def run_program(self, argv: Sequence[str]) -> Union[str, OSError]:
         """What a program of the administrator prints."""

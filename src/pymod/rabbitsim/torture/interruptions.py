@@ -91,7 +91,8 @@ class Interrupter:
 
     Attributes:
         hit: the point at which the interruption was, if it was yet.
-        broken: steps that raise an internal error each time, by job.
+        broken: steps, and calls of the port (``_SENT``), that raise an internal error
+            each time, by job.
         deadly: steps that the module dies of each time.
         die: has it die.
     """
@@ -185,8 +186,11 @@ class _InterruptedPort:
             return call
 
         def sent(*args: Any, **more: Any) -> None:
+            what = text(*args)
+            if any((args[0], what) == each for each in self._interrupter.broken):
+                raise RuntimeError(FAULT)
             call(*args, **more)
-            if self._interrupter.reached(text(*args)):
+            if self._interrupter.reached(what):
                 # The message is on its way; it arrives before this does.
                 self._port.call_later(0.0, self._interrupter.interrupt)
 
