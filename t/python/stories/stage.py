@@ -199,6 +199,13 @@ STORIES = (
         others=(busy(2, 3000.0),),
     ),
     ahead(
+        "a scheduler that does not answer is no outage of Kubernetes",
+        LIFE,
+        sized(10, 2),
+        When("", slow_flux(FLUXION, 60.0, 30.0), after=0.2),
+        unlogged="kubernetes-away",
+    ),
+    ahead(
         "no job gets the storage that was made for another",
         f"2:alloc 2:start {WAITS} 2:cancel! 2:finish 2:clean alloc PreRun 3:Proposal "
         f"start..gone {of(3, IN_PROLOG)}",
