@@ -14,14 +14,12 @@ import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
 from flux_k8s.jobs.work import Work
-from flux_k8s.ports import CLIENTMOUNT, Json
+from flux_k8s.ports import Json
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.crashpoints import course_of
 from rabbitsim.torture.deeds import break_step
 from rabbitsim.torture.interruptions import Interrupter, Interruption
-from rabbitsim.torture.life import StorySystem, live
-from rabbitsim.torture.outages import break_next
-from rabbitsim.torture.story import Job, Story, When, spell_out
+from rabbitsim.torture.life import StorySystem
+from rabbitsim.torture.story import Job, Story
 from support.service import (
     HOUR,
     LIFE,
@@ -93,20 +91,6 @@ def test_an_error_of_a_step_is_one_line_that_says_where_it_was() -> None:
     assert "\n" not in line
     (told,) = exceptions(life, life.first.id)
     assert told["note"].startswith("internal error, the log has more: RuntimeError: ")
-
-
-def test_the_epilog_of_a_job_that_is_given_up_is_released_whatever_else_breaks() -> (
-    None
-):
-    """Here: which nodes have mounts cannot be found out."""
-    story = Story(
-        "",
-        troubles=(
-            When("", break_step("MOVE to PostRun")),
-            When("finish", break_next(CLIENTMOUNT)),
-        ),
-    )
-    assert course_of(live(story)) == spell_out("Proposal..finish service-fault! clean")
 
 
 # The service in a whole system under virtual time

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from rabbitsim.torture.deeds import break_step, die_in, mend, submit, unload_plugin
 from rabbitsim.torture.outages import break_reader
+from flux_k8s.ports import CLIENTMOUNT
 from rabbitsim.torture.deeds import break_step, die_in, mend, unload_plugin
+from rabbitsim.torture.outages import break_next
 from rabbitsim.torture.story import COPY_OUT, LIFE, XFS, Job, Story, When, of
 
 JOB = Job((XFS, COPY_OUT), nodes=1)
@@ -130,6 +132,16 @@ STORIES = (
             When("2:clean", mend, 60.0),
         ),
         log="service-fault service-fault",
+    ),
+    Story(
+        "the epilog of a job that is given up is released, whatever else breaks",
+        DOWN["MOVE to DataOut"][0],
+        job=JOB,
+        troubles=(
+            When("", break_step("MOVE to DataOut")),
+            When("PostRun", break_next(CLIENTMOUNT), after=0.1),
+            MENDED,
+        ),
     ),
     Story(
         "the service fails in MOVE to PostRun while the plugin is away",
