@@ -8,7 +8,7 @@ their own (:mod:`support.schedpool`). A job has ``id``, ``time`` (when it is sub
 
 Standard output has for each list ``started``, the time and the ranks of each job that
 was started, and ``promised``: the time, the first of the jobs that wait, and when it
-starts at the latest, of each time at which the scheduler knew that.
+starts at the latest by the limits of those that run, if that can be known.
 """
 
 from __future__ import annotations
@@ -21,15 +21,27 @@ from typing import Any
 
 import flux
 from flux_k8s.broker import rabbitscheduler
+from flux_k8s.broker.rabbitpool import RabbitPool
 from flux_k8s.broker.rabbitscheduler import RabbitScheduler
 from flux_k8s.ports import Json
+from flux_k8s.scheduler.pool import reserve
+from flux_k8s.scheduler.request import parse
 from support import schedpool
 
 
 class Queue(RabbitScheduler):
-    """A scheduler with a clock that is set."""
+    """A scheduler with a clock that is set, and resources that are given."""
 
     time = 0.0
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__(handle)
+        R, mapping = schedpool.resources().to_json(), schedpool.topology()
+        self.given = RabbitPool(R, mapping=mapping, chunks=schedpool.CHUNKS)
+
+    @property
+    def resources(self) -> RabbitPool:
+        return self.given
 
     def _now(self) -> float:
         return self.time
@@ -38,7 +50,9 @@ class Queue(RabbitScheduler):
 class Alloc:
     """The request of the job manager for the resources of a job."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Json) -> None:
+        self.job = job
+        self.turn = -job["priority"], job["id"]
         self.is_granted = False
 
     def success(self, R: Any, annotations: Any) -> None:
@@ -48,17 +62,10 @@ class Alloc:
         raise AssertionError(note)
 
 
-def make_queue(handle: Any) -> Queue:
-    queue = Queue(handle)
-    queue.pool_kwargs = {"mapping": schedpool.topology(), "chunks": schedpool.CHUNKS}
-    queue._resources = queue._make_pool(schedpool.resources().to_json())
-    queue.resources.mark_up("all")
-    return queue
-
-
 def run(handle: Any, jobs: list[Json]) -> Json:
     """Run jobs until all that can end have ended."""
-    queue, waiting = make_queue(handle), dict[int, Alloc]()
+    queue, waiting = Queue(handle), dict[int, Alloc]()
+    ends = dict[int, float]()
     started, promised = dict[int, Any](), []
     lasts = {job["id"]: job["lasts"] for job in jobs}
     events = [(job["time"], "submit", job["id"], job) for job in jobs]
@@ -68,20 +75,23 @@ def run(handle: Any, jobs: list[Json]) -> Json:
         if what == "end":
             queue.free(jobid, None, final=True)
         else:
-            alloc = waiting[jobid] = Alloc()
+            alloc = waiting[jobid] = Alloc(job)
             priority, user = job["priority"], job["user"]
             queue.alloc(alloc, jobid, priority, user, jobid, job["jobspec"])
         for _ in queue.schedule():
             pass
         for jobid in [jobid for jobid, each in waiting.items() if each.is_granted]:
-            del waiting[jobid]
+            request = parse(waiting.pop(jobid).job["jobspec"])
+            if request.duration:
+                ends[jobid] = queue.time + request.duration
             started[jobid] = queue.time, sorted(queue.pool.grants[jobid].nodes)
             heapq.heappush(events, (queue.time + lasts[jobid], "end", jobid, {}))
-        if queue._queue:
-            first = queue._queue[0]
-            begin = first.resource_request.reserved.begin
+        if waiting:
+            first = min(waiting.values(), key=lambda alloc: alloc.turn).job
+            request = queue.pool.bind(parse(first["jobspec"]))
+            begin = reserve(queue.pool, request, ends).begin
             if math.isfinite(begin):
-                promised.append((queue.time, first.jobid, begin))
+                promised.append((queue.time, first["id"], begin))
     return {"started": started, "promised": promised}
 
 
