@@ -54,14 +54,3 @@ def test_a_job_with_progress_has_no_memo() -> None:
     jobid = system.instance.submit(jobspec())
     settle(system)
     assert memos(system, jobid) == 0
-
-
-def test_a_new_service_does_not_repeat_the_memo_of_the_last_one() -> None:
-    system = system_with(DwsFault("Setup", "never"))
-    jobid = system.instance.submit(jobspec())
-    system.loop.run(timeout=2 * DWS_PATIENCE)
-    system.kill_module()
-    system.load_module()
-    system.loop.run(timeout=2 * DWS_PATIENCE)
-    assert str(memo(system, jobid, MEMO)).startswith("DWS in Setup: ")
-    assert memos(system, jobid) == 1

@@ -408,6 +408,9 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
         untold = owed and not (told or left)
         if untold or told - {recorded}:
             monitor.fail("told", f"{job}: {told}, and {recorded} is recorded")
+        said = _said(job)
+        if any(one == other for one, other in zip(said, said[1:])):
+            monitor.fail("repeat", f"{job} says twice what it waits for: {said}")
         waits_for = job.annotations.get("user", {}).get(WAITS_FOR)
         record = monitor.record(job.id)
         if waits_for is not None and not (record.unattended or record.aborted):
@@ -468,9 +471,14 @@ def _life(
 
 def _waits(system: StorySystem) -> tuple[str, ...]:
     jobs = system.instance.manager.jobs
-    events = [e for jobid in system.jobids if jobid in jobs for e in jobs[jobid].events]
-    told = [(event.context or {}).get(WAITS_FOR) for event in events]
-    return tuple(text for text in told if text is not None)
+    said = [_said(jobs[jobid]) for jobid in system.jobids if jobid in jobs]
+    return tuple(text for texts in said for text in texts if text is not None)
+
+
+def _said(job: FluxJob) -> list[Optional[str]]:
+    """What a job has said that it waits for, or that it waits no more."""
+    contexts = [event.context or {} for event in job.events if event.name == "memo"]
+    return [context[WAITS_FOR] for context in contexts if WAITS_FOR in context]
 
 
 def _without_times(event: Event) -> Told:
