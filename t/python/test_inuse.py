@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The nodes of a job whose epilog is given up while Kubernetes does not answer."""
+"""What is told of an abort, to people and to DWS. What becomes of it is in the stories
+(:mod:`stories.aborts`)."""
 
 from __future__ import annotations
 
@@ -12,9 +13,7 @@ from flux_k8s.ports import STORAGE, KubeError, Request
 from flux_k8s.rules.drainreason import IN_USE, drain_reason
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
-from rabbitsim.flux.broker import Respond
 from rabbitsim.kube.direct import Fault
-from support.outages import OUTAGES, inject, job_in, slow
 from support.rabbits import drained
 from support.service import (
     COPY_OUT,
@@ -27,37 +26,6 @@ from support.service import (
 )
 
 EPILOG_TIMEOUT = 60.0
-
-
-def test_an_abort_that_kubernetes_fails_drains_all_nodes_at_once_and_once() -> None:
-    system = slow(plugin_conf={"epilog-timeout": EPILOG_TIMEOUT})
-    jobid = job_in(system, "PostRun")
-    inject(system, OUTAGES["503"], HOUR)
-    assert system.loop.run(lambda: bool(exceptions(system, jobid)), HOUR)
-    system.loop.run(timeout=1.0)
-    assert len(drained(system)) == 2
-    system.loop.run(timeout=HOUR / 2)
-    assert len(lines(system, "drained until it does")) == 1
-
-
-def test_nodes_that_flux_names_too_late_are_not_drained() -> None:
-    """Another module was loaded, which does not know the nodes. Before job-list names
-    them, Kubernetes says that none of them has the storage mounted."""
-    system = slow(plugin_conf={"epilog-timeout": EPILOG_TIMEOUT})
-    job_in(system, "DataOut")
-    system.kill_module()
-    system.load_module()
-    waiting: list[Respond] = []
-    system.instance.broker.register(
-        "job-list", lambda method, payload, userid, respond: waiting.append(respond)
-    )
-    inject(system, OUTAGES["503"], EPILOG_TIMEOUT + 30.0)
-    assert system.loop.run(lambda: bool(lines(system, "epilog-timeout in")), HOUR)
-    nodes = {"nodelist": "compute-[01-02]", "t_run": 1.0}
-    for respond in waiting:
-        respond(0, "", {"job": nodes})
-    system.loop.run(timeout=10.0)
-    assert waiting and not lines(system, "drained until it does")
 
 
 def test_a_refused_part_of_an_abort_delays_no_other_and_is_left_to_a_person() -> None:

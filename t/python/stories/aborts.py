@@ -39,6 +39,7 @@ from rabbitsim.torture.outages import (
     hide,
     outage,
     refuse_drains,
+    slow_flux,
     slow_kube,
 )
 from rabbitsim.torture.story import COPY_OUT, NODE, XFS, Job, Story, When
@@ -187,6 +188,8 @@ STORIES = (
             *lost,
             data="none" if lost else "",
             away=1000.0,
+            spans=(("PostRun", "drain:compute-01", 60.0),),
+            log="use-unknown",
         )
         for what, lost, course in (
             ("", (), SEEN),
@@ -230,6 +233,21 @@ STORIES = (
                 f"{UNKNOWN} {OTHERS} disable:compute-02 {DISABLED} Teardown {MOUNTED}",
             ),
         )
+    ),
+    Story(
+        "nodes that Flux names too late are not drained",
+        "Proposal..DataOut dws-epilog-timeout! dws clean disable:rabbit-01 Teardown "
+        "enable:rabbit-01 gone",
+        job=Job((XFS,)),
+        troubles=(
+            When("DataOut", unload(0.0)),
+            When("DataOut", slow_flux("job-list", 600.0, 100.0)),
+            When("DataOut", outage(90.0)),
+        ),
+        latency={"DataOut": 1.0},
+        epilog_timeout=60.0,
+        unlogged="use-unknown",
+        away=90.0,
     ),
     aborted(
         "an abort that the module knows nothing of drains all nodes",

@@ -10,6 +10,7 @@ from typing import Any, Optional
 from flux_k8s.config.table import Config
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.torture.api import ERRORS
 from rabbitsim.torture.deeds import configure, unload
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_for, outage, pause_dws, silence_watches
@@ -22,7 +23,6 @@ from rabbitsim.torture.story import (
     Story,
     When,
 )
-from support.outages import OUTAGES
 
 LIMIT = 60.0
 SIZE = 10 * 2**30
@@ -176,7 +176,7 @@ STORIES = (
             f"an outage gives up no data ({kind})",
             LIFE,
             while_it_goes_out(
-                outage(HOUR / 4, OUTAGES[kind].error, hangs=OUTAGES[kind].hangs), 45.0
+                outage(HOUR / 4, ERRORS[kind], hangs=kind == "hang"), 45.0
             ),
             away=HOUR / 4,
         )

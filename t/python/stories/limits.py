@@ -9,6 +9,7 @@ from flux_k8s.ports import SERVERS, WORKFLOW, KubeError
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.kube.objects import timestamp
+from rabbitsim.torture.api import DONE_ALL_THE_SAME, ERRORS
 from rabbitsim.torture.deeds import delete, patch_workflows, unload
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_for, outage, pause_dws, report, slow_kube
@@ -20,7 +21,6 @@ from rabbitsim.torture.story import (
     When,
     spell_out,
 )
-from support.outages import OUTAGES
 
 KEYS = ("setup_timeout", "prerun_timeout", "postrun_timeout", "teardown_after")
 ALL = Config.parse(dict.fromkeys(KEYS, 60))
@@ -185,7 +185,12 @@ STORIES = (
             troubles=(
                 When(
                     state,
-                    outage(OUTAGE, each.error, done=each.carried_out, hangs=each.hangs),
+                    outage(
+                        OUTAGE,
+                        error,
+                        done=kind in DONE_ALL_THE_SAME,
+                        hangs=kind in ("hang", "late"),
+                    ),
                 ),
             ),
             config=Config.parse(dict.fromkeys(KEYS, 300)),
@@ -193,7 +198,7 @@ STORIES = (
             log="kubernetes-away kubernetes-back",
             away=OUTAGE,
         )
-        for row, (kind, each) in enumerate(OUTAGES.items())
+        for row, (kind, error) in enumerate(ERRORS.items())
         for column, state in enumerate(STATES[:-1])
         if (row + column) % 4 == 0
     ),

@@ -51,7 +51,7 @@ ERRORS = {
 }
 """The faults of a request: a status, or trouble on the way."""
 
-_DONE_ALL_THE_SAME = ("malformed", "truncated", "lost", "504")
+DONE_ALL_THE_SAME = ("malformed", "truncated", "lost", "504")
 """Answers that do not tell whether the request was carried out: half of them
 were."""
 
@@ -110,7 +110,7 @@ class ApiTroubles:
             wait = self._rng.uniform(0.0, 2.0 * CLIENT_TIMEOUT)
             self._clock.call_later(wait, lambda: self.carry_out(request))
         delay = CLIENT_TIMEOUT if what in ("hang", "late") else 0.0
-        done = what in _DONE_ALL_THE_SAME and self._rng.random() < 0.5
+        done = what in DONE_ALL_THE_SAME and self._rng.random() < 0.5
         return Fault(delay=delay, error=error, carried_out=done)
 
     def carry_out(self, request: Request) -> None:
