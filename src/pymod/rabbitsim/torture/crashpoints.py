@@ -98,6 +98,8 @@ EXCUSED = (
     ("memo", Interruption.LOST, ""),
     ("memo", Interruption.LATE, ""),
     ("memo", Interruption.REFUSED, "watch "),
+    # A plugin that still reads eventlogs knows no memo.
+    ("repeat", Interruption.PLUGIN, ""),
     # One says that no node has failed, and so the state has.
     ("exception", Interruption.WRONG, "Inspect"),
 )

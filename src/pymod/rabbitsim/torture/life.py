@@ -409,7 +409,7 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
         if untold or told - {recorded}:
             monitor.fail("told", f"{job}: {told}, and {recorded} is recorded")
         said = _said(job)
-        if any(one == other for one, other in zip(said, said[1:])):
+        if any(text and text == after for text, after in zip(said, said[1:])):
             monitor.fail("repeat", f"{job} says twice what it waits for: {said}")
         waits_for = job.annotations.get("user", {}).get(WAITS_FOR)
         record = monitor.record(job.id)
