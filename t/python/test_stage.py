@@ -9,16 +9,11 @@ from typing import Optional
 import pytest
 
 from flux_k8s.formats.jobid import f58, workflow_name
-from flux_k8s.jobs.isolation import Faults
-from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Json, KubeError, Request
 from flux_k8s.ports import SERVERS, Json, Request
 from flux_k8s.rules.directivebreakdown.resources import below_chassis
 from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture import story as stories
-from rabbitsim.torture.life import live
-from rabbitsim.torture.outages import Broken, slow_flux
 from support.queries import GUEST, OTHER, query
 from support.service import (
     COPY_OUT,
@@ -240,38 +235,3 @@ def test_a_job_that_lacks_room_is_told_so_once_however_many_others_do() -> None:
     for job in waiting:
         told = [event.context or {} for event in system.instance.eventlog(job)]
         assert [memo.get("rabbit_waits_for") for memo in told].count(text) == 1
-
-
-def test_a_job_that_is_given_up_holds_up_no_other_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def cannot_be_failed(*args: object) -> bool:
-        raise RuntimeError("it broke")
-
-    def fault(request: Request) -> Optional[Fault]:
-        read = request.verb == "get" and request.kind == DIRECTIVEBREAKDOWN
-        of_first = read and str(request.name).startswith(workflow_name(first))
-        return Fault(answer=Broken(metadata={})) if of_first else None
-
-    monkeypatch.setattr(Faults, "_fail", cannot_be_failed)
-    system = slow()
-    occupy(system, 4)
-    assert system.service_kube is not None
-    system.service_kube.faults = fault
-    first = submit(system, userid=GUEST)
-    second = submit(system, userid=OTHER)
-    reaches(system, second, "DataIn")
-    assert lines(system, f"{f58(first)}: cannot be failed")
-
-
-def test_a_scheduler_that_does_not_answer_is_no_outage_of_kubernetes() -> None:
-    late = slow_flux("sched-fluxion-resource", 60.0, 30.0)
-    directives = XFS, stories.COPY_IN
-    story = stories.Story(
-        "a job whose data is copied in",
-        job=stories.Job(directives, stage="ahead", exclusive=True),
-        troubles=(stories.When("", late, 0.2),),
-        config=ALL,
-    )
-    life = live(story)
-    assert life.breach is None and "kubernetes-away" not in life.log

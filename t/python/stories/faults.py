@@ -5,14 +5,13 @@ of no other."""
 
 from __future__ import annotations
 
-from rabbitsim.torture.deeds import break_step, die_in, mend, submit, unload_plugin
-from rabbitsim.torture.outages import break_reader
 from flux_k8s.ports import CLIENTMOUNT
-from rabbitsim.torture.deeds import break_step, die_in, mend, unload_plugin
-from rabbitsim.torture.outages import break_next
-from rabbitsim.torture.story import COPY_OUT, LIFE, XFS, Job, Story, When, of
+from rabbitsim.torture.deeds import break_step, die_in, mend, submit, unload_plugin
+from rabbitsim.torture.outages import break_next, break_reader
+from rabbitsim.torture.story import COPY_IN, COPY_OUT, LIFE, XFS, Job, Story, When, of
 
 JOB = Job((XFS, COPY_OUT), nodes=1)
+AHEAD = Job((XFS, COPY_IN), stage="ahead")
 MENDED = When("clean", mend, 60.0)
 
 UP = {
@@ -128,6 +127,19 @@ STORIES = (
         others=(JOB,),
         troubles=(
             When("", break_step("PLAN")),
+            When("", break_step("the job exception")),
+            When("2:clean", mend, 60.0),
+        ),
+        log="service-fault service-fault",
+    ),
+    Story(
+        "a job that cannot even be failed holds up no other one that waits for storage",
+        "Proposal 2:Proposal 2:Setup 2:DataIn 2:alloc 2:PreRun..gone Setup DataIn "
+        "alloc PreRun..gone",
+        job=AHEAD,
+        others=(AHEAD,),
+        troubles=(
+            When("", break_step("STAGE")),
             When("", break_step("the job exception")),
             When("2:clean", mend, 60.0),
         ),
