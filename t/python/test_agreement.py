@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Optional
 
 import pytest
@@ -29,18 +28,12 @@ from support.queries import query
 from support.rabbits import PERSISTENT, hosts, small, ssds_free, submit, wait
 from support.service import (
     LIFE,
-    USE,
     XFS,
-    desired,
     exceptions,
     jobspec,
-    long,
     memos,
     names,
-    run_until,
-    running,
     settle,
-    started,
 )
 from support.service import (
     lines as lines_with,
@@ -183,15 +176,6 @@ def without_second(**options: Any) -> VirtualSystem:
     return system_with(known, **options)
 
 
-def load(system: VirtualSystem, known: RabbitMapping) -> None:
-    """Load the module, with this mapping."""
-    if system.instance.module_loaded:
-        system.kill_module()
-    system.mapping = known
-    system.load_module()
-    wait(system)
-
-
 def ran(system: VirtualSystem, *jobids: int) -> bool:
     """Whether jobs, in the end, have run as all do."""
     settle(system)
@@ -218,76 +202,17 @@ def test_a_job_that_wants_no_ssd_runs_on_nodes_below_such_a_rabbit() -> None:
     assert hosts(system, second) in ("compute-03", "compute-04")
 
 
-OF_OTHERS = {"rabbit-01": "other-01 other-02", "rabbit-02": "other-03 other-04"}
-FIRST = {"rabbit-01": "compute-01 compute-02"}
-LACKS_ONE = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03"}
-AHEAD = {"dw_stage": "ahead"}
-ON_SECOND = {"constraints": {"hostlist": ["compute-03"]}}
-
-# The directives, nodes and attributes of a job; the event after which a module comes
-# with another mapping (none: before the job), that mapping; and why the job waits.
-WAITS: dict[str, tuple[Any, int, Json, str, dict[str, str], str]] = {
-    "of another machine": (
-        *(XFS, 1, {}, "", OF_OTHERS),
-        "the rabbit mapping is wrong about rabbit-[01-02]",
-    ),
-    "lacks the Rabbit of its storage": (
-        *(USE, 1, {}, "", FIRST),
-        "the storage of default/keep is on rabbit-02, which the rabbit mapping lacks",
-    ),
-    "lacks a node, of a staged job": (
-        *([XFS, COPY_IN], 4, AHEAD, "", LACKS_ONE),
-        "mapping is wrong about rabbit-02",
-    ),
-    "lacks a node, of persistent storage": (
-        *([XFS, USE], 4, {}, "", LACKS_ONE),
-        "mapping is wrong about rabbit-02",
-    ),
-    "lacks a Rabbit that a job has already": (
-        *(XFS, 1, ON_SECOND, "alloc", FIRST),
-        "expected a Rabbit of the rabbit mapping",
-    ),
-    "lacks nodes that a staged job has": (
-        *([XFS, COPY_IN], 4, AHEAD, "prolog-start"),
-        {"rabbit-01": "compute-03", "rabbit-02": "compute-04"},
-        "its storage was made for",
-    ),
-    "has a node of a staged job below another Rabbit": (
-        *([XFS, COPY_IN], 4, AHEAD, "prolog-start"),
-        {"rabbit-01": "compute-01", "rabbit-02": "compute-02 compute-03 compute-04"},
-        "its storage was made for",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WAITS)
-def test_a_job_waits_where_the_mapping_is_wrong_until_it_is_right(name: str) -> None:
-    dw, nodes, options, event, wrong, why = WAITS[name]
-    system = started()
-    where = {} if nodes == 4 else ON_SECOND
-    system.instance.submit(jobspec(PERSISTENT, nodes=nodes, **where))
-    settle(system)
-    whole = system.mapping
-    other = mapping(whole.capacity("rabbit-01"), **wrong)
-    if event == "prolog-start":
-        running(system, system.instance.submit(long(XFS, nodes=4, seconds=100)))
-    if not event:
-        load(system, other)
-    jobid = system.instance.submit(jobspec(dw, nodes=nodes, **options))
-    if event == "prolog-start":
-        system.loop.run(timeout=60.0)
-        assert desired(system, jobid) == "DataIn"
-    if event:
-        run_until(system, jobid, event)
-        load(system, other)
-    else:
-        system.loop.run(timeout=60.0)
-    assert exceptions(system, jobid) == []
+def test_a_job_says_which_rabbits_it_waits_for_a_mapping_of() -> None:
+    """How it goes on: stories/mappings.py."""
+    others = mapping(**{"rabbit-01": "other-01", "rabbit-02": "other-02"})
+    system = system_with(others)
+    jobid = submit(system)
+    wait(system)
+    why = "the rabbit mapping is wrong about rabbit-[01-02]"
     assert why in str(memos(system, jobid))
-    load(system, whole)
-    assert ran(system, jobid)
 
 
+FIRST = {"rabbit-01": "compute-01 compute-02"}
 THREE = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03 compute-04"}
 MOVED = {"rabbit-01": "compute-01 compute-02 compute-03", "rabbit-02": "compute-04"}
 
@@ -318,35 +243,6 @@ def test_one_line_and_the_rabbits_list_name_the_rabbit_and_both_files(
         assert (row["capacity"], row["nodes"], row["state"]) == (0, "", "Ready")
     assert ssds_free(system) == free
     assert ran(system, system.instance.submit(jobspec(nodes=1)))
-
-
-@pytest.mark.parametrize(("tolerance", "returns"), [(0, True), (2, True), (2, False)])
-def test_a_job_waits_for_a_rabbit_that_kubernetes_lacks_or_does_at_last_without_it(
-    tolerance: int, returns: bool
-) -> None:
-    """Not all of a cluster is back, or a list of Storages lacks one by mistake."""
-    system = started(config=Config.parse({"prolog_timeout": 600}))
-    running(system, system.instance.submit(long("", nodes=4, seconds=60)))
-    spec = jobspec(nodes=4, dw_failure_tolerance=tolerance)
-    jobid = system.instance.submit(spec)
-    system.loop.run(timeout=20.0)
-    system.kill_module()
-    run_until(system, jobid, "prolog-start")
-    storage = system.store.get(STORAGE, "default", "rabbit-01")
-    system.store.delete(STORAGE, "default", "rabbit-01")
-    system.load_module()
-    wait(system)
-    assert exceptions(system, jobid) == []
-    assert re.search("rabbit-01.*not there", str(memos(system, jobid)))
-    if returns:
-        del storage["metadata"]["resourceVersion"], storage["metadata"]["uid"]
-        system.store.create(STORAGE, "default", storage)
-        assert ran(system, jobid)
-        return
-    settle(system)
-    (note,) = exceptions(system, jobid)
-    assert "Rabbit rabbit-01 is not there; the job goes on" in note["note"]
-    assert names(system, jobid)[-1] == "clean"
 
 
 def test_a_new_graph_with_the_old_mapping_is_found_when_the_scheduler_is_loaded() -> (

@@ -1,20 +1,24 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Rabbits that are broken when a job needs what they store, and nodes for which DWS
-does not wait."""
+"""Rabbits that are broken when a job needs what they store, or that the mapping or
+Kubernetes lacks for a while, and nodes for which DWS does not wait."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
-from flux_k8s.ports import SYSTEMSTATUS
+from flux_k8s.objects import mapping as rabbitmapping
+from flux_k8s.objects.mapping import RabbitMapping
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import break_rabbit, disable, enable, force, submit, unload
+from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import silence_watches
-from rabbitsim.torture.story import LIFE, NODE, Job, Story, When, of
+from rabbitsim.torture.story import COPY_IN, LIFE, NODE, XFS, Job, Story, When, deed, of
 
 TORN_DOWN = "Teardown..gone"
 SMALL = {"topology": Topology.regular(4, 2, capacity=64 * GIB)}
@@ -100,6 +104,91 @@ BELOW = (
                 "3:prolog-timeout! 3:Teardown..gone",
                 ("3:prolog-timeout!", 320.1),
             ),
+        )
+    ),
+)
+
+
+@deed
+def remap(system: StorySystem, hosts_of: dict[str, str]) -> None:
+    """The module has another mapping for a minute."""
+
+    def load(mapping: RabbitMapping) -> None:
+        system.mapping = mapping
+        system.unload_for(0.0)
+
+    system.loop.call_later(60.0, partial(load, system.mapping))
+    known = {name: tuple(hosts.split()) for name, hosts in hosts_of.items()}
+    load(rabbitmapping.assemble(known, dict.fromkeys(known, 64 * GIB)))
+
+
+@deed
+def lose_rabbit(system: StorySystem, seconds: float) -> None:
+    """Kubernetes lacks the first Rabbit for some seconds."""
+    storage = system.store.get(STORAGE, "default", "rabbit-01")
+    labels = storage["metadata"]["labels"]
+    back = {**storage, "metadata": {"name": "rabbit-01", "labels": labels}}
+    system.store.delete(STORAGE, "default", "rabbit-01")
+    create = system.store.create
+    system.loop.call_later(seconds, lambda: create(STORAGE, "default", back))
+
+
+ONE = Job((XFS,), nodes=1)
+USE = "#DW persistentdw name=keep"
+AHEAD = Job((XFS.replace("10", "1"), COPY_IN), nodes=4, stage="ahead")
+SECOND = {"rabbit-02": "compute-03 compute-04"}
+LACKS_ONE = {"rabbit-01": "compute-01 compute-02", "rabbit-02": "compute-03"}
+HALF = {"rabbit-01": "compute-03", "rabbit-02": "compute-04"}
+MOVED = {"rabbit-01": "compute-01", "rabbit-02": "compute-02 compute-03 compute-04"}
+OF_OTHERS = {"rabbit-01": "other-01", "rabbit-02": "other-02"}
+
+LACKING = (
+    *(
+        below(
+            f"a job waits while the rabbit mapping {what}",
+            of(2, LIFE if job != AHEAD else "Proposal Setup DataIn alloc PreRun..gone"),
+            When("gone", submit(job), 10.0),
+            When(word, remap(hosts_of)),
+            on=job.nodes,
+            spans=((word, waits, 60.5),),
+        )
+        for what, job, hosts_of, word, waits in (
+            ("is of another machine", ONE, OF_OTHERS, "gone", "2:alloc"),
+            ("lacks a Rabbit that it has got", ONE, SECOND, "2:alloc", "2:Setup"),
+            ("lacks that of its storage", Job((USE,), 1), SECOND, "gone", "2:alloc"),
+            ("lacks a node of it", Job((XFS, USE), 4), LACKS_ONE, "gone", "2:alloc"),
+            ("lacks a node before it has some", AHEAD, LACKS_ONE, "gone", "2:Setup"),
+        )
+    ),
+    *(
+        Story(
+            f"a job whose data is staged waits while the rabbit mapping {what}",
+            "Proposal 2:Proposal alloc..start 2:Setup 2:DataIn finish..clean 2:alloc "
+            f"gone {of(2, 'PreRun..gone')}",
+            job=Job((XFS,), nodes=4, seconds=100.0),
+            others=(AHEAD,),
+            troubles=(When("2:alloc", remap(hosts_of)),),
+            spans=(("2:alloc", "2:PreRun", 60.0),),
+        )
+        for what, hosts_of in (
+            ("lacks nodes of it", HALF),
+            ("has its nodes below other Rabbits", MOVED),
+        )
+    ),
+    *(
+        Story(
+            f"Kubernetes lacks a Rabbit for {seconds:g} s, and the job tolerates "
+            f"{tolerance}",
+            f"Proposal alloc {course} Setup..gone",
+            job=Job((XFS,), nodes=4, tolerance=tolerance),
+            troubles=(When("alloc", unload(5.0)), When("alloc", lose_rabbit(seconds))),
+            config=Config.parse({"prolog_timeout": 600}),
+            spans=(("alloc", "Setup", later),),
+        )
+        for tolerance, seconds, later, course in (
+            (0, 60.0, 62.1, ""),
+            (2, 60.0, 62.1, ""),
+            (2, 1000.0, 325.1, "drain:compute-01 drain:compute-02 nodes-excluded"),
         )
     ),
 )
@@ -193,4 +282,4 @@ PASSED_OVER = (
     ),
 )
 
-STORIES = (*BELOW, *PASSED_OVER)
+STORIES = (*BELOW, *LACKING, *PASSED_OVER)
