@@ -20,13 +20,10 @@ from support.rabbits import stats
 from support.service import (
     COPY_OUT,
     HOUR,
-    LIFE,
     OPTION,
     exceptions,
     lines,
-    names,
     run_until,
-    settle,
     started,
     submit,
 )
@@ -102,9 +99,6 @@ def test_an_orphan_is_torn_down_if_it_is_of_this_instance(
     system.loop.run(timeout=HOUR)
     told = lines(system, f"Workflow {workflow_name(UNKNOWN)} is not touched")
     assert len(told) == (label != "theirs")
-    system.unload_module()
-    system.load_module()
-    system.loop.run(timeout=HOUR)
     assert is_untouched(system)
 
 
@@ -115,50 +109,6 @@ def test_an_orphan_of_another_program_is_not_touched(field: str, value: str) -> 
     body["spec"][field] = value
     system.store.create(WORKFLOW, "default", body)
     system.start()
-    system.loop.run(timeout=HOUR)
-    assert is_untouched(system)
-
-
-# Who we were, the label of the job's Workflow (that one, if none is given), who we are.
-FIRST_NAME, NAMED = Identity("a1b2c3"), Identity("old", shares=True)
-CHANGES = [
-    (FIRST_NAME, "a1b2c3", Identity("new", former="a1b2c3", shares=True)),
-    (FIRST_NAME, None, SHARED),  # from before there were labels
-    (NAMED, "old", Identity("new", shares=True, names=frozenset({"old"}))),
-    (NAMED, "old", Identity("a1b2c3", names=frozenset({"old"}))),
-]
-
-
-@pytest.mark.parametrize(("before", "label", "after"), CHANGES)
-@pytest.mark.parametrize("event", ["depend", "prolog-start", "start", "epilog-start"])
-def test_a_job_does_not_notice_that_its_instance_gets_another_name(
-    before: Identity, label: Optional[str], after: Identity, event: str
-) -> None:
-    system = VirtualSystem()
-    system.identity = before
-    system.start()
-    jobid = submit(system, "-N2", "-S", OPTION)
-    run_until(system, jobid, event)
-    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
-    assert workflow["metadata"]["labels"][INSTANCE] == before.name
-    system.unload_module()
-    relabel(system, jobid, label)
-    system.identity = after
-    system.load_module()
-    settle(system)
-    assert names(system, jobid) == LIFE
-
-
-def test_a_workflow_that_is_given_to_another_instance_is_not_touched() -> None:
-    """Before the plugin has said whether its job is one of this instance."""
-    system = VirtualSystem()
-    system.identity = Identity("ours")
-    system.store.create(WORKFLOW, "default", workflow_of(UNKNOWN, "ours"))
-    system.load_module()
-    system.loop.run(timeout=60.0)
-    relabel(system, UNKNOWN, "theirs")
-    system.loop.run(timeout=60.0)
-    system.load_plugin()
     system.loop.run(timeout=HOUR)
     assert is_untouched(system)
 

@@ -1,17 +1,26 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Workflows that no job claims, and Workflows of others."""
+"""Workflows that no job claims, and Workflows of others and of other names."""
 
 from __future__ import annotations
 
 import errno
 
+from flux_k8s.config.settings import Identity
 from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.objects.workflowmarks import INSTANCE
 from flux_k8s.ports import WORKFLOW
-from rabbitsim.torture.deeds import leave_workflow, unload, unload_plugin
+from rabbitsim.torture.deeds import (
+    delete,
+    leave_workflow,
+    patch_workflows,
+    take_over,
+    unload,
+    unload_plugin,
+)
 from rabbitsim.torture.life import StorySystem
 from rabbitsim.torture.outages import fail_flux
-from rabbitsim.torture.story import LIFE, Job, Story, When
+from rabbitsim.torture.story import LIFE, Job, Story, When, deed
 
 UNKNOWN = 4711
 """A job that Flux does not know any more."""
@@ -28,6 +37,19 @@ def damage(system: StorySystem) -> None:
     """The status of the job's Workflow is not what it should be."""
     name = workflow_name(system.first.id)
     system.store.merge_patch(WORKFLOW, "default", name, DAMAGED)
+
+
+NAMES = frozenset({"rabbitsim"})
+
+
+@deed
+def rename(system: StorySystem, identity: Identity) -> None:
+    """The instance has another name. Without an earlier one, its Workflows have no
+    label: they are from before there were any."""
+    system.identity = identity
+    if not (identity.former or identity.names):
+        patch_workflows(system, {"metadata": {"labels": {INSTANCE: None}}})
+    system.unload_for(0.0)
 
 
 STORIES = (
@@ -95,5 +117,34 @@ STORIES = (
         "2:DataIn 2:PreRun clean gone 2:start..gone",
         troubles=(When("Setup", damage),),
         others=(Job(),),
+    ),
+    Story(
+        "a Workflow that is given to another instance before the plugin is there stays",
+        "alloc start Proposal finish clean gone",
+        job=PLAIN,
+        troubles=(
+            When("", unload_plugin(1900.0)),
+            When("start", own),
+            When("start", take_over, 60.0),
+            When("clean", delete, 600.0),
+        ),
+    ),
+    *(
+        Story(
+            f"in {state} a job does not notice that its instance is renamed: {how}",
+            LIFE,
+            job=Job(seconds=2.0),
+            troubles=(When(state, rename(identity)),),
+        )
+        for row, (how, identity) in enumerate(
+            (
+                ("its first", Identity("new", former="rabbitsim", shares=True)),
+                ("and there was no label", Identity("ours", shares=True)),
+                ("its second", Identity("new", shares=True, names=NAMES)),
+                ("that is none", Identity("a1b2c3", names=NAMES)),
+            )
+        )
+        for column, state in enumerate(("Proposal", "Setup", "start", "PostRun"))
+        if (row + column) % 2
     ),
 )
