@@ -6,27 +6,20 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 
 from flux_k8s.formats.jobid import workflow_name
-from flux_k8s.jobs.orphans import LOOK_AGAIN, End, read_end
+from flux_k8s.jobs.orphans import End, read_end
 from flux_k8s.jobs.workflowinfo import Haste
 from flux_k8s.ports import WORKFLOW, Json
-from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import Offered, Respond
-from rabbitsim.flux.fluxion import MODULE as FLUXION
 from rabbitsim.torture.deeds import leave_workflow
 from support.service import (
-    COPY_OUT,
     HOUR,
-    XFS,
-    in_state,
     lines,
     long,
-    running,
-    settle,
     started,
 )
 
@@ -100,45 +93,6 @@ def test_how_a_job_has_ended_is_read_from_its_eventlog(names: str, end: End) -> 
         others.get(name, {"name": name, "context": fatal}) for name in names.split()
     )
     assert read_end("\n".join(map(json.dumps, events)), owner=7) == end
-
-
-def test_a_job_that_the_plugin_holds_after_all_is_not_taken_for_one_that_ended() -> (
-    None
-):
-    """Its nodes have unmounted when it would be looked at again, but Fluxion does not
-    answer, so that it cannot end yet."""
-    options = Options(latency=table({"DataOut": 2 * LOOK_AGAIN}))
-    system = started(options=options)
-    spec = long([XFS, COPY_OUT], seconds=200, dw_release="unmounted")
-    jobid = system.instance.submit(spec)
-    running(system, jobid)
-    system.kill_module()
-
-    def forgetful(before: Offered) -> Offered:
-        def answer(method: str, payload: Json, user: int, respond: Respond) -> None:
-            def without_jobs(errnum: int, text: str, found: Optional[Json]) -> None:
-                respond(errnum, text, {**(found or {}), "jobs": []})
-
-            before(method, payload, user, without_jobs)
-
-        return answer
-
-    def broken(method: str, payload: Json, user: int, respond: Respond) -> None:
-        respond(errno.EIO, "a fault", None)
-
-    broker = system.instance.broker
-    restore = broker.stand_in("job-manager.dws", forgetful)
-    system.load_module()
-    system.loop.run(timeout=10.0)
-    restore()
-    system.instance.unload_plugin()
-    system.load_plugin()
-    restore = broker.stand_in(FLUXION, lambda before: broken)
-    assert system.loop.run(in_state(system, "DataOut"), HOUR)
-    system.loop.run(timeout=LOOK_AGAIN)
-    assert system.instance.job(jobid).active
-    restore()
-    settle(system)
 
 
 def test_nothing_is_told_of_a_job_whose_workflow_goes_before_it_is_looked_up() -> None:

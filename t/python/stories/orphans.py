@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 import errno
+from typing import Optional
 
 from flux_k8s.config.settings import Identity
 from flux_k8s.formats.jobid import workflow_name
+from flux_k8s.jobs.orphans import LOOK_AGAIN
 from flux_k8s.objects.workflowmarks import INSTANCE
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.ports import WORKFLOW, Json
+from rabbitsim.flux.broker import Offered, Respond
+from rabbitsim.flux.fluxion import MODULE as FLUXION
 from rabbitsim.torture.deeds import (
     delete,
     leave_workflow,
@@ -50,6 +54,23 @@ def rename(system: StorySystem, identity: Identity) -> None:
     if not (identity.former or identity.names):
         patch_workflows(system, {"metadata": {"labels": {INSTANCE: None}}})
     system.unload_for(0.0)
+
+
+@deed
+def forget_jobs(system: StorySystem, seconds: float) -> None:
+    """The plugin says for some seconds that it holds no job."""
+
+    def forgetful(before: Offered) -> Offered:
+        def answer(method: str, payload: Json, user: int, respond: Respond) -> None:
+            def without(errnum: int, text: str, found: Optional[Json]) -> None:
+                respond(errnum, text, {**(found or {}), "jobs": []})
+
+            before(method, payload, user, without)
+
+        return answer
+
+    restore = system.instance.broker.stand_in("job-manager.dws", forgetful)
+    system.loop.call_later(seconds, restore)
 
 
 STORIES = (
@@ -146,5 +167,19 @@ STORIES = (
         )
         for column, state in enumerate(("Proposal", "Setup", "start", "PostRun"))
         if (row + column) % 2
+    ),
+    Story(
+        "a job that the plugin holds after all is not taken for one that has ended",
+        "Proposal..DataOut clean Teardown gone",
+        "out",
+        job=Job(seconds=200.0, release="unmounted"),
+        troubles=(
+            When("start", unload(0.0), 2.0),
+            When("start", forget_jobs(10.0), 2.0),
+            When("start", unload_plugin(0.0), 12.0),
+            When("start", fail_flux(FLUXION, 2 * LOOK_AGAIN), 12.0),
+        ),
+        latency={"DataOut": 3 * LOOK_AGAIN},
+        spans=(("start", "clean", 622.0),),
     ),
 )
