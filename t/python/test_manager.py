@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Reports about Rabbits and nodes to Fluxion, DWS and administrators: when, how
-often, and without Servers."""
+"""Reports about Rabbits and nodes to Fluxion, DWS and administrators: when, and how
+often."""
 
 from __future__ import annotations
 
@@ -29,24 +29,17 @@ from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
 from rabbitsim.dws.topology import Topology
 from support.mapping import EXAMPLE
 from support.rabbits import (
-    DESTROY,
-    PERSISTENT,
-    Unseen,
     drained,
-    finish,
     marked,
     requests,
     set_link,
     set_status,
     shown,
     small,
-    ssds_free,
-    stats,
-    submit,
     system_of,
     wait,
 )
-from support.service import HOUR, lines, settle
+from support.service import lines
 
 # When, and how often
 
@@ -144,75 +137,12 @@ def test_the_state_of_many_nodes_is_sent_in_one_request() -> None:
     assert system.store.version == version + 1
 
 
-# Servers that cannot be seen
+# Servers that cannot be seen: stories/room.py
 
 
-def test_reserved_storage_is_sent_as_soon_as_servers_can_be_seen() -> None:
-    unseen = Unseen(500, on=False)
-    system = small(faults=unseen)
-    finish(system, PERSISTENT)
-    system.kill_module()
-    system.instance.reload_fluxion()
-    unseen.on = True
-    system.load_module()
-    set_status(system, "rabbit-02", "Offline")
-    wait(system)
-    assert ssds_free(system) == [64, 0]
-    assert stats(system)["reserved"] == {}
-    told = "Servers: no list; what persistent storage holds is not known"
-    assert lines(system, told) == [f"dws: {told} [objects-unseen]"]
-    unseen.on = False
-    wait(system, 60.0)
-    assert ssds_free(system) == [53, 0]
-    assert stats(system)["reserved"] == {"rabbit-01": 11051991040}
-
-
-def test_ssd_that_are_down_stay_so_until_servers_can_be_seen() -> None:
-    unseen = Unseen(500, on=False)
-    system = small(faults=unseen)
-    finish(system, PERSISTENT)
-    wait(system)
-    system.kill_module()
-    unseen.on = True
-    system.load_module()
-    set_status(system, "rabbit-02", "Offline")
-    wait(system)
-    assert ssds_free(system) == [53, 0]
-    set_status(system, "rabbit-02", "Ready")
-    wait(system)
-    assert ssds_free(system) == [53, 0]
-    unseen.on = False
-    wait(system, 60.0)
-    assert ssds_free(system) == [53, 64]
-    finish(system, DESTROY)
-    wait(system)
-    assert ssds_free(system) == [64, 64]
-
-
-def test_marks_of_rabbits_in_use_stay_until_servers_can_be_seen() -> None:
-    unseen = Unseen(500, on=False)
-    system = system_of(scheduler=False, faults=unseen)
-    submit(system)
-    wait(system)
-    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
-    system.kill_module()
-    unseen.on = True
-    system.load_module()
-    wait(system)
-    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
-    unseen.on = False
-    settle(system)
-    wait(system, 60.0)
-    assert marked(system, "alloc_rabbit") == ""
-
-
-@pytest.mark.parametrize("status", [403, 500, None])
-def test_storage_is_said_to_be_kept_when_servers_and_workflows_are_seen(
-    status: Optional[int],
-) -> None:
-    """Before the Workflows are, it is not known which jobs gave back their shares."""
-    unseen = Unseen(status or 500, on=status is not None)
-    system = small(faults=unseen)
+def test_storage_is_said_to_be_kept_when_workflows_are_seen_as_well() -> None:
+    """Before that, it is not known which jobs gave back their shares."""
+    system = small()
     assert system.service is not None
     machine = RabbitManager(
         system.service.context,
@@ -229,9 +159,6 @@ def test_storage_is_said_to_be_kept_when_servers_and_workflows_are_seen(
     assert kept == []
     machine.workflows_listed()
     wait(system)
-    assert kept == [None] * (status is None)
-    unseen.on = False
-    wait(system, 2 * HOUR)
     assert kept == [None]
 
 

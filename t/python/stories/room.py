@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -13,6 +14,7 @@ from flux_k8s.formats.jobid import workflow_name
 from flux_k8s.machine.fluxion import FLUXION
 from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Json, KubeError, Request
 from rabbitsim.dws import Topology
+from rabbitsim.flux.broker import Offered, Respond
 from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     break_rabbit,
@@ -25,8 +27,8 @@ from rabbitsim.torture.deeds import (
     unload_plugin,
 )
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.outages import fail_for, outage, pause_dws, slow_kube
-from rabbitsim.torture.story import FOREVER, LIFE, XFS, Job, Story, When
+from rabbitsim.torture.outages import fail_flux, fail_for, outage, pause_dws, slow_kube
+from rabbitsim.torture.story import COPY_OUT, FOREVER, LIFE, XFS, Job, Story, When
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""
@@ -45,6 +47,11 @@ def on(host: str, *directives: str, **more: Any) -> Job:
 
 
 PLAIN = Job((), nodes=1)
+KEEP = "#DW create_persistent type=xfs capacity=10GiB name=keep"
+DESTROY = "#DW destroy_persistent name=keep"
+SMALLEST = XFS.replace("10", "1")
+FEW = Topology.regular(4, 2, capacity=2 * GIB)
+UNSEEN = fail_for(300.0, ERROR, "watch", kind=SERVERS)
 ONE, TWO, THREE = map(on, ("compute-01", "compute-02", "compute-03"))
 """Jobs on two nodes of the first Rabbit, and on one of the second."""
 
@@ -146,6 +153,24 @@ def empty(system: StorySystem) -> None:
     """It goes, if it is there yet."""
     if system.store.find(SERVERS, "default", "system") is not None:
         system.store.delete(SERVERS, "default", "system")
+
+
+def refuse_ssds(system: StorySystem) -> None:
+    """Fluxion does not know the paths of the ``ssd`` of the first Rabbit that goes."""
+    chassis: list[str] = []
+
+    def refusing(before: Offered) -> Offered:
+        def answer(method: str, payload: Json, user: int, respond: Respond) -> None:
+            path, ssd, _ = str(payload.get("resource_path")).rpartition("/ssd")
+            if method == "set_status" and ssd and path in (chassis or [path]):
+                chassis[:] = [path]
+                respond(errno.EINVAL, "could not find path", None)
+            else:
+                before(method, payload, user, respond)
+
+        return answer
+
+    system.instance.broker.stand_in(FLUXION, refusing)
 
 
 STORIES = (
@@ -264,6 +289,93 @@ STORIES = (
             PIECE,
         ),
         machine={"topology": Topology.regular(4, 4, capacity=64 * GIB)},
+    ),
+    # While Servers cannot be seen
+    room(
+        "persistent storage counts in a new Fluxion when Servers can be seen",
+        "Proposal..gone 2:Proposal 3:Proposal..gone 2:alloc..gone",
+        When("gone", UNSEEN, 5.0),
+        When("gone", unload(1.0), 5.0),
+        When("gone", reload_fluxion, 5.5),
+        When("gone", submit(on("compute-02", SHARE)), 350.0),
+        When("gone", submit(on("compute-03", DESTROY, urgency=31)), 400.0),
+        job=on("compute-01", KEEP),
+        machine={"topology": SMALL},
+        may=("dws-refused",),
+    ),
+    room(
+        "a Rabbit that was broken is used again when Servers can be seen",
+        "alloc start finish clean 2:Proposal..gone",
+        When("", break_rabbit("rabbit-01", 30.0, "Offline")),
+        When("", UNSEEN, 10.0),
+        When("", unload(1.0), 10.0),
+        When("", submit(ONE), 100.0),
+        job=PLAIN,
+        machine={"topology": SMALL},
+        may=("no-room", "transient-condition"),
+        spans=(("2:Proposal", "2:alloc", 212.6),),
+    ),
+    room(
+        "no job gets a node below a Rabbit in use before Servers can be seen",
+        "Proposal..start 2:Proposal finish..gone 2:alloc..gone",
+        When("start", UNSEEN, 10.0),
+        When("start", unload(1.0), 10.0),
+        When("start", submit(TWO), 20.0),
+        machine={"topology": SMALL, "scheduler": False},
+        spans=(("start", "2:alloc", 312.6),),
+    ),
+    room(
+        "a job does not end before its storage is kept from others",
+        "Proposal..DataOut clean Teardown gone",
+        When("DataOut", fail_flux(FLUXION, 15.0)),
+        When("DataOut", UNSEEN, 10.0),
+        When("DataOut", unload(1.0), 10.0),
+        job=replace(ONE, directives=(XFS, COPY_OUT), release="unmounted"),
+        latency={"DataOut": 1000.0},
+        machine={"topology": SMALL},
+        spans=(("DataOut", "clean", 312.6),),
+    ),
+    # What Fluxion is told
+    room(
+        "few ssd are in service again when a new module sees their Rabbit serve",
+        "alloc start finish clean 2:Proposal..gone",
+        When("", break_rabbit("rabbit-01", 60.0, "Offline")),
+        When("", submit(on("compute-01", SMALLEST)), 20.0),
+        When("", unload(30.0), 45.0),
+        job=PLAIN,
+        machine={"topology": FEW},
+        spans=(("2:Proposal", "2:alloc", 55.1),),
+        may=("no-room", "transient-condition"),
+    ),
+    Story(
+        "what Fluxion refuses it is asked for again",
+        "alloc start finish clean 2:Proposal..gone",
+        job=PLAIN,
+        troubles=(
+            When("", fail_flux(FLUXION, 20.0)),
+            When("", fail_flux(FLUXION, 20.0), 99.0),
+            When("", break_rabbit("rabbit-01", 200.0, "Offline"), 100.0),
+            When("", submit(ONE), 160.0),
+            When("", fail_flux(FLUXION, 60.0), 299.0),
+        ),
+        spans=(("2:Proposal", "2:alloc", 204.1),),
+        log="fluxion-error fluxion-error fluxion-error",
+        may=("no-room", "transient-condition"),
+    ),
+    Story(
+        "a Rabbit whose ssd Fluxion refuses to set down holds up no other",
+        "alloc start finish clean 2:Proposal 3:Proposal 2:alloc..gone 3:alloc..gone",
+        job=PLAIN,
+        troubles=(
+            When("", refuse_ssds),
+            When("", break_rabbit("rabbit-01", 200.0, "Offline"), 1.0),
+            When("", break_rabbit("rabbit-02", 300.0, "Offline"), 1.0),
+            When("", submit(on("compute-01", SMALLEST)), 100.0),
+            When("", submit(on("compute-03", SMALLEST)), 100.0),
+        ),
+        machine={"topology": FEW},
+        spans=(("3:Proposal", "2:alloc", 103.1), ("3:Proposal", "3:alloc", 203.1)),
+        may=("no-room", "transient-condition"),
     ),
     # Without a scheduler of storage
     room(
