@@ -20,7 +20,7 @@ from flux_k8s.objects.systemstatus import (
 from flux_k8s.ports import SYSTEMSTATUS, KubeError, Request
 from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
-from support.rabbits import disable, marked, run_job, shown, system_of, wait
+from support.rabbits import disable, run_job, shown, system_of, wait
 from support.service import XFS, exceptions, jobspec, lines, settle, started
 
 HOSTS = ("a", "b", "c")
@@ -160,78 +160,6 @@ def test_a_node_that_another_program_disables_during_a_write_is_not_annotated() 
     system.instance.set_up("compute-02", True)
     wait(system)
     assert shown(system) == {"compute-02": "Disabled"}
-
-
-def test_after_a_conflict_what_is_there_is_read_though_the_watch_hangs() -> None:
-    system = system_of()
-    assert system.service_kube is not None
-    system.service_kube.silence_watches(SYSTEMSTATUS)
-    disable(system, "compute-01")
-    system.instance.set_up("compute-02", False)
-    wait(system)
-    assert shown(system) == {"compute-01": "Disabled", "compute-02": "Disabled"}
-    assert marked(system) == "compute-01"
-    system.instance.set_up("compute-02", True)
-    wait(system)
-    assert shown(system) == {"compute-01": "Disabled"}
-
-
-def test_dws_waits_for_a_node_that_is_back_before_it_mounts_storage() -> None:
-    """The write that it is Enabled has failed so far, and is tried again later. A
-    refusal that passes is no answer: the job's own write is tried again as well."""
-    error: Optional[KubeError] = None
-
-    def refuse(request: Request) -> Optional[Fault]:
-        patches = request.kind == SYSTEMSTATUS and request.verb == "patch"
-        return None if error is None or not patches else Fault(error=error)
-
-    system = system_of(faults=refuse)
-    system.instance.set_up("compute-02", False)
-    wait(system)
-    error = KubeError(429, "TooManyRequests", "wait")
-    system.instance.set_up("compute-02", True)
-    wait(system, 200.0)
-    assert shown(system) == {"compute-02": "Disabled"}
-    error = KubeError(403, "Forbidden", "no")
-    jobid = system.instance.submit(jobspec(XFS, nodes=4))
-    wait(system, 20.0)
-    assert shown(system) == {"compute-02": "Disabled"}
-    error = None
-    settle(system)
-    assert exceptions(system, jobid) == [] and shown(system) == {}
-
-
-def test_a_systemstatus_that_the_service_may_not_read_keeps_no_job_from_mounting() -> (
-    None
-):
-    """Whatever the server has said of it while it was starting."""
-    error = KubeError(500, "InternalError", "starting")
-
-    def refuse(request: Request) -> Optional[Fault]:
-        return Fault(error=error) if request.kind == SYSTEMSTATUS else None
-
-    system = started(faults=refuse)
-    wait(system, 10.0)
-    error = KubeError(403, "Forbidden", "no")
-    wait(system, 60.0)
-    jobid = system.instance.submit(jobspec(XFS, nodes=1))
-    settle(system)
-    assert exceptions(system, jobid) == []
-    assert len(lines(system, "SystemStatus: ")) == 1
-
-
-def test_a_late_answer_does_not_hide_a_newer_systemstatus() -> None:
-    system = system_of()
-    assert system.service_kube is not None
-    old = system.store.get(SYSTEMSTATUS, "default", "default")
-    disable(system, "compute-01")
-    wait(system)
-    system.service_kube.show(SYSTEMSTATUS, "MODIFIED", old)
-    wait(system)
-    assert marked(system) == "compute-01"
-    system.instance.set_up("compute-02", False)
-    wait(system)
-    assert shown(system) == {"compute-01": "Disabled", "compute-02": "Disabled"}
 
 
 @pytest.mark.parametrize("status, reason", [(404, "NotFound"), (403, "Forbidden")])

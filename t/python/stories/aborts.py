@@ -261,6 +261,16 @@ STORIES = (
         epilog_timeout=None,
         away=100.0,
     ),
+    aborted(
+        "nodes that Flux names when Kubernetes has answered are not drained",
+        "Proposal..DataOut dws-epilog-timeout! dws clean disable:rabbit-01 "
+        f"disable:rabbit-02 Teardown {BACK}",
+        When("DataOut", unload(0.0), 1.0),
+        When("DataOut", slow_flux("job-list", 60.0, 100.0), 1.0),
+        When("DataOut", outage(90.0), 2.0),
+        stuck=DwsFault("DataOut", "never"),
+        away=90.0,
+    ),
     # Nodes
     aborted(
         "a node that unmounts long after an outage is given back",

@@ -12,13 +12,33 @@ from flux_k8s.config.table import Config
 from flux_k8s.formats.directives import GIB
 from flux_k8s.objects import mapping as rabbitmapping
 from flux_k8s.objects.mapping import RabbitMapping
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.torture.deeds import break_rabbit, disable, enable, force, submit, unload
+from rabbitsim.torture.deeds import (
+    break_rabbit,
+    disable,
+    down,
+    enable,
+    force,
+    submit,
+    unload,
+    up,
+)
 from rabbitsim.torture.life import StorySystem
-from rabbitsim.torture.outages import silence_watches
-from rabbitsim.torture.story import COPY_IN, LIFE, NODE, XFS, Job, Story, When, deed, of
+from rabbitsim.torture.outages import fail_for, silence_watches
+from rabbitsim.torture.story import (
+    COPY_IN,
+    FOREVER,
+    LIFE,
+    NODE,
+    XFS,
+    Job,
+    Story,
+    When,
+    deed,
+    of,
+)
 
 TORN_DOWN = "Teardown..gone"
 SMALL = {"topology": Topology.regular(4, 2, capacity=64 * GIB)}
@@ -193,6 +213,78 @@ LACKING = (
     ),
 )
 
+READS = ("get", "list", "watch")
+FORBIDDEN = KubeError(403, "Forbidden", "no")
+LATER = KubeError(429, "TooManyRequests", "wait")
+STARTING = KubeError(500, "InternalError", "starting")
+
+
+@deed
+def show_as(system: StorySystem, host: str) -> None:
+    """The watch shows once more the SystemStatus before a node was disabled."""
+    old = system.store.get(SYSTEMSTATUS, "default", "default")
+    disable(host)(system)
+    if system.service_kube is not None:
+        kube = system.service_kube
+        system.loop.call_later(10.0, partial(kube.show, SYSTEMSTATUS, "MODIFIED", old))
+
+
+ENABLED_LATE = (
+    Story(
+        "DWS waits for a node that is back before it mounts storage",
+        f"down:{NODE} alloc start finish clean disable:{NODE} up:{NODE} 2:Proposal "
+        f"2:alloc 2:Setup 2:DataIn enable:{NODE} {of(2, 'PreRun..gone')}",
+        job=Job((), nodes=1),
+        troubles=(
+            When("", down()),
+            When("", fail_for(200.0, LATER, "patch", kind=SYSTEMSTATUS), 20.0),
+            When("", up(), 20.0),
+            When("", submit(Job((XFS,), nodes=4)), 220.0),
+            When("", fail_for(20.0, FORBIDDEN, "patch", kind=SYSTEMSTATUS), 220.0),
+        ),
+    ),
+    Story(
+        "no job waits for a SystemStatus that the service may not read",
+        "alloc start finish clean 2:Proposal..gone",
+        job=Job((), nodes=1),
+        troubles=(
+            When("", fail_for(10.0, STARTING, *READS, kind=SYSTEMSTATUS)),
+            When("", unload(0.0)),
+            When("", fail_for(FOREVER, FORBIDDEN, *READS, kind=SYSTEMSTATUS), 10.0),
+            When("", submit(Job((XFS,), nodes=1)), 70.0),
+        ),
+        log="objects-unseen",
+    ),
+    Story(
+        "a node is Disabled though the watch does not show what another program wrote",
+        f"alloc start finish clean disable:compute-01 down:{NODE} disable:{NODE} "
+        f"2:Proposal up:{NODE} 2:alloc 2:Setup 2:DataIn enable:{NODE} "
+        f"{of(2, 'PreRun..gone')}",
+        job=Job((), nodes=1),
+        troubles=(
+            When("", silence_watches(SYSTEMSTATUS), 1.0),
+            When("", disable("compute-01"), 2.0),
+            When("", down(), 3.0),
+            When("", submit(Job((XFS,), nodes=3)), 60.0),
+            When("", up(), 200.0),
+        ),
+        spans=(("2:Proposal", "2:alloc", 140.0),),
+        may=("nodes-failed",),  # where the watch is late
+    ),
+    Story(
+        "a late answer does not hide a newer SystemStatus",
+        "alloc start finish clean disable:compute-01 2:Proposal enable:compute-01 "
+        "2:alloc..gone",
+        job=Job((), nodes=1),
+        troubles=(
+            When("", show_as("compute-01"), 2.0),
+            When("", submit(Job((XFS,), nodes=4)), 20.0),
+            When("", enable("compute-01"), 100.0),
+        ),
+        may=("nodes-failed",),  # where the watch is late
+    ),
+)
+
 NOTICED = {
     "which is not seen": (
         f"disable:{NODE}",
@@ -282,4 +374,4 @@ PASSED_OVER = (
     ),
 )
 
-STORIES = (*BELOW, *LACKING, *PASSED_OVER)
+STORIES = (*BELOW, *LACKING, *ENABLED_LATE, *PASSED_OVER)
