@@ -407,11 +407,9 @@ STORIES = (
         "Proposal..gone 2:Proposal 2:alloc 2:no-room! 2:Teardown..gone "
         "3:Proposal..gone 4:Proposal..gone",
         When("gone", submit(TWO), 10.0),
-        When(
-            "2:gone", submit(on("compute-03", "#DW destroy_persistent name=keep")), 10.0
-        ),
+        When("2:gone", submit(on("compute-03", DESTROY)), 10.0),
         When("3:gone", submit(TWO), 10.0),
-        job=on("compute-01", "#DW create_persistent type=xfs capacity=40GiB name=keep"),
+        job=on("compute-01", KEEP.replace("10", "40")),
         may=("dws-refused",),
         spans=(("2:alloc", "2:no-room!", 1.0),),
     ),

@@ -20,7 +20,6 @@ from rabbitsim.system import VirtualSystem
 from support.service import XFS, jobspec, settle, started
 
 PERSISTENT = "#DW create_persistent type=xfs capacity=10GiB name=keep"
-DESTROY = "#DW destroy_persistent name=keep"
 
 
 def system_of(config: Optional[Config] = None, **options: Any) -> VirtualSystem:
