@@ -46,7 +46,7 @@ from rabbitsim.torture.outages import (
     slow_flux,
     slow_kube,
 )
-from rabbitsim.torture.story import FOREVER, LIFE, XFS, Deed, Job, Story, When, deed
+from rabbitsim.torture.story import FOREVER, LIFE, XFS, Deed, Job, Story, When, deed, of
 
 GUEST, OTHER = 4711, 4712
 PLUGIN = "job-manager.dws"
@@ -73,6 +73,23 @@ COPYING: Json = {
     "copied": 10 * GIB,
 }
 """Each copy takes 200 s."""
+
+
+LAST = "finish PostRun DataOut Teardown clean gone"
+SET_UP = (
+    "alloc 2:alloc 3:alloc 4:alloc 5:alloc Setup 2:Setup 6:alloc 7:alloc 8:alloc "
+    "3:Setup 9:alloc 4:Setup 10:alloc 5:Setup 6:Setup 7:Setup 8:Setup 9:Setup 10:Setup "
+    "11:alloc 11:Setup"
+)
+
+
+def all_jobs(words: str, but: int = 0) -> str:
+    """Each word of the first job, and then of the others."""
+    others = [n for n in range(2, FAILURES_LOGGED + 2) if n != but]
+    return " ".join(
+        " ".join((word, *(f"{number}:{word}" for number in others)))
+        for word in words.split()
+    )
 
 
 def story(name: str, *troubles: Any, course: str = LIFE, **more: Any) -> Story:
@@ -394,7 +411,8 @@ STORIES = (
         When("finish", break_answers),
         others=(JOB,) * FAILURES_LOGGED,
         machine={"nodes": FAILURES_LOGGED + 1},
-        course="",
+        course=f"{all_jobs('Proposal')} {SET_UP} {all_jobs('DataIn PreRun')} "
+        f"{all_jobs('start', but=2)} 2:start {all_jobs(LAST, but=2)} {of(2, LAST)}",
         log=" ".join(["service-fault"] * FAILURES_LOGGED),
     ),
     # Hello: ever later, at most a minute
@@ -423,6 +441,7 @@ STORIES = (
         When("dws-failed!", delay_hello),
         When("dws-failed!", unload(1.0)),
         course="Proposal..DataOut dws-failed! Teardown..gone",
+        data="out",
         job=Job(),
         spans=(("dws-failed!", "Teardown", 11.0),),
     ),
