@@ -35,6 +35,9 @@ NO_ANSWER = "no answer"
 Page = tuple[list[Json], bool]
 """Objects, and whether there is another page."""
 
+MOST_PAGES = 1000
+"""The pages that a list has, at most."""
+
 REOPEN_DELAY = 3600.0
 """Seconds until a list of data movements that Kubernetes refuses is tried again."""
 
@@ -269,9 +272,12 @@ class KubeCalls:
             limit: the objects in one answer, at most. The module does nothing else
                 while it reads one.
             certain: as for :meth:`list`.
+
+        Raises:
+            KubeError: an answer, or the list has no end.
         """
-        token: Optional[str] = ""
-        while token is not None:
+        token = ""
+        for _ in range(MOST_PAGES):
             page = await self.list(
                 kind,
                 None,
@@ -283,8 +289,12 @@ class KubeCalls:
             )
             metadata = page.get("metadata")
             known = metadata if isinstance(metadata, dict) else {}
-            token = read_string(known, "continue") or None
-            yield page["items"], token is not None
+            token = read_string(known, "continue")
+            yield page["items"], bool(token)
+            if not token:
+                return
+        text = f"a list of {kind.plural} goes on after {MOST_PAGES} pages"
+        raise KubeError(500, "InternalError", text)
 
     def patch(
         self,
