@@ -20,8 +20,8 @@ static struct dws_job *current_job (flux_plugin_t *p)
     return flux_jobtap_job_aux_get (p, FLUX_JOBTAP_CURRENT_JOB, DWS_JOB_AUX);
 }
 
-/* Called right after flux_plugin_init(), and the only place where a load can be
- * refused with a reason.
+/* Called right after flux_plugin_init(), and at each reload of the configuration.
+ * The only place where a load can be refused with a reason.
  */
 static int conf_update_cb (flux_plugin_t *p,
                            const char *topic,

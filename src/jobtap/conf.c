@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* conf.c: the arguments of the plugin, its key of the configuration, and the
- * Flux that it is loaded into
+/* conf.c: the arguments of the plugin (the epilog-timeout), its key of the
+ * configuration (directives_limit), and the Flux that it is loaded into
  */
 
 #include <stdio.h>
