@@ -203,7 +203,7 @@ def test_a_job_that_wants_no_ssd_runs_on_nodes_below_such_a_rabbit() -> None:
 
 
 def test_a_job_says_which_rabbits_it_waits_for_a_mapping_of() -> None:
-    """How it goes on: stories/mappings.py."""
+    """How it goes on: stories/broken.py."""
     others = mapping(**{"rabbit-01": "other-01", "rabbit-02": "other-02"})
     system = system_with(others)
     jobid = submit(system)

@@ -118,6 +118,8 @@ def test_a_job_whose_workflow_becomes_anothers_in_its_epilog_is_told() -> None:
     system = started()
     jobid = submit(system, "-N2", "-S", f"{OPTION}\n{COPY_OUT}")
     run_until(system, jobid, "epilog-start")
+    made = system.store.get(WORKFLOW, "default", workflow_name(jobid))
+    assert made["metadata"]["labels"][INSTANCE] == system.identity.name
     relabel(system, jobid, "theirs")
     assert system.loop.run(lambda: not system.instance.manager.active_jobs, HOUR)
     (raised,) = exceptions(system, jobid)

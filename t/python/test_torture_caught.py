@@ -458,7 +458,10 @@ BROKEN: dict[str, tuple[When, ...]] = {
     "internal error": (When("DataIn", complains),),
     "made twice": (When("gone", makes_another),),
     "memo": (When("gone", waits),),
-    "repeat": (When("DataIn", posts("memo", rabbit_waits_for="DWS")),) * 2,
+    "repeat": (
+        *(When("DataIn", posts("memo", rabbit_waits_for="DWS")),) * 2,
+        When("DataIn", posts("memo", rabbit_waits_for=None), 0.01),
+    ),
     "told": (When("gone", publishes),),
 }
 """What breaks a rule in the life of a job."""

@@ -188,7 +188,7 @@ STORIES = (
                     outage(
                         OUTAGE,
                         error,
-                        done=kind in DONE_ALL_THE_SAME,
+                        done=kind in (*DONE_ALL_THE_SAME, "late"),
                         hangs=kind in ("hang", "late"),
                     ),
                 ),

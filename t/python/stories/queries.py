@@ -396,7 +396,7 @@ STORIES = (
             asked("DataIn", 100.0, "job-show", COPIED, [percent, "ok"]),
             asked("PreRun", 100.0, "job-show", mounted, count),
             log="objects-unseen",
-            may=("use-unknown",),
+            may=("use-unknown",) if kind == CLIENTMOUNT else (),
             **COPYING,
         )
         for kind, error, percent, count in (
@@ -433,6 +433,7 @@ STORIES = (
         asked("", 180.0, "job-list", ASKED, [NOT_ALL, 0, True]),
         asked("", 190.0, "job-list", ASKED, ["ok", 0, False]),
         log="flux-error",
+        unlogged="plugin-missing",
     ),
     story(
         "a request that overtakes the answer to hello waits for it",

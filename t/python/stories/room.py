@@ -316,6 +316,17 @@ STORIES = (
         spans=(("2:Proposal", "2:alloc", 212.6),),
     ),
     room(
+        "a Rabbit that breaks before Servers can be seen gets no job",
+        "alloc start finish clean 2:Proposal..gone",
+        When("", UNSEEN, 10.0),
+        When("", unload(1.0), 10.0),
+        When("", break_rabbit("rabbit-02", 600.0, "Offline"), 60.0),
+        When("", submit(on("compute-03", SMALLEST)), 100.0),
+        job=PLAIN,
+        machine={"topology": SMALL},
+        spans=(("2:Proposal", "2:alloc", 562.1),),
+    ),
+    room(
         "no job gets a node below a Rabbit in use before Servers can be seen",
         "Proposal..start 2:Proposal finish..gone 2:alloc..gone",
         When("start", UNSEEN, 10.0),

@@ -72,7 +72,8 @@ UNDRIVEN = ("KVS rabbit_prerun_timing",)
 """The same for a job that mounts nothing: DWS notes for it no end of PreRun."""
 
 LOGS = "KVS rabbit_container_log"
-"""What one wrong answer about pods may cost: nothing says how many there are."""
+"""What one wrong answer about pods, or about a log, may cost: nothing says how many
+there are, nor what a container has written."""
 
 TEARDOWN = "patch workflows Teardown"
 """The request for Teardown, as a point has it."""
