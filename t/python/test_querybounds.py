@@ -27,9 +27,10 @@ from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.limits import DIRECTIVES
 from flux_k8s.objects.storagerequest import StorageRequest
 from flux_k8s.objects.systemstatus import SystemStatusView
+from flux_k8s.ports import WORKFLOW
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.deeds import leave_workflow
+from rabbitsim.torture.deeds import left_workflow
 from support.queries import GUEST, ask, query, told_by_plugin
 from support.rabbits import disable, set_status, wait
 from support.service import HOUR, jobspec, started
@@ -146,7 +147,7 @@ def most_calls(system: VirtualSystem, function: Callable[..., Any]) -> int:
 def test_of_many_jobs_few_are_compared_with_a_filter_in_one_turn() -> None:
     jobids = range(1, queries.LOOKS + 10)
     system = told_by_plugin({"jobs": [{"id": id, "phase": "depend"} for id in jobids]})
-    leave_workflow(jobids[-2])(system)  # type: ignore[arg-type]
+    system.store.create(WORKFLOW, "default", left_workflow(jobids[-2]))
     system.load_module()
     system.loop.run(timeout=10.0)
     asked = ask(system, "job-list", {"state": "Proposal"})

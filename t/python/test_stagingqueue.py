@@ -57,22 +57,20 @@ def test_few_jobs_that_were_passed_over_are_tried_again_however_many_users_wait(
 
 
 def test_to_look_at_a_job_that_waits_no_other_one_is_looked_at() -> None:
-    class Turn(tuple[int, int]):
-        def __lt__(self, other: object) -> bool:
+    class Jobid(int):
+        def __lt__(self, other: int) -> bool:
             compared.append(other)
-            return super().__lt__(other)  # type: ignore[operator]
+            return int(self) < other
 
-    compared: list[object] = []
+    compared: list[int] = []
     jobs = 10_000
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "_turn", lambda info: Turn((-1, info.jobid)))
-        queue: Any = StagingQueue(Mock(now=lambda: 0.0), lambda jobid: None)
-        infos = [Info(number, 1, Request(1)) for number in range(jobs)]
-        for info in infos:
-            queue.decide(info, STAGE)
-        queue.failed(infos[0], NO_ROOM)
-        del compared[:]
-        for info in infos[1:]:
-            assert queue.decide(info, STAGE) == Step.WAIT(BEFORE)
-            queue.update(info)
+    queue: Any = StagingQueue(Mock(now=lambda: 0.0), lambda jobid: None)
+    infos = [Info(Jobid(number), 1, Request(1)) for number in range(jobs)]
+    for info in infos:
+        queue.decide(info, STAGE)
+    queue.failed(infos[0], NO_ROOM)
+    del compared[:]
+    for info in infos[1:]:
+        assert queue.decide(info, STAGE) == Step.WAIT(BEFORE)
+        queue.update(info)
     assert len(compared) < 3 * jobs

@@ -120,30 +120,29 @@ STORIES = (
             ("RELEASE_EPILOG", f"{BOTH} {last}"),
         )
     ),
-    Story(
-        "a job that cannot even be failed is left alone",
-        f"Proposal {of(2, LIFE)} alloc..gone",
-        job=JOB,
-        others=(JOB,),
-        troubles=(
-            When("", break_step("PLAN")),
-            When("", break_step("the job exception")),
-            When("2:clean", mend, 60.0),
-        ),
-        log="service-fault service-fault",
-    ),
-    Story(
-        "a job that cannot even be failed holds up no other one that waits for storage",
-        "Proposal 2:Proposal 2:Setup 2:DataIn 2:alloc 2:PreRun..gone Setup DataIn "
-        "alloc PreRun..gone",
-        job=AHEAD,
-        others=(AHEAD,),
-        troubles=(
-            When("", break_step("STAGE")),
-            When("", break_step("the job exception")),
-            When("2:clean", mend, 60.0),
-        ),
-        log="service-fault service-fault",
+    *(
+        Story(
+            f"a job that cannot even be failed {what}",
+            course,
+            job=job,
+            others=(job,),
+            troubles=(
+                When("", break_step(step)),
+                When("", break_step("the job exception")),
+                When("2:clean", mend, 60.0),
+            ),
+            log="service-fault service-fault",
+        )
+        for what, step, job, course in (
+            ("is left alone", "PLAN", JOB, f"Proposal {of(2, LIFE)} alloc..gone"),
+            (
+                "holds up no other one that waits for storage",
+                "STAGE",
+                AHEAD,
+                "Proposal 2:Proposal 2:Setup 2:DataIn 2:alloc 2:PreRun..gone Setup "
+                "DataIn alloc PreRun..gone",
+            ),
+        )
     ),
     Story(
         "the epilog of a job that is given up is released, whatever else breaks",

@@ -36,7 +36,8 @@ Page = tuple[list[Json], bool]
 """Objects, and whether there is another page."""
 
 MOST_PAGES = 1000
-"""The pages that a list has, at most."""
+"""The pages that a list has, at most: a server that always has another one would keep
+the job waiting for which it is read."""
 
 REOPEN_DELAY = 3600.0
 """Seconds until a list of data movements that Kubernetes refuses is tried again."""

@@ -189,7 +189,9 @@ class Keeping:
         others = [
             job.info.view
             for job in self._jobs
-            if job.info is not info and job.info.view is not None and _may_write(job)
+            if job.info is not info
+            and job.info.view is not None
+            and _awaits_unmount(job)
         ]
         for held in [*others, *(left for left in unclaimed if left.awaits_unmount)]:
             for name in view.persistent_storage:
@@ -312,15 +314,15 @@ def _refusal(error: KubeError, what: str) -> Exception:
     return QueryError(errno.EACCES, text)
 
 
-def _may_write(job: Job) -> bool:
-    """Whether nodes may write to a job's storage after it: its Workflow is marked, or
-    is about to be."""
+def _awaits_unmount(job: Job) -> bool:
+    """Whether a job's storage awaits nodes that may write to it: its Workflow is marked
+    for them, or they are being looked for."""
     view, mounts = job.info.view, job.info.mounts
     if view is None or (view.complete and mounts.none_writes):
         return False  # as long as DWS waits, a node that could not write may come back
-    finds = job.step is not None and job.step.step is Step.UNMOUNT
-    finds = finds and mounts.found_at is None and view.desired is State.PostRun
-    return view.awaits_unmount or finds
+    looks = job.step is not None and job.step.step is Step.UNMOUNT
+    unfound = mounts.found_at is None and view.desired is State.PostRun
+    return view.awaits_unmount or (looks and unfound)
 
 
 def _check_failed(info: WorkflowInfo) -> WorkflowView:

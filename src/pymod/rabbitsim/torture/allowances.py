@@ -242,10 +242,9 @@ class PlannedAllowances(Allowances):
         """Whether the name of the job's Workflow was taken."""
         return self._jobs[job.id].number in self._world.taken_names
 
-    @property
-    def given_up(self) -> Collection[int]:
-        """The jobs whose users have given their data up."""
-        return self._world.given_up
+    def is_given_up(self, job: Job) -> bool:
+        """Whether the job's user has given its data up."""
+        return job.id in self._world.given_up
 
     @property
     def passed_over(self) -> bool:

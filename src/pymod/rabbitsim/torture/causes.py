@@ -164,7 +164,7 @@ def _nodes_failed(allowed: PlannedAllowances, case: Case) -> bool:
 def _given_up(allowed: PlannedAllowances, case: Case) -> bool:
     """The job's user, or somebody else, has given up the job, or its data."""
     others = any(told.type != "dws" for told in case.record.fatal)
-    return others or case.job.id in allowed.given_up
+    return others or allowed.is_given_up(case.job)
 
 
 def _not_unmounted(allowed: PlannedAllowances, case: Case) -> bool:

@@ -275,10 +275,9 @@ def mend(system: StorySystem) -> None:
     system.unload_for(0.0)
 
 
-@deed
-def leave_workflow(system: StorySystem, jobid: int, state: str = "Proposal") -> None:
-    """There is a Workflow that says that it is that of a job, made by an earlier
-    service, or restored from a backup."""
+def left_workflow(jobid: int, state: str = "Proposal") -> Json:
+    """A Workflow that says that it is that of a job, made by an earlier service, or
+    restored from a backup."""
     spec = {
         "desiredState": state,
         "dwDirectives": [XFS],
@@ -289,8 +288,13 @@ def leave_workflow(system: StorySystem, jobid: int, state: str = "Proposal") -> 
         "wlmID": "flux",
     }
     metadata = {"name": workflow_name(jobid), "finalizers": [FINALIZER]}
-    body: Json = {"metadata": metadata, "spec": spec}
-    system.store.create(WORKFLOW, "default", body)
+    return {"metadata": metadata, "spec": spec}
+
+
+@deed
+def leave_workflow(system: StorySystem, jobid: int, state: str = "Proposal") -> None:
+    """There is a :func:`left_workflow`."""
+    system.store.create(WORKFLOW, "default", left_workflow(jobid, state))
 
 
 @deed

@@ -82,6 +82,9 @@ EVENTS = ("alloc", "start", "finish", "clean")
 RECORDS = ("container_log", "datamovements", "moved")
 """The records of what Teardown deletes, by the ends of their keys in the KVS."""
 
+NO_RECORD = "none"
+"""What becomes of data of which there is no record."""
+
 TYPES = (
     "cancel",
     "dependency",
@@ -113,9 +116,6 @@ def deed(function: Callable[Concatenate[StorySystem, P], None]) -> Callable[P, D
         return partial(do, *args, **options)
 
     return of
-
-
-NO_RECORD = "none"
 
 
 def of(number: int, words: str) -> str:
