@@ -8,8 +8,8 @@ its storage is and what became of its data is written when that is known, by
 The Workflow is written when the job fails, when it moves to Teardown (DWS still shows
 the state before, unless the answer to that request was lost) and when Teardown is
 complete. A module that is killed takes along what it has not committed yet. The next
-one writes the Rabbits again, where it finds a job in Setup, and the durations when it
-moves to Teardown, by the times that the Workflow has.
+one writes the Rabbits again when it moves the job, and the durations when it moves it
+to Teardown, by the times that the Workflow has.
 """
 
 from __future__ import annotations

@@ -205,8 +205,7 @@ class Steps:
         marks: Mapping[str, str] = {}
         if state in MOUNTING:
             self._check_mountable(info)
-        in_setup = info.view is not None and info.view.desired is State.Setup
-        if in_setup and not info.recording.rabbits:
+        if self._ledger.listed and not info.recording.rabbits:
             self._record_rabbits(info)  # a module that was killed may not have
         if state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
