@@ -26,6 +26,7 @@ from rabbitsim.kube.direct import Fault
 from rabbitsim.torture.deeds import (
     ask_deletion,
     break_rabbit,
+    cancel,
     delete,
     rescue,
     set_urgency,
@@ -125,6 +126,16 @@ STORIES = (
             away=HOUR,
         )
         for state in ("Setup", "DataOut")
+    ),
+    Story(
+        "an outage is told once to a job that is cancelled as the module is back",
+        "cancel! clean",
+        troubles=(
+            When("", outage(60.0)),
+            When("", unload(10.0), 20.0),
+            When("", cancel, 30.0),
+        ),
+        away=60.0,
     ),
     *(
         Story(

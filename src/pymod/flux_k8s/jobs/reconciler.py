@@ -102,7 +102,8 @@ class Reconciler:
         if job is None or self._jobs.is_left_alone(jobid):
             return None
         self._jobs.see_unseen(job)
-        self._waits.report_outage(job)
+        if not job.unknown:  # else an earlier service may have said that
+            self._waits.report_outage(job)
         self._note_state(job)
         return job if self._outage.listed and not job.unknown else None
 
