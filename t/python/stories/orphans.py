@@ -89,13 +89,13 @@ STORIES = (
             ("", "orphan", ()),
             (
                 ", although job-list fails at the time",
-                "orphan flux-error",
+                "orphan",
                 (When("", fail_flux("job-list", 8.0), 9.0),),
             ),
             *(
                 (
                     f", although job-info fails at the time ({number})",
-                    "flux-error orphan flux-error",  # the last: it has no KVS
+                    "flux-error orphan",
                     (When("", fail_flux("job-info", 8.0, number), 9.0),),
                 )
                 for number in (errno.ENOSYS, errno.EHOSTUNREACH, errno.EIO)

@@ -547,7 +547,7 @@ STORIES = (
         "a job is purged while its data goes out",
         "Teardown gone",
         "none",
-        When("clean", purge),
+        When("clean", purge, after=1.0),
     ),
     *(
         early(

@@ -197,8 +197,12 @@ class JobTable:
         """The pauses between tries of a job's steps."""
         return self._jobs[jobid].backoff
 
-    def obtain(self, jobid: int, goal: Goal) -> Job:
-        """A job's entry, made with ``goal`` when the job is new."""
+    def obtain(self, jobid: int, goal: Goal, ended: bool = False) -> Job:
+        """A job's entry, made with ``goal`` when the job is new.
+
+        Args:
+            ended: a new job has ended. Flux may have purged it.
+        """
         job = self._jobs.get(jobid)
         if job is None:
             info = WorkflowInfo(
@@ -206,6 +210,7 @@ class JobTable:
                 goal,
                 learned=self._clock.now(),
                 doubtful=goal is not Goal.PLANNED,
+                answered=frozenset({Goal.RELEASED} if ended else ()),
             )
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
             job = Job(info, backoff, unknown=self.awaits_hello)

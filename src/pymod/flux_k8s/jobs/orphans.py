@@ -205,7 +205,7 @@ class Orphans:
             raise TryAgain(error) from error
         self._failing = False
         if owed and jobid not in self._jobs:
-            job = self._jobs.obtain(jobid, Goal.RELEASED)
+            job = self._jobs.obtain(jobid, Goal.RELEASED, ended=True)
             _want_data_out(job.info)
             job.info.doubtful = True  # so that it is looked for before that is said
             self._jobs.changed(job)
@@ -275,7 +275,7 @@ class Orphans:
 
     def _follow(self, jobid: int) -> None:
         """Take DataOut and Teardown of a job that has ended to their end."""
-        job = self._jobs.obtain(jobid, Goal.RELEASED)
+        job = self._jobs.obtain(jobid, Goal.RELEASED, ended=True)
         _want_data_out(job.info)
         self._return_share(job.info)
         self._jobs.changed(job)
@@ -307,7 +307,7 @@ class Orphans:
         if not (jobid in self._jobs or self._is_stuck(jobid)):
             return
         self._log_orphan(jobid)
-        job = self._jobs.obtain(jobid, Goal.RELEASED)
+        job = self._jobs.obtain(jobid, Goal.RELEASED, ended=True)
         job.info.want_released(haste=haste, waits=False)
         self._return_share(job.info)
         self._jobs.changed(job)

@@ -92,7 +92,8 @@ class Steps:
         self._ledger = machine.ledger
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(context, records, jobs)
-        self._records = DataRecords(context, records, self.workflows)
+        self._records = records
+        self._data_records = DataRecords(context, records, self.workflows)
         self.copies = Copies(context, self.workflows, movements_shown, jobs.ask)
         self.outcomes = Outcomes(flux)
         self._failures = FailureReports(flux, self.workflows, jobs.scope)
@@ -206,7 +207,7 @@ class Steps:
         if state in MOUNTING:
             self._check_mountable(info)
         if self._ledger.listed and not info.recording.rabbits:
-            self._record_rabbits(info)  # a module that was killed may not have
+            await self._record_rabbits(info)  # a module that was killed may not have
         if state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif state is State.DataOut:
@@ -227,7 +228,7 @@ class Steps:
         ended_early = info.released and not info.nodes_released
         if view.desired < State.DataIn or ended_early:
             return True
-        await self._records.record(info)
+        await self._data_records.record(info)
         return not info.aborted or info.released
 
     def _check_mountable(self, info: WorkflowInfo) -> None:
@@ -332,7 +333,7 @@ class Steps:
             self._flux.log(syslog.LOG_INFO, text, Reason.WISH_UNMET)
         if placement.excluded is not None:
             self._exclusion.report(info, *placement.excluded)
-        rabbits = self._record_rabbits(info)
+        rabbits = await self._record_rabbits(info)
         if rabbits:
             self._flux.post_memo(info.jobid, {"rabbits": rabbits})
         if placement.units:
@@ -340,16 +341,16 @@ class Steps:
             text = json.dumps(placement.units, separators=(",", ":"))
             await call(self._flux.kvs_commit, info.jobid, "rabbit_units", text)
 
-    def _record_rabbits(self, info: WorkflowInfo) -> str:
+    async def _record_rabbits(self, info: WorkflowInfo) -> str:
         """Record where the job has storage, for accounting: a memo may be anybody's.
         Return its Rabbits as a hostlist."""
         found = self._ledger.rabbits_of(info.jobid)
         rabbits = hostlist.encode_sorted(found)
         if rabbits:
-            self._flux.kvs_put(info.jobid, "rabbit_hostlist", rabbits)
-            usage = self._ledger.usage_of(info.jobid)
+            put, usage = self._records.put, self._ledger.usage_of(info.jobid)
+            await put(info, "rabbit_hostlist", rabbits, last=False)
             text = json.dumps(allocations(info, usage))
-            self._flux.kvs_put(info.jobid, "rabbit_allocations", text)
+            await put(info, "rabbit_allocations", text, last=False)
         info.recording.rabbits = True
         return rabbits
 

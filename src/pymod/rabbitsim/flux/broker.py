@@ -171,6 +171,7 @@ class PortHost(Protocol):
     broker: Broker
     manager: JobManager
     commit_delay: float
+    kvs_left: dict[int, dict[str, str]]
     drain_error: Optional[RpcError]
     group_delay: float
 
@@ -349,13 +350,11 @@ class FluxPort:
 
     def _write(self, jobid: int, key: str, value: Optional[str]) -> None:
         job = self._host.manager.jobs.get(jobid)
-        if job is None:
-            text = f"kvs: no job directory for {jobid}"
-            self.log(syslog.LOG_ERR, text, Reason.FLUX_ERROR)
-        elif value is None:
-            job.kvs.pop(key, None)
+        kvs = self._host.kvs_left.setdefault(jobid, {}) if job is None else job.kvs
+        if value is None:
+            kvs.pop(key, None)
         else:
-            job.kvs[key] = value
+            kvs[key] = value
 
     def drain(
         self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False

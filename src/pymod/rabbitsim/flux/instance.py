@@ -54,6 +54,8 @@ class Instance:
         programs: what the administrator's programs print, by path. They get the
             arguments.
         commit_delay: the seconds until what is committed is in the KVS.
+        kvs_left: what was written to the KVS directories of purged jobs, which made
+            these anew.
         groups: the primary group of a user, None for an unknown one.
         group_delay: the seconds that the user database takes.
         drain_error: the answer to requests to drain nodes, which stay as they are.
@@ -115,6 +117,7 @@ class Instance:
         self.programs: dict[str, Callable[[Sequence[str]], str]] = {}
         self.published: list[tuple[str, Json]] = []
         self.commit_delay = COMMIT_DELAY
+        self.kvs_left: dict[int, dict[str, str]] = {}
         self.drain_error: Optional[RpcError] = None
         self.group_delay = 0.0
         self.broker.register("job-manager.dws", self._plugin_service)

@@ -420,6 +420,9 @@ def _check_end(system: StorySystem, monitor: Monitor) -> None:
     system.loop.run(lambda: not withheld(pool, store), PATIENCE)
     for rabbit in withheld(pool, store):
         monitor.fail("left", f"ssd of {rabbit} are out of service")
+    for jobid, keys in system.instance.kvs_left.items():
+        if keys:
+            monitor.fail("left", f"{f58(jobid)} is purged, and has {', '.join(keys)}")
     known: list[int] = []
 
     def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
