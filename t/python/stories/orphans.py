@@ -89,7 +89,7 @@ STORIES = (
             ("", "orphan", ()),
             (
                 ", although job-list fails at the time",
-                "orphan",
+                "flux-error orphan",
                 (When("", fail_flux("job-list", 8.0), 9.0),),
             ),
             *(

@@ -30,6 +30,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.reasons import Reason, log_line
+from rabbitsim.flux.events import JobState
 from rabbitsim.flux.manager import JobManager
 
 Respond = Callable[[int, str, Optional[Json]], None]
@@ -416,9 +417,10 @@ class FluxPort:
         self._clock.call_later(seconds, answer)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
-        def look() -> None:
-            job = self._host.manager.jobs.get(jobid)
-            if self.alive:
-                done(job is None or not job.active)
+        def answered(result: Union[Json, RpcError]) -> None:
+            if isinstance(result, RpcError):
+                done(True if result.errnum == errno.ENOENT else None)
+            else:
+                done(result["job"]["state"] == JobState.INACTIVE)
 
-        self._clock.call_later(0.0, look)
+        self.rpc("job-list.list-id", {"id": jobid, "attrs": ["state"]}, answered)
