@@ -9,7 +9,8 @@ survive. It goes on where it was ended: what is known of a commit is in a folder
 them. What only a real Flux reaches is tried with files ``t/*.t``, if there is one.
 
 The mutants are those of one commit, carried over to the tree as it is, so that trees
-can be compared. For those whose lines have changed, others are drawn. Those that
+can be compared. For those whose lines have changed, others are drawn, of the first of
+some later commits that lacks these lines, and else of the tree. Those that
 ``equivalents.txt`` lists are not tried.
 """
 
@@ -23,7 +24,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,8 +38,9 @@ from reach import Reach, measure
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / "build" / "survivors"
 
-DRAWN_OF = "df0a9685"
-"""The commit whose mutants are tried: the last one before this tool was made."""
+DRAWN_OF = ("df0a9685", "3996a118")
+"""The commit whose mutants are tried, the last one before this tool was made; and those
+of which others are drawn, so that a change of a file does not draw them all anew."""
 
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "not reached"
 UNBUILT, EQUIVALENT = "not built", "equivalent"
@@ -221,16 +223,26 @@ def clone(path: Path, commit: str) -> None:
     _run(["git", "checkout", "--quiet", "--force", "--detach", found.strip()], path)
 
 
-def drawn(top: Path, commit: str, seed: int, number: int) -> list[Mutant]:
-    """The mutants of a commit, in a tree; others for those whose lines have changed."""
-    before = FOLDER / "drawn"
-    clone(before, commit)
-    found = []
-    for mutant in draw(before, seed, number):
-        old, new = before / mutant.path, top / mutant.path
+def drawn(top: Path, commits: Sequence[str], seed: int, number: int) -> list[Mutant]:
+    """The mutants of the first of these commits, in a tree; for those whose lines have
+    changed others, of the first that lacks them."""
+    trees = [FOLDER / f"drawn-{commit}" for commit in commits]
+    for tree, commit in zip(trees, commits):
+        clone(tree, commit)
+    found = draw(trees[0], seed, number)
+    for before, after in zip(trees, [*trees[1:], top]):
+        found = draw(after, seed, number, list(_carried(found, before, after)))
+    return found
+
+
+def _carried(mutants: Sequence[Mutant], before: Path, after: Path) -> Iterator[Mutant]:
+    """Those of a tree whose lines another one has as well, as they are there."""
+    for mutant in mutants:
+        old, new = before / mutant.path, after / mutant.path
         if new.exists():
-            found.append(known.carried(mutant, old.read_bytes(), new.read_bytes()))
-    return draw(top, seed, number, [mutant for mutant in found if mutant is not None])
+            found = known.carried(mutant, old.read_bytes(), new.read_bytes())
+            if found is not None:
+                yield found
 
 
 class Results:
@@ -314,7 +326,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     add = parser.add_argument
     add("--seed", type=int, default=52, metavar="N", help="(%(default)s)")
     add("--number", type=int, default=200, metavar="N", help="mutants (%(default)s)")
-    add("--of", default=DRAWN_OF, metavar="COMMIT", help="whose (%(default)s)")
+    of = " ".join(DRAWN_OF)
+    add("--of", nargs="+", default=DRAWN_OF, metavar="COMMIT", help=f"whose ({of})")
     add("--limit", type=float, default=100.0, metavar="SECONDS", help="of a mutant")
     add("--parallel", type=int, default=os.cpu_count() or 1, metavar="N")
     # What is under way is tried to its end, in sessions of its own: else it would fail
