@@ -302,17 +302,23 @@ NOTICED = {
 """How a node is disabled for which DWS waits, and what is in the course of it."""
 
 PASSED_OVER = (
-    Story(
-        "DWS does not wait for a node that is disabled for a moment, unseen",
-        f"Proposal..PreRun disable:{NODE} enable:{NODE} nodes-failed! {TORN_DOWN}",
-        troubles=(
-            DwsFault("PreRun", "mount", node=NODE),
-            When("PreRun", silence_watches(SYSTEMSTATUS), 1.0),
-            When("PreRun", disable(), 3.0),
-            When("PreRun", enable(), 3.05),
-        ),
-        config=Config(tc_timeout=3600.0),
-        machine={"kube_latency": 0.3},
+    *(
+        Story(
+            f"DWS does not wait for a node that is disabled for a moment, {how}",
+            f"Proposal..PreRun disable:{NODE} enable:{NODE} nodes-failed! {TORN_DOWN}",
+            troubles=(
+                DwsFault("PreRun", "mount", node=NODE),
+                *(When("PreRun", deed, 1.0) for deed in deeds),
+                When("PreRun", disable(), 3.0),
+                When("PreRun", enable(), 3.05),
+            ),
+            config=Config(tc_timeout=3600.0),
+            machine={"kube_latency": 0.3},
+        )
+        for how, deeds in (
+            ("unseen", (silence_watches(SYSTEMSTATUS),)),
+            ("before Kubernetes has said so", ()),
+        )
     ),
     *(
         Story(

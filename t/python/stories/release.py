@@ -549,6 +549,13 @@ STORIES = (
         "none",
         When("clean", purge, after=1.0),
     ),
+    early(
+        "a job is purged while its data goes out, and the module is loaded anew",
+        "Teardown gone",
+        "none",
+        When("clean", purge, after=1.0),
+        When("clean", unload(5.0), after=2.0),
+    ),
     *(
         early(
             f"data is out, which cannot be reported as {service} fails",
