@@ -137,6 +137,10 @@ FAILURES: dict[str, tuple[Any, ...]] = {
         status(504, "ServerTimeout", retryAfterSeconds=3),
         *(504, "ServerTimeout", "", 3.0, 3.0),
     ),
+    "to try again at once": (
+        status(504, "ServerTimeout", retryAfterSeconds=0),
+        *(504, "ServerTimeout", "", 0.0, 0.0),
+    ),
     **{
         f"in days, or what makes no sense: {value[:40]}": (
             *(retry_after(value), 503, "Whatever", "", *[60.0] * 2 * is_time),

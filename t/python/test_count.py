@@ -86,9 +86,10 @@ def test_a_range_of_powers_is_read_in_no_time(operand: int) -> None:
 
 
 def test_a_count_is_short() -> None:
-    ids = ",".join(map(str, range(1, MAX_LENGTH, 2)))
+    ids = ",".join(map(str, range(1000, 1410, 2)))
+    assert len(ids) == MAX_LENGTH and parse(ids).least == 1000
     with pytest.raises(BadObject, match=f"at most {MAX_LENGTH} characters"):
-        parse(ids)
+        parse(ids + "0")
 
 
 @pytest.mark.parametrize(

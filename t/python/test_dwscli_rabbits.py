@@ -82,6 +82,12 @@ def test_nodes_that_another_program_has_disabled_are_a_reason() -> None:
     )
 
 
+def test_what_is_no_number_of_a_job_is_not_shown() -> None:
+    row = rabbit(njobs=2, jobs=[0, -1, "1"])
+    found = FixedInstance({"dws.rabbit-list": {**FRESH, "rabbits": [row]}})
+    assert dws(found, "rabbits", "-n", "-o", "{jobs}").out == "ƒ1\n"
+
+
 UNSEEN = rabbit(state="unknown", reason="unknown", free=None, withheld=None)
 INSTANCES = {
     "four": instance(),

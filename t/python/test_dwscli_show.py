@@ -365,6 +365,10 @@ def test_a_bar_is_as_long_as_its_share(
     assert columns(gauge(share, width, has_unicode)) in (0, width)
 
 
+def test_a_bar_in_a_frame_takes_two_columns_at_least() -> None:
+    assert [gauge(1.0, width, False) for width in (3, 4, 5)] == ["", "|##|", "|###|"]
+
+
 def test_a_terminal_that_has_no_size_is_taken_for_one_of_the_usual_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -464,7 +464,9 @@ def test_a_job_gets_all_that_is_below_an_exclusive_chassis() -> None:
     check_disjoint(pool)
     assert ranks_of(pool.allocate(2, request(ONE_CORE))) == [2, 3]
     assert pool.allocate(3, request(ONE_CORE)) is None
+    before = pool.generation
     pool.release(1)
+    assert pool.generation > before
     pool.remove([1])  # one that has gone is not waited for
     pool.check(request(whole_chassis(2, node(slot(core())))))
     assert ranks_of(pool.allocate(3, request(ONE_CORE))) == [0]

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from flux_k8s.errors import BadObject
 from flux_k8s.objects import storageusage
 from flux_k8s.objects.servers import Servers
-from flux_k8s.objects.storageusage import WORKFLOW_LABEL, StorageUsage
+from flux_k8s.objects.storageusage import (
+    WORKFLOW_LABEL,
+    StorageUsage,
+    beyond_annotation,
+)
 from flux_k8s.ports import Json
 from support.tree import recorded
 
@@ -100,6 +104,19 @@ def test_storage_goes_with_the_workflow_that_it_is_labelled_with(
 ) -> None:
     found = parse(servers(SPEC, **({WORKFLOW_LABEL: workflow} if workflow else {})))
     assert (found.workflow, found.jobid) == (workflow, jobid)
+
+
+@pytest.mark.parametrize("beyond", [{"r1": 3}, {}])
+def test_what_a_job_takes_beyond_its_share_is_read_as_it_was_written(
+    beyond: Sizes,
+) -> None:
+    obj = servers(SPEC)
+    obj["metadata"]["annotations"] = {
+        key: value
+        for key, value in beyond_annotation(beyond).items()
+        if value is not None  # which removes it
+    }
+    assert parse(obj).beyond == beyond
 
 
 @pytest.mark.parametrize("size", [-1, "7", 1.5, True])
