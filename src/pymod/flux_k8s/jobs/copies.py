@@ -23,7 +23,6 @@ from typing import AsyncIterator, Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
 from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, Page
-from flux_k8s.jobs.timelimits import Moment, copies_unknown, due, running_limits
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.objects.cleanup import workflow_selector
@@ -35,10 +34,6 @@ from flux_k8s.reasons import Reason
 
 PAGE = 100
 """Data movements in one answer. A job may have one for each of its nodes."""
-
-LIST_VALID = 60.0
-"""Seconds until data movements that go on are listed again: the watch of them may have
-been interrupted, or hang."""
 
 Movements = Mapping[tuple[str, str], Movement]
 """Data movements by namespace and name."""
@@ -55,20 +50,6 @@ def list_movements(calls: KubeCalls, workflow: str) -> AsyncIterator[Page]:
         label_selector=workflow_selector(workflow),
         certain=True,
     )
-
-
-def awaited_until(
-    info: WorkflowInfo, view: WorkflowView, at: Moment
-) -> Optional[float]:
-    """The UNIX time until which a job whose data is about to be given up waits for
-    copies that go on; None if it does not."""
-    if not (copies_unknown(info, view) and info.data.going):
-        return None
-    limit, deadline = due(running_limits(info, view, at), at)
-    again = info.data.listed + LIST_VALID
-    if limit is not None or at.now >= again:
-        return None
-    return again if deadline is None else min(again, deadline)
 
 
 class Copies:

@@ -329,6 +329,11 @@ GRACE = 30.0
 """Seconds within which DWS shows that a copy is made again."""
 
 
+LIST_VALID = 60.0
+"""Seconds until data movements that go on are listed again: the watch of them may have
+been interrupted, or hang."""
+
+
 def problem_of(info: WorkflowInfo, view: WorkflowView, at: Moment) -> Due:
     """What is wrong with the storage of a job, or will be."""
     if at.lost:
@@ -413,6 +418,20 @@ def copies_unknown(info: WorkflowInfo, view: WorkflowView) -> bool:
     if over or info.data_reported:
         return False
     return len(view.unsaved) > 1 or view.in_error and bool(view.unsaved)
+
+
+def awaited_until(
+    info: WorkflowInfo, view: WorkflowView, at: Moment
+) -> Optional[float]:
+    """The UNIX time until which a job whose data is about to be given up waits for
+    copies that go on; None if it does not."""
+    if not (copies_unknown(info, view) and info.data.going):
+        return None
+    limit, deadline = due(running_limits(info, view, at), at)
+    again = info.data.listed + LIST_VALID
+    if limit is not None or at.now >= again:
+        return None
+    return again if deadline is None else min(again, deadline)
 
 
 def is_kept(info: WorkflowInfo, view: WorkflowView, at: Moment) -> bool:

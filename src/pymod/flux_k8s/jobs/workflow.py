@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Optional
 
 from flux_k8s.errors import show
-from flux_k8s.jobs.copies import awaited_until
 from flux_k8s.jobs.losses import (
     UNKNOWN_LOSS,
     cause_of,
@@ -26,6 +25,7 @@ from flux_k8s.jobs.step import Next, Step
 from flux_k8s.jobs.timelimits import (
     Moment,
     Problem,
+    awaited_until,
     begin_of,
     dws_problem,
     gives_up,
