@@ -165,22 +165,15 @@ class StorageDenied(DWSError):
     """A job cannot have its storage, and will not get it: the job fails."""
 
 
-class StorageUnavailable(Exception):
+class StorageUnavailable(DWSError):
     """A job's storage is unavailable for now: other jobs use it, or a Rabbit is broken.
     The request is to be tried again. The message names the reason."""
 
-    def __init__(self, message: str, reason: Reason) -> None:
-        super().__init__(message)
-        self.reason = reason
 
-    @property
-    def note(self) -> Note:
-        """The message with its reason."""
-        return Note(str(self), self.reason)
-
-
-class NoEffect(Exception):
+class NoEffect(DWSError):
     """A step of a job was carried out, and is still the next one."""
+
+    reason = Reason.KUBERNETES_ERROR
 
     def __init__(self, step: object) -> None:
         super().__init__(f"{step} had no effect")

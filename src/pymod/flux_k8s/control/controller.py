@@ -29,22 +29,6 @@ BATCH = 16
 """Keys handled in one go, so that the reactor is never held up for long."""
 
 
-class TryAgain(Exception):
-    """A reconciler is to be run again after a pause.
-
-    Attributes:
-        error: the reason.
-        retry_after: the seconds for which the pause lasts at least, or None.
-        request: which requests are wanted later.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.retry_after: Optional[float] = getattr(error, "retry_after", None)
-        self.request: Optional[KindOfRequest] = getattr(error, "request", None)
-
-
 @slotted
 @dataclass
 class _Item:
@@ -100,8 +84,10 @@ class Options(Generic[Key]):
         news_end_pauses: a key that is added is handled although the pause after a
             failure is not over. False: a server that fails gets no more requests than
             the pauses allow.
-        expected: the errors that have the reconciler run again later. Another
-            error goes to the caller of the callback.
+        expected: the errors that have the reconciler run again later. Their
+            ``retry_after``, if they have one, is the pause in seconds at least, and
+            ``request`` which requests are wanted later. Another error goes to the
+            caller of the callback.
         patience: seconds after which a run that is under way is reported to ``slow``.
         slow: gets the key of a run that is under way for that long.
         scope: calls a function with arguments on behalf of a key. It handles
@@ -112,7 +98,7 @@ class Options(Generic[Key]):
     backoff: Callable[[Key], Backoff] = lambda key: Backoff(1.0, 60.0)
     forgets: bool = True
     news_end_pauses: bool = False
-    expected: tuple[type[Exception], ...] = (TryAgain, KubeError, RpcError)
+    expected: tuple[type[Exception], ...] = (KubeError, RpcError)
     patience: Optional[float] = None
     slow: Callable[[Key], None] = _ignore
     scope: Callable[..., None] = _call

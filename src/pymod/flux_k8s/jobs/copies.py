@@ -28,7 +28,6 @@ from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.objects.cleanup import workflow_selector
 from flux_k8s.objects.datamovement import Movement, key_of, parse
 from flux_k8s.objects.workflowstate import State
-from flux_k8s.objects.workflowview import WorkflowView
 from flux_k8s.ports import NNFDATAMOVEMENT, Json, KubeError
 from flux_k8s.reasons import Reason
 

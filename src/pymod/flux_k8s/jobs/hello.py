@@ -19,9 +19,9 @@ from __future__ import annotations
 import errno
 import syslog
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Callable, Optional, Sequence
+from typing import AbstractSet, Any, Callable, Optional, Sequence, Union
 
-from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.jobtable import JobTable
@@ -125,7 +125,7 @@ class JobLister:
             flux,
             self._reconcile,
             self._failed,
-            Options[str](expected=(TryAgain,)),
+            Options[str](expected=(RpcError, BadObject)),
         )
 
     def relist(self) -> None:
@@ -146,11 +146,9 @@ class JobLister:
                 jobs, cursor = await self._ask(topic, cursor)
             except RpcError as error:
                 if error.errnum != errno.ENOSYS:
-                    raise TryAgain(error) from error
+                    raise
                 self._is_absent()
                 return
-            except BadObject as error:
-                raise TryAgain(error) from error
             for entry in jobs:
                 self._take(entry, held)
             if cursor is None:
@@ -252,12 +250,10 @@ class JobLister:
                 job.unknown = False
                 self._jobs.changed(job)
 
-    def _failed(self, topic: str, again: TryAgain) -> None:
+    def _failed(self, topic: str, error: Union[RpcError, BadObject]) -> None:
         """Log an error once. EAGAIN is not logged: the plugin sends ``dws.hello`` when
         it is ready."""
-        error, text = again.error, str(again.error)
-        if isinstance(error, RpcError):
-            text = f"{topic}: {error}"
+        text = f"{topic}: {error}" if isinstance(error, RpcError) else str(error)
         waits = isinstance(error, RpcError) and error.errnum == errno.EAGAIN
         if not waits and text != self._failure:
             self._failure = text

@@ -15,7 +15,7 @@ import syslog
 from typing import Callable, NamedTuple, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import call
 from flux_k8s.control.kubecalls import Watched
 from flux_k8s.formats.jobid import f58, jobid_of_workflow, workflow_name
@@ -129,7 +129,7 @@ class Orphans:
             context.flux,
             self._look_after,
             self._failed,
-            Options[int](expected=(TryAgain,), scope=jobs.scope.run),
+            Options[int](expected=(RpcError,), scope=jobs.scope.run),
         )
 
     def stop(self) -> None:
@@ -191,7 +191,7 @@ class Orphans:
         where one was asked for.
 
         Raises:
-            TryAgain: a module of Flux does not answer, or cannot tell.
+            RpcError: a module of Flux does not answer, or cannot tell.
         """
         if jobid in self._jobs.unclaimed or jobid in self._jobs:
             return await self._release_if_ended(jobid)
@@ -200,9 +200,9 @@ class Orphans:
         self._asked.remove(jobid)
         try:
             owed = not await self._outcomes.repeat(jobid)
-        except RpcError as error:
+        except RpcError:
             self._asked.add(jobid)
-            raise TryAgain(error) from error
+            raise
         self._failing = False
         if owed and jobid not in self._jobs:
             job = self._jobs.obtain(jobid, Goal.RELEASED, ended=True)
@@ -217,14 +217,15 @@ class Orphans:
         looked at again: the plugin, which does not hold it, will not report its end.
 
         Raises:
-            TryAgain: a module of Flux does not answer, or cannot tell.
+            RpcError: a module of Flux does not answer, or cannot tell.
         """
         # The plugin does not hold the job: it has released such a one.
         released = await self._has_released_nodes(jobid)
         ended = released or await call(self._flux.job_ended, jobid)
         if ended is None:
-            raise TryAgain(RpcError(errno.EAGAIN, "job-list does not answer"))
-        eventlog = await self._eventlog(jobid)
+            raise RpcError(errno.EAGAIN, "job-list does not answer")
+        # That of a job that was purged is empty.
+        eventlog = await look_up(self._flux, jobid, "eventlog") or ""
         end = read_end(eventlog, self._settings.owner)
         self._failing = False
         if jobid in self._not_ended and not self._is_stuck(jobid):
@@ -259,19 +260,14 @@ class Orphans:
         up, also where the Workflow has lost the annotation that says so.
 
         Raises:
-            TryAgain: a module of Flux does not answer.
+            RpcError: a module of Flux does not answer.
         """
         job, found = self._jobs.get(jobid), self._jobs.unclaimed.get(jobid)
         if job is not None:
             seen = job.info.nodes_released
         else:
             seen = found is not None and found[0].nodes_released
-        if seen:
-            return True
-        try:
-            return await self._outcomes.ended_before(jobid)
-        except RpcError as error:
-            raise TryAgain(error) from error
+        return seen or await self._outcomes.ended_before(jobid)
 
     def _follow(self, jobid: int) -> None:
         """Take DataOut and Teardown of a job that has ended to their end."""
@@ -287,18 +283,11 @@ class Orphans:
         identity = self._settings.identity
         return found is not None and not identity.owns(found[0].instance)
 
-    async def _eventlog(self, jobid: int) -> str:
-        """The eventlog of a job; "" for a job that was purged."""
-        try:
-            return await look_up(self._flux, jobid, "eventlog") or ""
-        except RpcError as error:
-            raise TryAgain(error) from error
-
-    def _failed(self, jobid: int, again: TryAgain) -> None:
+    def _failed(self, jobid: int, error: RpcError) -> None:
         """Log an error once: it concerns many jobs."""
         if not self._failing:
             self._failing = True
-            text = f"cannot tell whether {f58(jobid)} has ended: {again.error}"
+            text = f"cannot tell whether {f58(jobid)} has ended: {error}"
             text = f"{text}; trying again"
             self._flux.log(syslog.LOG_WARNING, text, Reason.FLUX_ERROR)
 

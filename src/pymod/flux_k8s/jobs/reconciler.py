@@ -13,7 +13,6 @@ import syslog
 from typing import Callable, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.controller import TryAgain
 from flux_k8s.errors import NoEffect, StorageDenied
 from flux_k8s.formats.jobid import f58
 from flux_k8s.jobs.isolation import describe, left_behind
@@ -146,23 +145,20 @@ class Reconciler:
         not wait for it.
 
         Raises:
-            TryAgain: it is to be tried again after a pause.
+            StepError: it is to be tried again after a pause.
         """
         info = job.info
         if info.goal is not Goal.RELEASED or info.released:
             return
-        try:
-            for part in (self._drain, self._report_fault, self._record):
-                try:
-                    await part(job)
-                except FAILURES:
-                    raise
-                except Exception as error:
-                    text = f"{info.f58}: internal error: {describe(error)}"
-                    self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
-            await request_plugin(self._flux, "epilog-remove", {"id": info.jobid})
-        except FAILURES as error:
-            raise TryAgain(error) from error
+        for part in (self._drain, self._report_fault, self._record):
+            try:
+                await part(job)
+            except FAILURES:
+                raise
+            except Exception as error:
+                text = f"{info.f58}: internal error: {describe(error)}"
+                self._flux.log(syslog.LOG_CRIT, text, Reason.SERVICE_FAULT)
+        await request_plugin(self._flux, "epilog-remove", {"id": info.jobid})
         info.answered |= {Goal.RELEASED}
 
     async def _drain(self, job: Job) -> None:
@@ -192,7 +188,7 @@ class Reconciler:
         """Take a step.
 
         Raises:
-            TryAgain: the step failed, and is to be repeated after a pause.
+            StepError: the step failed, and is to be repeated after a pause.
         """
         info, view = job.info, job.info.view
         self._begin(job, step)
@@ -261,7 +257,7 @@ class Reconciler:
                 it follows some requests that fail.
 
         Raises:
-            TryAgain: the step is to be repeated after a pause.
+            StepError: ``error``: the step is to be repeated after a pause.
         """
         self._waits.step_failed(job, error)
         self._turns.failed(job.info.jobid)
@@ -275,4 +271,4 @@ class Reconciler:
         last = None if job.last_decision is None else job.last_decision[0].step
         again = last is following.step
         if not (job.retry_now or (gives_up and not again)):
-            raise TryAgain(error) from error
+            raise error

@@ -214,10 +214,8 @@ def is_not_ready(error: object) -> bool:
 
 def why_waits(error: StepError) -> Note:
     """The reason why a job waits after this error of its step, for a memo."""
-    if isinstance(error, StorageUnavailable):
+    if isinstance(error, (StorageUnavailable, NoEffect)):
         return error.note
-    if isinstance(error, NoEffect):
-        return Note(str(error), Reason.KUBERNETES_ERROR)
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
         return Note("Flux: dws-jobtap.so is not loaded", Reason.PLUGIN_MISSING)
     if isinstance(error, NotReady):

@@ -23,7 +23,7 @@ from typing import AbstractSet, Any, Collection, Optional
 from flux_k8s.config.context import Context
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
-from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope
@@ -38,6 +38,7 @@ from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reports import WaitReports
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.work import NoteWork, Work
+from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.machine.manager import RabbitManager
 from flux_k8s.ports import WORKFLOW, Flux, Kube, Respond, Sender
 
@@ -136,7 +137,7 @@ class Service:
                 backoff=lambda jobid: self._jobs.backoff(jobid),
                 forgets=False,
                 news_end_pauses=True,
-                expected=(TryAgain,),
+                expected=FAILURES,
                 patience=PATIENCE,
                 slow=lambda jobid: self._reconciler.report_slow_step(jobid),
                 scope=self._scope.run,

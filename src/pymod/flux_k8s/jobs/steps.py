@@ -453,7 +453,7 @@ async def _lasting(planned: Awaitable[T]) -> T:
     """
     try:
         return await planned
-    except (StorageDenied, NotReady):
+    except (StorageDenied, StorageUnavailable, NotReady):
         raise
     except DWSError as error:
         raise StorageDenied(str(error), error.reason) from error

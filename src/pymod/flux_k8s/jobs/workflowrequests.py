@@ -17,7 +17,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.config.policy import releases_unmounted, stages_ahead
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import in_question, refusal, refused
-from flux_k8s.errors import DWSError, NoEffect, StorageDenied, StorageUnavailable
+from flux_k8s.errors import DWSError, StorageDenied
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.directives import Directive
 from flux_k8s.formats.timestamps import format_timestamp
@@ -59,8 +59,8 @@ from flux_k8s.ports import (
 from flux_k8s.reasons import Note, Reason
 from flux_k8s.text import NOTE, SHOWN, printable
 
-StepError = Union[KubeError, RpcError, StorageUnavailable, NoEffect, DWSError]
-FAILURES = (KubeError, RpcError, StorageUnavailable, NoEffect, DWSError)
+StepError = Union[KubeError, RpcError, DWSError]
+FAILURES = (KubeError, RpcError, DWSError)
 """The errors of a step that is to be tried again."""
 
 

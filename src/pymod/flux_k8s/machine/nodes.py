@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Answer, Call, call, settle
 from flux_k8s.errors import BadObject
 from flux_k8s.formats import hostlist, idset
@@ -95,7 +95,7 @@ class Nodes:
             Options(
                 debounce=DEBOUNCE,
                 backoff=lambda key: Backoff(RETRY, RETRY),
-                expected=(TryAgain,),
+                expected=(RpcError, BadObject),
             ),
         )
         self._drains = Controller[_Request](
@@ -238,21 +238,17 @@ class Nodes:
         """Ask Flux for the states. It may answer before it carries out a drain that was
         requested meanwhile."""
         left = {drain: drain.left for drain in self._requests}
-        try:
-            self._read = parse(await call(self._flux.rpc, STATUS, {}))
-        except (RpcError, BadObject) as error:
-            raise TryAgain(error) from error
+        self._read = parse(await call(self._flux.rpc, STATUS, {}))
         for drain, names in left.items():
             drain.hosts = tuple(filter(names.__contains__, drain.hosts))
             if not drain.hosts:
                 del self._requests[drain]
         self._update()
 
-    def _read_failed(self, key: str, error: TryAgain) -> None:
+    def _read_failed(self, key: str, error: Union[RpcError, BadObject]) -> None:
         """Log the first failure. At a shutdown the service outlives Flux's resource
         module for a moment: ENOSYS is no failure."""
-        cause = error.__cause__
-        if isinstance(cause, RpcError) and cause.errnum == errno.ENOSYS:
+        if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
             return
         if not self._status.failures(key):
             self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}", Reason.FLUX_ERROR)
