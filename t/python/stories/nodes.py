@@ -17,7 +17,7 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.deeds import break_rabbit, disable, enable, unlink, unload
-from rabbitsim.torture.outages import begin, fail_for, fail_next, pause_dws
+from rabbitsim.torture.outages import begin, fail_for, fail_next, outage, pause_dws
 from rabbitsim.torture.story import (
     COPY_IN,
     COPY_OUT,
@@ -257,6 +257,21 @@ STORIES = (
         )
     ),
     Story(
+        "the limit that the others have does not run in an outage",
+        f"Proposal..Setup drain:{LAST} DataIn PreRun nodes-excluded "
+        "drain:compute-03 nodes-failed! Teardown..gone",
+        job=four(),
+        troubles=(
+            When("alloc", unlink(host=LAST)),
+            When("nodes-excluded", unlink(host="compute-03")),
+            When("nodes-excluded", outage(40.0), after=5.0),
+        ),
+        config=Config(prerun_timeout=60.0),
+        # Nothing was heard for the last pause of the outage.
+        spans=(("nodes-excluded", "nodes-failed!", 121.5),),
+        away=40.0,
+    ),
+    Story(
         "Kubernetes does not show once, and long after once more, which nodes have "
         "mounted",
         f"Proposal..Setup drain:{LAST} DataIn PreRun nodes-excluded "
@@ -275,6 +290,16 @@ STORIES = (
         LEFT_OUT,
         job=four(),
         troubles=(NO_MOUNT, When("nodes-excluded", pause_dws(30.0))),
+    ),
+    Story(
+        "DWS does not see that a state counts as reached",
+        f"{WITHOUT} force dws-failed! Teardown disable:{LAST} clean gone",
+        job=four(),
+        troubles=(
+            NO_MOUNT,
+            When("nodes-excluded", pause_dws(160.0)),
+        ),
+        spans=(("force", "dws-failed!", 130.0),),
     ),
     Story(
         "a node cannot mount the first of two file systems",

@@ -14,6 +14,7 @@ from flux_k8s.config.context import Context
 from flux_k8s.control.coroutines import Call, gather
 from flux_k8s.control.kubecalls import absent_or_forbidden
 from flux_k8s.errors import DWSError, NotReady, StorageDenied
+from flux_k8s.jobs.jobtable import JobTable
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
@@ -27,6 +28,9 @@ from flux_k8s.rules.directivebreakdown.breakdown import Reference
 from flux_k8s.rules.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.text import NOTE, printable
+
+FORCED_PATIENCE = 120.0
+"""Seconds that DWS has to take a state for reached that is forced."""
 
 
 def _situation(info: WorkflowInfo) -> object:
@@ -53,8 +57,10 @@ class Exclusion:
         planner: Planner,
         workflows: WorkflowRequests,
         nodes: Nodes,
+        jobs: JobTable,
     ) -> None:
         self._nodes = nodes
+        self._jobs = jobs
         self._flux = context.flux
         self._calls = context.kube
         self._settings = context.settings
@@ -80,11 +86,14 @@ class Exclusion:
             text = f"{why.text}; Kubernetes does not say which nodes failed"
             unknown = Note(text, Reason.USE_UNKNOWN)
         survey = await self.survey(info, unknown)
-        if survey is None:
+        if survey is None or info.view is None:
             return
-        before, excluded = _situation(info), survey.excluded
-        late = excluded is None or survey.requested_at >= excluded + patience
-        if excluded is not None and survey.patches and not survey.lost:
+        before = _situation(info)
+        if info.view.forced:
+            self._check_goes_on(info, survey, why, patience)
+        until = self._deadline(survey, patience)
+        late = until is None or survey.requested_at >= until
+        if until is not None and survey.patches and not survey.lost:
             await self._exclude(info, survey, "")  # Servers were not written
             survey = survey.without_lost(self._flux.now())
         elif late and not _may_be_forced(info, survey):
@@ -97,9 +106,36 @@ class Exclusion:
         if _may_be_forced(info, survey):
             await self._workflows.force(info)
         elif survey.excluded is not None:
-            waits = NotReady(f"Workflow {info.name}", "status.ready", False, "true")
-            waits.retry_after = survey.excluded + patience - self._flux.now()
-            raise waits
+            raise self._waits(info, self._deadline(survey, patience))
+
+    def _check_goes_on(
+        self, info: WorkflowInfo, survey: Survey, why: Note, patience: float
+    ) -> None:
+        """Have a job wait whose state DWS is to take for reached, and fail in the end:
+        the service forces a state within ``patience`` of leaving nodes out. Who else
+        forces one waits for it.
+
+        Raises:
+            NotReady: it waits.
+            StorageDenied: it has waited for too long.
+        """
+        until = self._deadline(survey, patience + FORCED_PATIENCE)
+        if until is None or survey.requested_at < until:
+            raise self._waits(info, until)
+        text = f"{why.text}; DWS does not go on without the nodes that failed"
+        raise StorageDenied(text, why.reason)
+
+    def _deadline(self, survey: Survey, patience: float) -> Optional[float]:
+        """When (UNIX time) DWS has had ``patience`` seconds without the nodes that were
+        left out last; None if none were."""
+        if survey.excluded is None:
+            return None
+        return self._jobs.moment().deadline(survey.excluded, patience)
+
+    def _waits(self, info: WorkflowInfo, until: Optional[float]) -> NotReady:
+        waits = NotReady(f"Workflow {info.name}", "status.ready", False, "true")
+        waits.retry_after = None if until is None else until - self._flux.now()
+        return waits
 
     async def survey(self, info: WorkflowInfo, unknown: Note) -> Optional[Survey]:
         """Read from Kubernetes which of the job's nodes have their storage. None if the

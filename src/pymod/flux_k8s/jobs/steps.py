@@ -98,7 +98,7 @@ class Steps:
         self.outcomes = Outcomes(flux)
         self._failures = FailureReports(flux, self.workflows, jobs.scope)
         self._exclusion = Exclusion(
-            context, self._planner, self.workflows, machine.nodes
+            context, self._planner, self.workflows, machine.nodes, jobs
         )
         self.staging = Staging(context, machine, self._planner, jobs)
         self.in_use = InUse(context, machine, jobs, self.workflows)

@@ -376,7 +376,8 @@ def _tolerate(info: WorkflowInfo, view: WorkflowView, problem: Problem) -> Next:
     """The step for a problem that a few nodes may be the cause of."""
     if problem.patience is None:
         return Step.FAIL(problem.note)
-    if info.allocation is None or view.forced:
-        # A job that tolerates no failure would only have had the nodes named.
+    if view.forced and not info.failure_tolerance:
+        return Step.FAIL(problem.note)  # it would only have had the nodes named
+    if info.allocation is None:
         return Step.WAIT() if info.failure_tolerance else Step.FAIL(problem.note)
     return Step.TOLERATE(problem.note, patience=problem.patience)
