@@ -4,7 +4,7 @@
 
 A step of several requests is an ``async def`` that awaits :class:`Call` objects::
 
-    workflow = await calls.get(WORKFLOW, namespace, name, key=name)
+    workflow = await calls.get(WORKFLOW, namespace, name)
 
 A request is sent when it is awaited. Its answer resumes the coroutine, on the thread
 and at the time at which the callback is called: there is no loop besides the reactor.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 from collections import Counter
 from functools import partial
+from itertools import count
 from typing import Any, AsyncIterator, Callable, Optional, Union
 
 from flux_k8s.control.coroutines import Answer, Call
@@ -146,6 +147,7 @@ class KubeCalls:
     :class:`~flux_k8s.ports.KubeError` is raised, also for an answer that is not about
     the object that was asked for: a proxy may answer anything. A ``uid`` is that of the
     object that is meant: another one of its name is not changed, and no answer.
+    Requests about one object are carried out one after the other.
 
     Attributes:
         recovered: is called when a request has succeeded of which the server had wanted
@@ -160,6 +162,7 @@ class KubeCalls:
         self._kube = kube
         self._results: dict[str, dict[str, int]] = {}
         self._lost: Counter[str] = Counter()
+        self._apart = count()
         self.in_flight = 0
         self._wanted_later: set[KindOfRequest] = set()
         self.recovered: Callable[[KindOfRequest], None] = lambda request: None
@@ -189,10 +192,10 @@ class KubeCalls:
             self._lost[watched.kind.plural] += 1
         self.watch_changed(watched)
 
-    def create(self, kind: Kind, namespace: str, body: Json, *, key: str) -> Call[Json]:
+    def create(self, kind: Kind, namespace: str, body: Json) -> Call[Json]:
         name = str(body.get("metadata", {}).get("name"))
         request = Request("create", kind, namespace, body=body)
-        return self._send(request, key, partial(_check_object, kind, name, None))
+        return self._send(request, partial(_check_object, kind, name, None), name)
 
     def get(
         self,
@@ -200,13 +203,18 @@ class KubeCalls:
         namespace: str,
         name: str,
         *,
-        key: str,
         uid: Optional[str] = None,
+        apart: bool = False,
     ) -> Call[Json]:
+        """
+        Args:
+            apart: it does not wait for the other requests about the object.
+        """
         request = Request("get", kind, namespace, name)
-        return self._send(request, key, partial(_check_object, kind, name, uid))
+        check = partial(_check_object, kind, name, uid)
+        return self._send(request, check, "" if apart else name)
 
-    def find(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
+    def find(self, kind: Kind, namespace: str, name: str) -> Call[Json]:
         """Get an object; an empty one if it does not exist."""
 
         def start(answer: Answer) -> None:
@@ -214,7 +222,7 @@ class KubeCalls:
                 lacks = isinstance(result, KubeError) and gone(result)
                 answer({} if lacks else result)
 
-            self.get(kind, namespace, name, key=key).start(got)
+            self.get(kind, namespace, name).start(got)
 
         return Call(start)
 
@@ -223,7 +231,6 @@ class KubeCalls:
         kind: Kind,
         namespace: Optional[str],
         *,
-        key: str,
         label_selector: str = "",
         limit: int = 0,
         token: str = "",
@@ -245,7 +252,8 @@ class KubeCalls:
             limit=limit,
             token=token,
         )
-        listed = self._send(request, key, partial(_check_items, kind, some))
+        check = partial(_check_items, kind, some)
+        listed = self._send(request, check)
 
         def ask_twice(answer: Answer) -> None:
             def got(result: Any) -> None:
@@ -262,7 +270,6 @@ class KubeCalls:
         self,
         kind: Kind,
         *,
-        key: str,
         limit: int,
         label_selector: str = "",
         certain: bool = False,
@@ -282,7 +289,6 @@ class KubeCalls:
             page = await self.list(
                 kind,
                 None,
-                key=key,
                 label_selector=label_selector,
                 limit=limit,
                 token=token,
@@ -304,17 +310,16 @@ class KubeCalls:
         name: str,
         body: Patch,
         *,
-        key: str,
         uid: Optional[str] = None,
     ) -> Call[Json]:
         request = Request("patch", kind, namespace, name, _of_uid(body, uid))
-        return self._send(request, key, partial(_check_object, kind, name, uid))
+        return self._send(request, partial(_check_object, kind, name, uid), name)
 
     def patch_status(
-        self, kind: Kind, namespace: str, name: str, body: Json, *, key: str
+        self, kind: Kind, namespace: str, name: str, body: Json
     ) -> Call[Json]:
         request = Request("patch_status", kind, namespace, name, body)
-        return self._send(request, key, partial(_check_object, kind, name, None))
+        return self._send(request, partial(_check_object, kind, name, None), name)
 
     def delete(
         self,
@@ -322,25 +327,31 @@ class KubeCalls:
         namespace: str,
         name: str,
         *,
-        key: str,
         uid: Optional[str] = None,
     ) -> Call[Json]:
         request = Request("delete", kind, namespace, name, uid=uid or "")
-        return self._send(request, key, partial(_check_deleted, kind, name, uid))
+        return self._send(request, partial(_check_deleted, kind, name, uid), name)
 
     def pod_log(
-        self, namespace: str, name: str, container: str, *, key: str, characters: int
+        self, namespace: str, name: str, container: str, *, characters: int
     ) -> Call[str]:
         request = Request(
             "log", POD, namespace, name, container=container, characters=characters
         )
-        return self._send(request, key, lambda text: None)
+        return self._send(request, lambda text: None)
 
     def _send(
-        self, request: Request, key: str, check: Callable[[Any], None]
+        self, request: Request, check: Callable[[Any], None], name: str = ""
     ) -> Call[Any]:
         """A request whose answer is the error of a check, where that raises one: it is
-        that of the caller, whose request it was."""
+        that of the caller, whose request it was.
+
+        Args:
+            name: of the object that it is about; "" for a request that waits for no
+                other one.
+        """
+        about = name or next(self._apart)
+        key = f"{request.kind.plural}/{request.namespace}/{about}"
         verb = "patch" if request.verb == "patch_status" else request.verb
         kind = verb, request.kind.plural
 

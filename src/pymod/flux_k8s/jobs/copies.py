@@ -44,7 +44,6 @@ def list_movements(calls: KubeCalls, workflow: str) -> AsyncIterator[Page]:
     """The data movements of a Workflow, as :meth:`KubeCalls.pages`."""
     return calls.pages(
         NNFDATAMOVEMENT,
-        key=workflow,
         limit=PAGE,
         label_selector=workflow_selector(workflow),
         certain=True,

@@ -140,9 +140,7 @@ class DataRecords:
             return
         selector = workflow_selector(info.name)
         namespace = self._settings.namespace
-        listed = await self._calls.list(
-            POD, namespace, key=info.name, label_selector=selector
-        )
+        listed = await self._calls.list(POD, namespace, label_selector=selector)
         pods = failed_first(listed["items"], ("status", "phase"), ("Failed",))
         names = [name for pod in pods for name in _containers(pod)]
         logs: list[tuple[str, str]] = []
@@ -170,7 +168,7 @@ class DataRecords:
         namespace = self._settings.namespace
         try:
             return await self._calls.pod_log(
-                namespace, pod, container, key=info.name, characters=CHARACTERS
+                namespace, pod, container, characters=CHARACTERS
             )
         except KubeError as error:
             if error.status not in NO_LOG:

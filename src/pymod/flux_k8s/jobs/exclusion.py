@@ -193,7 +193,7 @@ class Exclusion:
         requested_at = self._flux.now()
         clientmounts = self._workflows.list_mounts(info)
         namespace = self._settings.namespace
-        storages = self._calls.list(STORAGE, namespace, key=info.name, some=True)
+        storages = self._calls.list(STORAGE, namespace, some=True)
         computes, *lists = await gather(
             [self._find_computes(info), clientmounts, storages]
         )
@@ -250,10 +250,8 @@ class Exclusion:
 
     def _find(self, kind: Kind, reference: Reference) -> Call[Json]:
         """The request for an object. The answer is {} if the object does not exist."""
-        key = f"{kind.plural}/{reference.name}"
-        return self._calls.find(kind, reference.namespace, reference.name, key=key)
+        return self._calls.find(kind, reference.namespace, reference.name)
 
     def _write(self, kind: Kind, reference: Reference, body: Json) -> Call[Json]:
         namespace, name = reference.namespace, reference.name
-        key = f"{kind.plural}/{reference.name}"
-        return self._calls.patch(kind, namespace, name, body, key=key)
+        return self._calls.patch(kind, namespace, name, body)

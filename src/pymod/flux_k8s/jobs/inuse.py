@@ -88,7 +88,7 @@ class InUse:
         reached."""
         hosts = None if info.allocation is None else info.allocation.hosts
         since = None if info.view is None else info.view.since
-        return await self._system_status.was_any_disabled(hosts, since, info.name)
+        return await self._system_status.was_any_disabled(hosts, since)
 
     async def drain_mounted(self, info: WorkflowInfo, note: Note) -> None:
         """Drain the nodes that have not unmounted the job's storage in time. As long as
@@ -308,10 +308,7 @@ class InUse:
             self._flux.log(syslog.LOG_WARNING, text, Reason.EPILOG_GIVEN_UP)
         body = cleanup.disable_patch(reason, self._flux.now())
         namespace = self._settings.namespace
-        return [
-            self._calls.patch(STORAGE, namespace, name, body, key=f"storages/{name}")
-            for name in names
-        ]
+        return [self._calls.patch(STORAGE, namespace, name, body) for name in names]
 
     def begin_abort(self, info: WorkflowInfo) -> None:
         """Take the token back: the Workflow may be purged while no service is there,
@@ -463,7 +460,6 @@ class InUse:
         return self._calls.list(
             SERVERS,
             self._settings.namespace,
-            key=info.name,
             label_selector=cleanup.workflow_selector(info.name),
             some=info.view is not None and info.view.has_servers,
             certain=True,

@@ -29,7 +29,6 @@ from dataclasses import replace
 from typing import Iterator, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.coroutines import Call, settle
 from flux_k8s.errors import QueryError, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.timestamps import format_timestamp
@@ -283,19 +282,21 @@ class Keeping:
             # One page at a time: the requests of other jobs do not wait behind many.
             async for items, _ in list_movements(self._calls, info.name):
                 failed = [key_of(item) for item in items if _is_failed_copy(item)]
-                answers = await settle(self._clear(info, *key) for key in failed)
-                for answer in answers:
-                    if isinstance(answer, KubeError) and not gone(answer):
-                        raise _refusal(answer, f"patch {NNFDATAMOVEMENT.plural}/status")
+                for key in failed:
+                    await self._clear(*key)
                 copies += len(failed)
         except KubeError as error:
             raise _refusal(error, f"list {NNFDATAMOVEMENT.plural}") from None
         return copies
 
-    def _clear(self, info: WorkflowInfo, namespace: str, name: str) -> Call[Json]:
+    async def _clear(self, namespace: str, name: str) -> None:
         body: Json = {"status": None}
-        key = f"{info.name}/{namespace}"
-        return self._calls.patch_status(NNFDATAMOVEMENT, namespace, name, body, key=key)
+        try:
+            await self._calls.patch_status(NNFDATAMOVEMENT, namespace, name, body)
+        except KubeError as error:
+            if not gone(error):
+                what = f"patch {NNFDATAMOVEMENT.plural}/status"
+                raise _refusal(error, what) from None
 
 
 def _is_failed_copy(item: Json) -> bool:

@@ -171,7 +171,7 @@ class Outage:
         if self.listed and not self._kube.in_flight:
             if self._silent:
                 namespace = self._settings.namespace
-                call = self._kube.get(SYSTEMSTATUS, namespace, NAME, key="outage")
+                call = self._kube.get(SYSTEMSTATUS, namespace, NAME, apart=True)
                 call.start(lambda answer: None)
             return
         now = self._flux.now()

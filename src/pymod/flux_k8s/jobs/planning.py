@@ -95,7 +95,7 @@ class Planner:
             name = f"Workflow {info.name}"
             raise NotReady(name, "status.status", status, "Completed")
         found = await gather(
-            self._calls.get(DIRECTIVEBREAKDOWN, namespace, name, key=name)
+            self._calls.get(DIRECTIVEBREAKDOWN, namespace, name)
             for namespace, name in view.breakdowns
         )
         info.breakdowns = tuple(map(parse, found))
@@ -373,8 +373,7 @@ class Planner:
                 metadata = {**body.get("metadata", {})}
                 metadata["resourceVersion"] = versions[servers]
                 body = {**body, "metadata": metadata}
-            key = f"servers/{name}"
-            return self._calls.patch(SERVERS, namespace, name, body, key=key)
+            return self._calls.patch(SERVERS, namespace, name, body)
 
         return [patch(*each) for each in placement.bodies.items()]
 
@@ -388,8 +387,7 @@ class Planner:
         computes = self.computes_of(info)
         namespace, name = computes.namespace, computes.name
         body: Json = {"data": [{"name": host} for host in hosts]}
-        key = f"computes/{name}"
-        return self._calls.patch(COMPUTES, namespace, name, body, key=key)
+        return self._calls.patch(COMPUTES, namespace, name, body)
 
 
 def _await_others(error: AllocationError) -> StorageUnavailable:
@@ -422,7 +420,6 @@ async def _read_servers(
     calls: KubeCalls, references: Sequence[Reference]
 ) -> dict[Reference, Json]:
     found = await gather(
-        calls.get(SERVERS, each.namespace, each.name, key=f"servers/{each.name}")
-        for each in references
+        calls.get(SERVERS, each.namespace, each.name) for each in references
     )
     return dict(zip(references, found))

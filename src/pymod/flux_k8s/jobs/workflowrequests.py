@@ -1,9 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The requests to Kubernetes about a job's Workflow itself, and for its mounts.
-
-The requests about one Workflow are carried out one after the other.
-"""
+"""The requests to Kubernetes about a job's Workflow itself, and for its mounts."""
 
 from __future__ import annotations
 
@@ -121,7 +118,7 @@ class WorkflowRequests:
             raise
         info.refusal = None
 
-    # Requests in the queue that is named after the Workflow
+    # The Workflow
 
     def _read(self, workflow: Json) -> WorkflowView:
         return WorkflowView.parse(workflow, self._may_own)
@@ -203,7 +200,7 @@ class WorkflowRequests:
 
     def _get(self, info: WorkflowInfo) -> Call[Json]:
         namespace, name, uid = self._settings.namespace, info.name, info.shown
-        return self._calls.get(WORKFLOW, namespace, name, key=name, uid=uid)
+        return self._calls.get(WORKFLOW, namespace, name, uid=uid)
 
     async def _patch(self, info: WorkflowInfo, body: Patch) -> Json:
         namespace, name, view = self._settings.namespace, info.name, info.view
@@ -212,8 +209,7 @@ class WorkflowRequests:
         ):  # shown since the step has begun
             raise KubeError(409, "Conflict", "another job's")
         uid = None if view is None else view.uid
-        patch = self._calls.patch(WORKFLOW, namespace, name, body, key=name, uid=uid)
-        return await patch
+        return await self._calls.patch(WORKFLOW, namespace, name, body, uid=uid)
 
     async def create(self, info: WorkflowInfo) -> None:
         """Create the Workflow, or adopt it if it exists. The doubts that the watch
@@ -257,9 +253,7 @@ class WorkflowRequests:
         }
         namespace = self._settings.namespace
         try:
-            created = await self._calls.create(
-                WORKFLOW, namespace, workflow, key=info.name
-            )
+            created = await self._calls.create(WORKFLOW, namespace, workflow)
         except KubeError as error:
             if error.status == 409:
                 await self.lookup(info)
@@ -400,7 +394,7 @@ class WorkflowRequests:
         """Delete the Workflow."""
         namespace, name = self._settings.namespace, info.name
         uid = None if info.view is None else info.view.uid
-        deleted = self._calls.delete(WORKFLOW, namespace, name, key=name, uid=uid)
+        deleted = self._calls.delete(WORKFLOW, namespace, name, uid=uid)
         await self._send(info, deleted)
 
     def list_mounts(self, info: WorkflowInfo) -> Call[Json]:
@@ -409,7 +403,6 @@ class WorkflowRequests:
         return self._calls.list(
             CLIENTMOUNT,
             None,
-            key=info.name,
             label_selector=cleanup.workflow_selector(info.name),
             some=info.view is not None and info.view.has_clientmounts,
             certain=True,
@@ -426,7 +419,7 @@ class WorkflowRequests:
         if info.view is None or info.view.token is None:
             return
         namespace, name = info.view.token
-        secret = await self._calls.get(SECRET, namespace, name, key=info.name)
+        secret = await self._calls.get(SECRET, namespace, name)
         if info.goal is Goal.RELEASED:
             return  # what an abort has taken back does not come again
         token = read_token(secret)

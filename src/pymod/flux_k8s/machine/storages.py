@@ -274,7 +274,7 @@ async def annotate(
     first: Optional[KubeError] = None
     for number, name in enumerate(names):
         try:
-            await kube.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
+            await kube.patch(STORAGE, namespace, name, patch)
         except KubeError as error:
             failed.append(name)
             first = first or error

@@ -43,9 +43,6 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 """Seconds until a write that failed is tried again."""
 
-QUEUE = "systemstatus"
-"""The queue of the requests that write to the object."""
-
 
 class SystemStatus(Watched):
     """Keeps the SystemStatus as the nodes are.
@@ -104,20 +101,20 @@ class SystemStatus(Watched):
         self._controller.add(NAME)
 
     async def was_any_disabled(
-        self, hosts: Optional[Iterable[str]], since: Optional[float], key: str
+        self, hosts: Optional[Iterable[str]], since: Optional[float]
     ) -> bool:
         """Whether DWS may have passed over some of ``hosts`` (None is for all nodes)
         in a state that was requested at ``since`` (None: it is not known), because
         one of them is Disabled, or may have been since.
 
-        A watch may lag behind that of the Workflows, so Kubernetes is asked, in the
-        order of the requests with that ``key``: jobs do not wait for each other.
+        A watch may lag behind that of the Workflows, so Kubernetes is asked. Jobs do
+        not wait for each other.
 
         Raises:
             KubeError: the request failed.
         """
         try:
-            found = await self._get(key)
+            found = await self._get(apart=True)
         except KubeError as error:
             if not absent_or_forbidden(error):
                 raise
@@ -144,7 +141,7 @@ class SystemStatus(Watched):
         """
         if not self.listed or self._controller.busy(NAME):
             try:
-                self._see(await self._get(QUEUE))
+                self._see(await self._get())
             except KubeError as error:
                 if not self._is_kept_from_us(error):
                     raise
@@ -163,23 +160,21 @@ class SystemStatus(Watched):
         is_answer = gone(error) or (known and absent_or_forbidden(error))
         return self._view is None and is_answer
 
-    def _get(self, key: str) -> Call[Json]:
-        return self._kube.get(SYSTEMSTATUS, self._namespace, NAME, key=key)
+    def _get(self, apart: bool = False) -> Call[Json]:
+        return self._kube.get(SYSTEMSTATUS, self._namespace, NAME, apart=apart)
 
     def _create(self, body: Json) -> Call[Json]:
         body["metadata"].update(name=NAME, namespace=self._namespace)
-        return self._kube.create(SYSTEMSTATUS, self._namespace, body, key=QUEUE)
+        return self._kube.create(SYSTEMSTATUS, self._namespace, body)
 
     async def _patch(self, body: Json) -> Json:
         """Send a patch. After a conflict the SystemStatus is read before the next one:
         the watch may hang."""
         try:
-            return await self._kube.patch(
-                SYSTEMSTATUS, self._namespace, NAME, body, key=QUEUE
-            )
+            return await self._kube.patch(SYSTEMSTATUS, self._namespace, NAME, body)
         except KubeError as error:
             if error.status == 409:
-                self._see(await self._get(QUEUE))
+                self._see(await self._get())
             raise
 
     # What Kubernetes shows

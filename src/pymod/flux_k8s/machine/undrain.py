@@ -115,7 +115,7 @@ class Undrain:
             KubeError: the list failed, and is to be repeated.
         """
         mounted: set[str] = set()
-        async for items, _ in self._calls.pages(CLIENTMOUNT, key=KEY, limit=PAGE):
+        async for items, _ in self._calls.pages(CLIENTMOUNT, limit=PAGE):
             mounted.update(not_unmounted(map(ClientMount.read, items)))
         return frozenset(mounted)
 
@@ -129,7 +129,6 @@ class Undrain:
         found = await self._calls.list(
             CLIENTMOUNT,
             None,
-            key=KEY,
             label_selector=workflow_selector(workflow_name(jobid)),
             some=bool(self._has_mounts(jobid)),
         )
