@@ -7,6 +7,7 @@ Names stand in backticks. A file is named from the top of the repository or from
 belong to the file that they stand next to::
 
     `path/file.py` (`function`, `Class.method`)
+    (`path/file.py`, `function`, `Class.method`)
     | `path/file.py` | `function`, `Class.method` | a row of a table
     `function` in `path/file.py`
 
@@ -35,6 +36,7 @@ NAME = r"`([A-Za-z_][\w.]*)(?:\(\))?`"
 NAMES = rf"{NAME}(?:(?:, | and |, and ){NAME})*"
 NEXT_TO = (
     re.compile(rf"{FILE} \((?P<names>{NAMES})\)"),
+    re.compile(rf"\({FILE}, (?P<names>{NAMES})\)"),
     re.compile(rf"^\| {FILE} \| (?P<names>[^|]*) \|", re.M),
     re.compile(rf"(?P<names>{NAMES}) in {FILE}"),
 )
@@ -90,7 +92,8 @@ def named_in(text: str) -> Iterator[Named]:
             file = next(group for group in re.findall(FILE, match[0]))
             if not file.endswith("/"):
                 names = re.findall(NAME, match["names"])
-                yield from (Named(file, name) for name in names if name != file)
+                others = (n for n in names if not re.fullmatch(FILE, f"`{n}`"))
+                yield from (Named(file, name) for name in others)
 
 
 def members(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
@@ -240,6 +243,7 @@ def test_all_documents_can_be_reached_from_the_readme() -> None:
         ("see `t/gone*.t`", "no file t/gone*.t"),
         ("`dws.py` (`gone`)", "no gone in dws.py"),
         ("`dws.py`\n(`DwsModule.gone`)", "no DwsModule.gone in dws.py"),
+        ("(`dws.py`, `gone`)", "no gone in dws.py"),
         ("`serve` in `dws.py`", "no serve in dws.py"),
         ("| `dws.py` | `mod_main`, `gone` | x |", "no gone in dws.py"),
         ("`src/jobtap/R.c` (`flux_rpc`)", "no flux_rpc in src/jobtap/R.c"),
