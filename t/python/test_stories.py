@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 
+from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.torture.crashpoints import problem_at, problems, tries
-from rabbitsim.torture.deeds import cancel, unload
+from rabbitsim.torture.deeds import break_step, cancel, unload
 from rabbitsim.torture.life import live
+from rabbitsim.torture.outages import begin
 from rabbitsim.torture.story import LIFE, Story, When, spell_out
 from stories import STORIES
 from support.effort import SOAKING
@@ -85,3 +87,16 @@ def test_a_deed_that_was_not_made_is_an_error() -> None:
     story = Story("a job", LIFE, "out", troubles=(When("Setup", unload),))
     with pytest.raises(TypeError, match="a job: at 'Setup' stands what makes a deed"):
         live(story)
+
+
+def test_a_fault_of_a_node_that_the_machine_does_not_have_is_an_error() -> None:
+    fault = DwsFault("PreRun", "mount", node="compute-99")
+    for trouble in (fault, When("PreRun", begin(fault))):
+        with pytest.raises(ValueError, match="a fault of 'compute-99', expected one"):
+            live(Story("a job", troubles=(trouble,)))
+
+
+def test_a_step_that_is_broken_and_never_taken_is_shown() -> None:
+    story = Story("a job", troubles=(When("", break_step("MOVE to Setpu")),))
+    missed = "what was to be done at 'MOVE to Setpu' was not done"
+    assert missed in problems(story, live(story))

@@ -258,13 +258,13 @@ def unload_plugin(system: StorySystem, seconds: float) -> None:
 @deed
 def break_step(system: StorySystem, step: str) -> None:
     """The service has an internal error each time it takes a step for the job."""
-    system.interrupter.broken.add((system.first.id, step))
+    system.interrupter.plan(system.interrupter.broken, system.first.id, step)
 
 
 @deed
 def die_in(system: StorySystem, step: str) -> None:
     """The module dies each time it takes a step for the job, and is loaded again."""
-    system.interrupter.deadly.add((system.first.id, step))
+    system.interrupter.plan(system.interrupter.deadly, system.first.id, step)
 
 
 def mend(system: StorySystem) -> None:

@@ -94,6 +94,7 @@ class Interrupter:
         broken: steps, and calls of the port (``_SENT``), that raise an internal error
             each time, by job.
         deadly: steps that the module dies of each time.
+        unmet: those of both that were not taken yet.
         die: has it die.
     """
 
@@ -104,6 +105,7 @@ class Interrupter:
         self.interrupt: Callable[[], None] = lambda: None
         self.broken: set[tuple[int, str]] = set()
         self.deadly: set[tuple[int, str]] = set()
+        self.unmet: set[tuple[int, str]] = set()
         self.die: Callable[[], None] = lambda: None
         self._target = target
         self._step = "at the start"
@@ -113,6 +115,11 @@ class Interrupter:
         if self.interruption is Interruption.WRONG:
             return _wrong(request)
         return _FAULTS.get(self.interruption)
+
+    def plan(self, steps: set[tuple[int, str]], jobid: int, step: str) -> None:
+        """Add a step of a job to those that end in one way or the other."""
+        steps.add((jobid, step))
+        self.unmet.add((jobid, step))
 
     def begins(self, step: str) -> None:
         self._step = step
@@ -140,6 +147,7 @@ class _InterruptedSteps(Steps):
         name = str(step)
         interrupter = self._interrupter
         interrupter.begins(name)
+        interrupter.unmet.discard((info.jobid, name))
         if (info.jobid, name) in interrupter.broken:
             raise RuntimeError(FAULT)
         if (info.jobid, name) in interrupter.deadly:
@@ -188,6 +196,7 @@ class _InterruptedPort:
         def sent(*args: Any, **more: Any) -> None:
             what = text(*args)
             if any((args[0], what) == each for each in self._interrupter.broken):
+                self._interrupter.unmet.discard((args[0], what))
                 raise RuntimeError(FAULT)
             call(*args, **more)
             if self._interrupter.reached(what):

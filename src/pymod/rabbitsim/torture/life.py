@@ -23,6 +23,7 @@ from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.work import Work
 from flux_k8s.ports import STORAGE, WORKFLOW, Json, Kind, Request
 from flux_k8s.reasons import Reason
+from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
@@ -97,6 +98,8 @@ class StorySystem(VirtualSystem):
             files=self.data,
             **story.machine,
         )
+        for fault in story.faults:
+            self.check_fault(fault)
         self.jobids: list[int] = []
         self.first: FluxJob
         self.meddled = self.blind = self.interrupted = False
@@ -117,6 +120,13 @@ class StorySystem(VirtualSystem):
         self.large = story.large
         self._away = False
         self.loaded_at = float("-inf")
+
+    def check_fault(self, fault: DwsFault) -> None:
+        """Refuse a fault of a node that the machine does not have."""
+        names = {*self.mapping.rabbits, *self.mapping.hosts}
+        if not any(map(fault.matches_node, names)):
+            text = f"a fault of {fault.node!r}, expected one of {', '.join(names)}"
+            raise ValueError(text)
 
     def has_large_R(self, jobid: int) -> bool:
         return self.large
@@ -281,7 +291,8 @@ class Life:
         events, exceptions: of the first job.
         left: what it left: memos, keys in the KVS, drained nodes.
         breach: of a rule.
-        missed: the words at which something was to be done, and was not.
+        missed: the words at which something was to be done, and was not, and the steps
+            that were to be broken, and were not taken.
         waits: what its jobs said that they wait for.
         untrue: what queries were answered that is not so.
     """
@@ -380,6 +391,7 @@ def live(
     if system.controllers.harm and not story.harm:
         monitor.fail("harm", str(system.controllers.harm))
     missed = tuple(when.word for when in (*waiting, *coming, *late))
+    missed += tuple(step for _, step in system.interrupter.unmet)
     return _life(system, course, monitor.breach, missed)
 
 

@@ -205,9 +205,11 @@ def break_next(kind: Kind) -> Deed:
     return lambda system: system.disturb(Fault(answer=answer), ("list",), kind, count=1)
 
 
-def begin(fault: DwsFault) -> Deed:
+@deed
+def begin(system: StorySystem, fault: DwsFault) -> None:
     """DWS begins to have a trouble."""
-    return lambda system: system.dws_faults.append(fault)
+    system.check_fault(fault)
+    system.dws_faults.append(fault)
 
 
 def report(status: str, message: str = "it broke") -> Deed:
