@@ -25,10 +25,11 @@
  *
  * The scheme dws-out, with a job ID for a value, holds a job until the data of
  * that job, its target, is where copy_out asked for it. If it is lost, the job
- * fails, with an exception of the type dependency. What became of the data of a
- * target that has ended without a record, the module says: it may yet go out. A job whose target has no storage, is another user's, was
- * purged or never was, is refused at submission. Reports that the plugin missed
- * because it was not loaded are in the KVS: see fate.c.
+ * fails, with an exception of the type dependency. The module is asked for the
+ * data of a target that has ended without a record: it may yet go out. A job
+ * whose target has no storage, is another user's, was purged or never was, is
+ * refused at submission. Reports that the plugin missed because it was not
+ * loaded are in the KVS: see fate.c.
  *
  * Requests to the module, answered by {"success":b "errstr"?s "reason"?s}. With
  * false the job fails, or, in the epilog, is let go with a note; errstr says

@@ -28,8 +28,9 @@ UNMOUNT_FAILURES = (TEARDOWN, KEEP)
 is kept until that node cannot write to it any more."""
 
 READ_ONCE = ("mapping", "kubeconfig", "instance", "dws_api_version", "nnf_api_version")
-"""Keys that are read when the module is loaded. A reload of the configuration does not
-put new values in force."""
+"""Keys that are read when a service starts: when the module is loaded, and after a
+service has died. A reload of the configuration alone does not put new values in
+force."""
 
 
 def _key(
@@ -58,13 +59,17 @@ class Config:
     prerun_timeout: Optional[float] = _key(None, values.limit)
     postrun_timeout: Optional[float] = _key(None, values.limit)
     teardown_after: Optional[float] = _key(None, values.limit)
+    """The longest time for PostRun and DataOut together."""
     stall_timeout: Optional[float] = _key(None, values.limit)
     """The longest time for which no data of a copy_in or copy_out may move."""
     keep_failed: Optional[float] = _key(None, values.kept)
     """How long the storage of a job is kept whose data could not be copied out."""
     keep_failed_limit: float = _key(10.0, values.per_cent)
-    """Per cent of all Rabbits that the jobs of one user may have kept so."""
+    """Per cent of the storage of all Rabbits that the jobs of one user may have kept
+    so."""
     prolog_timeout: Optional[float] = _key(1800.0, values.limit)
+    """That of the site's prolog script. A job with nodes waits for storage for half of
+    it."""
     drain_compute_nodes: bool = _key(True, values.boolean)
     soft_drain: bool = _key(True, values.boolean)
     save_datamovements: int = _key(0, values.count)
@@ -80,7 +85,7 @@ class Config:
     stage: str = _key(PROLOG, partial(values.choice, choices=STAGES))
     """One of :data:`STAGES`, for jobs that do not say."""
     stage_limit: float = _key(50.0, values.per_cent)
-    """Per cent of all Rabbits that jobs without nodes may have."""
+    """Per cent of the storage of all Rabbits that jobs without nodes may have."""
     stage_user_limit: float = _key(25.0, values.per_cent)
     """The same for the jobs of one user."""
     stage_timeout: Optional[float] = _key(86400.0, values.limit)

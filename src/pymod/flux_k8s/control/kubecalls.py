@@ -40,9 +40,6 @@ MOST_PAGES = 1000
 """The pages that a list has, at most: a server that always has another one would keep
 the job waiting for which it is read."""
 
-REOPEN_DELAY = 3600.0
-"""Seconds until a list of data movements that Kubernetes refuses is tried again."""
-
 
 def absent_or_forbidden(error: KubeError) -> bool:
     """The object does not exist, not even its kind, or Kubernetes forbids the request.

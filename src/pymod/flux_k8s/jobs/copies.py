@@ -22,7 +22,8 @@ from functools import partial
 from typing import AsyncIterator, Callable, Mapping, Optional
 
 from flux_k8s.config.context import Context
-from flux_k8s.control.kubecalls import REOPEN_DELAY, KubeCalls, Page
+from flux_k8s.control.kubecalls import KubeCalls, Page
+from flux_k8s.jobs.timelimits import REOPEN_DELAY
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.objects.cleanup import workflow_selector

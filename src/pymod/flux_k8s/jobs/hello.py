@@ -56,12 +56,13 @@ class HeldJob:
         failed: the job has a fatal exception about its storage.
         failure_tolerance: the number of nodes without whose storage the job may run.
         memo: the memo of an earlier service, with the reason for which the job waits;
-            None without one. Empty if its text is not known: an older plugin says only
-            whether there is one.
+            None without one. Empty if its text is not known: a user has posted it,
+            or an older plugin says only whether there is one.
         submitted: when the job was submitted (UNIX time).
         userid: the user of the job.
-        prolog_since: when its prolog was started (UNIX time); None if it was not. The
-            three are None if the plugin is an older one, which does not say so.
+        prolog_since: when its prolog was started (UNIX time); None if it was not.
+            This, ``submitted`` and ``userid`` are None as well if the plugin is an
+            older one, which does not say so.
     """
 
     jobid: int

@@ -75,8 +75,9 @@ class Outages:
 class Outage:
     """An outage of Kubernetes, which concerns all jobs.
 
-    An outage begins when a watch is lost, or when Kubernetes sends nothing at all for
-    ``PATIENCE``. It ends when all watches are back and Kubernetes answers.
+    An outage begins when the watch of Workflows is lost, or another one of
+    ``LISTED_FIRST`` before it has listed all, or when Kubernetes sends nothing at all
+    for ``PATIENCE``. It ends when these are back and Kubernetes answers.
 
     Args:
         changed: is called when an outage has begun, is another, or has ended, and when

@@ -342,7 +342,8 @@ class Planner:
         return replace(placement, excluded=(survey, note))
 
     def left(self, breakdowns: Breakdowns) -> Mapping[str, int]:
-        """The bytes that are left on each Rabbit, beside the job's own storage."""
+        """The bytes that are left on each Rabbit, if the job's own storage is not
+        counted."""
         return self._ledger.left(_own(breakdowns))
 
     def _assume(self, placement: Placement) -> None:

@@ -5,9 +5,9 @@
 An answer shows the state that the service knows at that moment; only what changes
 something in Kubernetes waits for that (``rescue``, ``rabbit-disable`` and
 ``rabbit-enable``). Nothing here holds up the reactor: an answer that takes long is made
-in several turns. Each method for guests checks the user of the message, which Flux has
-authenticated. A user in the payload only limits the answer. A query may be held until
-its job has changed.
+in several turns. Each method for guests that shows jobs checks the user of the message,
+which Flux has authenticated. A user in the payload only limits the answer. A query may
+be held until its job has changed.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ error may come up at each event."""
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The jobs that ``dws.job-list`` is to list. ``after`` and ``limit`` are those of
-    the contract; None is no limit."""
+    """The jobs that ``dws.job-list`` is to list (doc/queries.md, where ``limit`` is
+    ``max``). None: whatever they have there."""
 
     after: int
     limit: int

@@ -253,8 +253,9 @@ class Reconciler:
 
         Args:
             news: the Workflow has changed meanwhile. What the job needs now waits for
-                no pause, unless the server asks for one; to look for the Workflow does:
-                it follows some requests that fail.
+                no pause, unless the server asks for one, which lasts until the next
+                news; to look for the Workflow does: it follows some requests that
+                fail.
 
         Raises:
             StepError: ``error``: the step is to be repeated after a pause.

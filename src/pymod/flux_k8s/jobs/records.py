@@ -65,7 +65,7 @@ def durations(info: WorkflowInfo) -> dict[State, float]:
 def _duration(
     state: State, begun: Mapping[State, float], ended: Sequence[Optional[float]]
 ) -> Optional[float]:
-    """The seconds of a state that is over, and that another service has recorded."""
+    """The seconds of a state that is over, and that this service has not recorded."""
     end = ended[state]
     following = min((later for later in begun if later > state), default=None)
     if end is None and following is not None:

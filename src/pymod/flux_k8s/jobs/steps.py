@@ -140,7 +140,8 @@ class Steps:
         """Carry out a step.
 
         Raises:
-            StepError: it is to be tried again.
+            StorageDenied: never: the job cannot have its storage.
+            StepError: any other one: it is to be tried again.
         """
         carried_out = self._procedures[following.step](info, following)
         state = REQUESTS.get(following.step, following.to)

@@ -1,9 +1,12 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Time limits of the states.
+"""Time limits of the states, and what is wrong with a job's storage: whether that is a
+limit, or DWS says so (:func:`problem_of`), and what it costs (:func:`gives_up`,
+:func:`may_be_kept`).
 
-A limit counts from the first attempt to request a state: the service remembers it until
-Kubernetes has taken the request, which writes it down. Outages do not count, and for a
+A limit counts from the request for a state, which writes the time down; as long as
+Kubernetes refuses that, from the first refusal since which it has answered each GET of
+the Workflow (:mod:`flux_k8s.jobs.workflowrequests`). Outages do not count, and for a
 while after the start of the service no limit is over. A time that is yet to come is
 none: the clock was set back, or another one is wrong.
 
@@ -24,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from typing import Optional, Sequence
 
 from flux_k8s.config.table import Config
-from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.jobs.outage import CLOCKS_DIFFER, Outages
 from flux_k8s.jobs.workflowinfo import DELETED, MOVED, Goal, WorkflowInfo
 from flux_k8s.objects.workflowstate import TRANSIENT, State
@@ -324,6 +326,9 @@ def _refused_state(info: WorkflowInfo) -> Optional[State]:
         return None
     return asked if view.desired is None or asked > view.desired else None
 
+
+REOPEN_DELAY = 3600.0
+"""Seconds until a list of data movements that Kubernetes refuses is tried again."""
 
 GRACE = 30.0
 """Seconds within which DWS shows that a copy is made again."""

@@ -1,8 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """What the supervisor and the service have to agree on: the methods that requests are
-for, and the work that they ask for. The supervisor imports nothing else of this
-package."""
+for, and the work that they ask for. The supervisor imports nothing else of
+:mod:`flux_k8s.jobs`."""
 
 from __future__ import annotations
 

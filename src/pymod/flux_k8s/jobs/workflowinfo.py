@@ -88,8 +88,8 @@ class WorkflowInfo:
             has taken the request.
         troubled_since: when this service first saw the Error or TransientCondition
             that the Workflow is in (UNIX time).
-        interference: a sentence about the deletion or Teardown of the Workflow by
-            another program before the job's data was safe, or None.
+        interference: what another program has done before the job's data was safe: it
+            has deleted the Workflow, or moved it to Teardown. None if it has not.
         nodes_released: the job may end, or has ended, before its data is out: the
             Workflow has, or had, the annotation that says so.
         again_at: the UNIX time from which the Workflow, which is lost, is made again.

@@ -99,7 +99,8 @@ class WorkflowRequests:
         self, info: WorkflowInfo, state: State, carried_out: Awaitable[None]
     ) -> None:
         """Carry out a request for a state. Its time limit counts from the first attempt
-        that Kubernetes refuses while it answers a GET. (Storage that is awaited has
+        that Kubernetes refuses while it answers a GET, and anew after one that it does
+        not answer. (Storage that is awaited has
         another limit, and Teardown, which is requested until it is taken, has none.)
         The GET also shows whether the refusal was for a view that is out of date."""
         tried = self._flux.now()

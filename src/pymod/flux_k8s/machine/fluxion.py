@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Sends the state of nodes and Rabbits to the scheduler Fluxion.
+"""Sends the state of nodes and Rabbits to the scheduler, Fluxion or ``sched-rabbit``.
 
 :class:`Fluxion` reads from Fluxion's graph what is there, compares it with what is
 wanted, and sends the difference, one request at a time: first what takes something out
@@ -102,7 +102,7 @@ class Fluxion:
             not the scheduler.
 
     Attributes:
-        present: Fluxion is the scheduler, as far as is known.
+        present: Fluxion, or ``sched-rabbit``, is the scheduler, as far as is known.
     """
 
     def __init__(

@@ -5,8 +5,8 @@ cannot mount or unmount storage.
 
 The latter have the job's ID and a text of this module. The reason of the drain in Flux
 is the only record: a service that is started later learns from it which nodes an
-earlier one has drained, and why. If somebody else has drained the node before, that
-stands behind their reason, and they undrain the node.
+earlier one has drained, and why. If somebody else has drained a node before that has
+storage mounted, the text stands behind their reason, and they undrain the node.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ UNKNOWN = "storage may still be in use at epilog-timeout"
 or does not answer."""
 
 _MOUNTED = (NOT_UNMOUNTED, IN_USE, UNKNOWN)
-_CANNOT_MOUNT = (NOT_SERVED[State.PreRun], *_MOUNTED)
 
 
 def _pattern(reasons: Iterable[str]) -> re.Pattern[str]:
@@ -43,7 +42,7 @@ def _pattern(reasons: Iterable[str]) -> re.Pattern[str]:
 
 
 _IS_MOUNTED = _pattern(_MOUNTED)
-_REASON = _pattern(_CANNOT_MOUNT)
+_CANNOT_MOUNT = _pattern((NOT_SERVED[State.PreRun], *_MOUNTED))
 
 
 def drain_reason(jobid: int, reason: str) -> str:
@@ -54,7 +53,7 @@ def drain_reason(jobid: int, reason: str) -> str:
 def cannot_mount(text: str) -> bool:
     """Whether ``text`` is the reason of a drain because a node could not mount or
     unmount storage."""
-    return _REASON.search(text) is not None
+    return _CANNOT_MOUNT.search(text) is not None
 
 
 def is_mounted(text: str) -> bool:
