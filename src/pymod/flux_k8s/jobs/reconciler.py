@@ -112,10 +112,15 @@ class Reconciler:
         self._jobs.note_change(job.info.jobid)
 
     def _next_step(self, job: Job) -> Next:
+        """Decide on the next step. That asks nobody: an error of a step is none here,
+        and does not have the job wait."""
         info = job.info
-        step = next_step(info, self._jobs.moment(self._staging.lost(info)))
-        step = self._turns.decide(info, step)
-        return self._staging.queue.decide(info, step)
+        try:
+            step = next_step(info, self._jobs.moment(self._staging.lost(info)))
+            step = self._turns.decide(info, step)
+            return self._staging.queue.decide(info, step)
+        except FAILURES as error:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     def _forget_turns(self, jobid: int) -> None:
         """Have others not wait for a job that is over, or left alone."""
@@ -205,13 +210,15 @@ class Reconciler:
         except FAILURES as error:
             if not isinstance(error, KubeError):
                 job.failing_since = None
-            self._failed(job, error, news=info.view != view)
+            if self._is_repeated(job, error, news=info.view != view):
+                raise
             return
         job.failing_since = None
         if step.step is not Step.LOOK_UP:
             self._waits.report_state(job)
         if info.view == view and self._next_step(job) == step:
-            self._failed(job, NoEffect(step))
+            if self._is_repeated(job, NoEffect(step)):
+                raise NoEffect(step)
 
     async def _carry_out(self, job: Job, step: Next) -> None:
         """Carry out a step. If the job cannot have its storage, it fails, unless what
@@ -248,17 +255,15 @@ class Reconciler:
         job.step = step
         self._waits.step_begins(job, step)
 
-    def _failed(self, job: Job, error: StepError, news: bool = False) -> None:
-        """Report a failed step, and have it repeated unless another step comes next.
+    def _is_repeated(self, job: Job, error: StepError, news: bool = False) -> bool:
+        """Report a failed step. Return whether it is to be repeated after a pause, and
+        no other one comes next.
 
         Args:
             news: the Workflow has changed meanwhile. What the job needs now waits for
                 no pause, unless the server asks for one, which lasts until the next
                 news; to look for the Workflow does: it follows some requests that
                 fail.
-
-        Raises:
-            StepError: ``error``: the step is to be repeated after a pause.
         """
         self._waits.step_failed(job, error)
         self._turns.failed(job.info.jobid)
@@ -267,9 +272,8 @@ class Reconciler:
         self._staging.queue.failed(job.info, error)
         asks_for_time = getattr(error, "retry_after", None) is not None
         if news and not (following.step is Step.LOOK_UP or asks_for_time):
-            return
+            return False
         gives_up = following.step in (Step.UNMOUNT, Step.FAIL)
         last = None if job.last_decision is None else job.last_decision[0].step
         again = last is following.step
-        if not (job.retry_now or (gives_up and not again)):
-            raise error
+        return not (job.retry_now or (gives_up and not again))
