@@ -299,7 +299,7 @@ STORIES = (
             NO_MOUNT,
             When("nodes-excluded", pause_dws(160.0)),
         ),
-        spans=(("force", "dws-failed!", 130.0),),
+        spans=(("force", "dws-failed!", 120.0),),
     ),
     Story(
         "a node cannot mount the first of two file systems",

@@ -29,9 +29,6 @@ from flux_k8s.rules.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.rules.nodefailure import Survey
 from flux_k8s.text import NOTE, printable
 
-FORCED_PATIENCE = 120.0
-"""Seconds that DWS has to take a state for reached that is forced."""
-
 
 def _situation(info: WorkflowInfo) -> object:
     """What must stay as it is while a job's nodes are surveyed."""
@@ -86,12 +83,9 @@ class Exclusion:
             text = f"{why.text}; Kubernetes does not say which nodes failed"
             unknown = Note(text, Reason.USE_UNKNOWN)
         survey = await self.survey(info, unknown)
-        if survey is None or info.view is None:
+        if survey is None:
             return
-        before = _situation(info)
-        if info.view.forced:
-            self._check_goes_on(info, survey, why, patience)
-        until = self._deadline(survey, patience)
+        before, until = _situation(info), self._deadline(survey, patience)
         late = until is None or survey.requested_at >= until
         if until is not None and survey.patches and not survey.lost:
             await self._exclude(info, survey, "")  # Servers were not written
@@ -103,27 +97,13 @@ class Exclusion:
             survey = survey.without_lost(self._flux.now())
         if _situation(info) != before:
             return
+        until = self._deadline(survey, patience)
         if _may_be_forced(info, survey):
             await self._workflows.force(info)
-        elif survey.excluded is not None:
-            raise self._waits(info, self._deadline(survey, patience))
-
-    def _check_goes_on(
-        self, info: WorkflowInfo, survey: Survey, why: Note, patience: float
-    ) -> None:
-        """Have a job wait whose state DWS is to take for reached, and fail in the end:
-        the service forces a state within ``patience`` of leaving nodes out. Who else
-        forces one waits for it.
-
-        Raises:
-            NotReady: it waits.
-            StorageDenied: it has waited for too long.
-        """
-        until = self._deadline(survey, patience + FORCED_PATIENCE)
-        if until is None or survey.requested_at < until:
-            raise self._waits(info, until)
-        text = f"{why.text}; DWS does not go on without the nodes that failed"
-        raise StorageDenied(text, why.reason)
+        elif until is not None:
+            waits = NotReady(f"Workflow {info.name}", "status.ready", False, "true")
+            waits.retry_after = until - self._flux.now()
+            raise waits
 
     def _deadline(self, survey: Survey, patience: float) -> Optional[float]:
         """When (UNIX time) DWS has had ``patience`` seconds without the nodes that were
@@ -131,11 +111,6 @@ class Exclusion:
         if survey.excluded is None:
             return None
         return self._jobs.moment().deadline(survey.excluded, patience)
-
-    def _waits(self, info: WorkflowInfo, until: Optional[float]) -> NotReady:
-        waits = NotReady(f"Workflow {info.name}", "status.ready", False, "true")
-        waits.retry_after = None if until is None else until - self._flux.now()
-        return waits
 
     async def survey(self, info: WorkflowInfo, unknown: Note) -> Optional[Survey]:
         """Read from Kubernetes which of the job's nodes have their storage. None if the

@@ -44,6 +44,9 @@ from flux_k8s.reasons import Note, Reason
 TEARDOWN_PATIENCE = 60.0
 """Seconds that DWS may take for Teardown before the job's owner gets a warning."""
 
+FORCED_PATIENCE = 120.0
+"""Seconds that DWS has to take a state for reached that is forced."""
+
 WRITERS_VALID = 60.0
 """Seconds until it is found out again which nodes could write to storage that is kept,
 or that DWS takes for unmounted, or cannot unmount."""
@@ -78,7 +81,7 @@ def next_step(info: WorkflowInfo, at: Moment) -> Next:
     if problem is not None and info.mounted:
         return Step.FAIL(with_losses(problem.note, info, info.view))
     if problem is not None:
-        return _tolerate(info, info.view, problem)
+        return _tolerate(info, info.view, problem, at)
     return _prepare(info, info.view, deadline)
 
 
@@ -372,12 +375,32 @@ def _await_teardown(
     return Step.WARN(Note(text, Reason.TEARDOWN_LATE))
 
 
-def _tolerate(info: WorkflowInfo, view: WorkflowView, problem: Problem) -> Next:
+def _tolerate(
+    info: WorkflowInfo, view: WorkflowView, problem: Problem, at: Moment
+) -> Next:
     """The step for a problem that a few nodes may be the cause of."""
     if problem.patience is None:
         return Step.FAIL(problem.note)
-    if view.forced and not info.failure_tolerance:
-        return Step.FAIL(problem.note)  # it would only have had the nodes named
+    # A job that tolerates no failure would only have had the nodes named.
+    if not info.failure_tolerance and (info.allocation is None or view.forced):
+        return Step.FAIL(problem.note)
+    if view.forced:
+        return _await_forced(info, view, problem, at)
     if info.allocation is None:
-        return Step.WAIT() if info.failure_tolerance else Step.FAIL(problem.note)
+        return Step.WAIT()
     return Step.TOLERATE(problem.note, patience=problem.patience)
+
+
+def _await_forced(
+    info: WorkflowInfo, view: WorkflowView, problem: Problem, at: Moment
+) -> Next:
+    """The step for a state that DWS is to take for reached. Who else has forced it sees
+    to that."""
+    begin = begin_of(info, view, view.desired, at) if view.desired is not None else None
+    if begin is None or view.forced_at is None or view.forced_at < begin:
+        return Step.WAIT()
+    deadline = at.deadline(view.forced_at, FORCED_PATIENCE)
+    if at.now < deadline:
+        return Step.WAIT(until=deadline)
+    text = f"{problem.note.text}; DWS does not go on without the nodes that failed"
+    return Step.FAIL(Note(text, problem.note.reason))

@@ -28,6 +28,7 @@ from flux_k8s.objects.workflowmarks import (
     FAILED_UNTIL,
     FAILURE,
     FAILURE_REASON,
+    FORCED,
     GIVEN_UP,
     INSTANCE,
     KEPT_FOR,
@@ -378,7 +379,12 @@ class WorkflowRequests:
 
     async def force(self, info: WorkflowInfo) -> None:
         """Have DWS treat the state as reached (``forceReady``)."""
-        await self._send(info, self._patch(info, {"spec": {"forceReady": True}}))
+        annotations = {FORCED: format_timestamp(self._flux.now())}
+        body: Json = {
+            "metadata": {"annotations": annotations},
+            "spec": {"forceReady": True},
+        }
+        await self._send(info, self._patch(info, body))
 
     async def remove_finalizer(self, info: WorkflowInfo) -> None:
         """Remove the service's finalizer, so that the Workflow can be deleted."""

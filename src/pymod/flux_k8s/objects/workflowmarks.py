@@ -58,6 +58,10 @@ nodes (RFC 29) that have not unmounted, and cannot write any more."""
 GIVEN_UP = "flux-framework.readthedocs.io/given-up"
 """An annotation of a Workflow that is kept: the data of its job is given up."""
 
+FORCED = "flux-framework.readthedocs.io/forced"
+"""An annotation that the service writes when it has DWS take a state for reached: the
+time. One of before the request for the state is about an earlier one."""
+
 STAGE = "flux-framework.readthedocs.io/stage"
 """An annotation: when the job's storage is made, one of
 :data:`flux_k8s.objects.storagerequest.STAGES`; where it is missing, in the prolog."""
@@ -118,6 +122,7 @@ def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
         "stages_ahead": annotations.get(STAGE) == AHEAD,
         "staged_for": annotations.get(STAGED_FOR),
         "given_up": GIVEN_UP in annotations,
+        "forced_at": parse_timestamp(read_string(annotations, FORCED)),
         "failed_until": parse_timestamp(read_string(annotations, FAILED_UNTIL)),
         "rescued": parse_timestamp(read_string(annotations, RESCUED)),
         "failure": _failure(annotations),

@@ -79,6 +79,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
         copies_noted: whether that annotation is set.
         begun: for each state, when the service requested it, as far as is recorded.
         kept_for, left_mounted: nodes (RFC 29), or "".
+        forced_at: when the service has had DWS take a state for reached last.
         failure: why data could not be copied out, or :data:`NO_FAILURE`.
         remade: how often it was made again.
         gone: it does not exist any more. Whoever keeps the view says so.
@@ -132,6 +133,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     kept_for: str = ""
     left_mounted: str = ""
     given_up: bool = False
+    forced_at: Optional[float] = None
     failed_until: Optional[float] = None
     rescued: Optional[float] = None
     failure: Note = NO_FAILURE
