@@ -302,6 +302,16 @@ STORIES = (
         spans=(("force", "dws-failed!", 120.0),),
     ),
     Story(
+        "a state that is forced late, after errors of Kubernetes, has its own time",
+        LEFT_OUT,
+        job=four(),
+        troubles=(
+            NO_MOUNT,
+            When("nodes-excluded", fail_for(150.0, BROKEN, "patch", kind=WORKFLOW)),
+            When("force", pause_dws(3.0)),
+        ),
+    ),
+    Story(
         "a node cannot mount the first of two file systems",
         f"{WITHOUT} {RUNS}",
         job=four(1, XFS, "#DW jobdw type=lustre capacity=1GiB name=p2"),
