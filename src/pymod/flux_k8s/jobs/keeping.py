@@ -29,6 +29,7 @@ from dataclasses import replace
 from typing import Iterator, Optional
 
 from flux_k8s.config.context import Context
+from flux_k8s.control.coroutines import Call, settle
 from flux_k8s.errors import QueryError, StorageUnavailable
 from flux_k8s.formats import hostlist
 from flux_k8s.formats.timestamps import format_timestamp
@@ -282,21 +283,18 @@ class Keeping:
             # One page at a time: the requests of other jobs do not wait behind many.
             async for items, _ in list_movements(self._calls, info.name):
                 failed = [key_of(item) for item in items if _is_failed_copy(item)]
-                for key in failed:
-                    await self._clear(*key)
+                answers = await settle(self._clear(*key) for key in failed)
+                for answer in answers:
+                    if isinstance(answer, KubeError) and not gone(answer):
+                        raise _refusal(answer, f"patch {NNFDATAMOVEMENT.plural}/status")
                 copies += len(failed)
         except KubeError as error:
             raise _refusal(error, f"list {NNFDATAMOVEMENT.plural}") from None
         return copies
 
-    async def _clear(self, namespace: str, name: str) -> None:
+    def _clear(self, namespace: str, name: str) -> Call[Json]:
         body: Json = {"status": None}
-        try:
-            await self._calls.patch_status(NNFDATAMOVEMENT, namespace, name, body)
-        except KubeError as error:
-            if not gone(error):
-                what = f"patch {NNFDATAMOVEMENT.plural}/status"
-                raise _refusal(error, what) from None
+        return self._calls.patch_status(NNFDATAMOVEMENT, namespace, name, body)
 
 
 def _is_failed_copy(item: Json) -> bool:
